@@ -3,6 +3,7 @@
 pub use crate::machine::Drive;
 pub use crate::mapped::Extent;
 pub use crate::record::common::check::OWN_TOPIC_PREFIX;
+pub use crate::record::kafka;
 pub use crate::region::{Access, Region};
 
 /// Like [`error`] and [`machine`], a path at which `tests/models`, which compiles some sources a

@@ -1,13 +1,12 @@
 //! Builders for the columns of one batch.
 
 use super::body::{BodyColumn, ViewColumn};
-use super::schema::{BatchShape, BodyType, Column, Dialect, LOG_APPEND_TIME};
+use super::schema::{BatchShape, BodyType, CREATE_TIME, Column, Dialect, LOG_APPEND_TIME};
 use super::source::records;
 use super::text::{PropertyColumns, TopicColumn, TopicTexts};
 use crate::engine::{RowRef, Rows};
 use crate::error::{Error, Result};
 use crate::record::Row;
-use crate::record::id::ID_LEN_MAX;
 use arrow_array::builder::StringBuilder;
 use arrow_array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
@@ -146,7 +145,12 @@ fn refused(error: ArrowError) -> Error {
 
 fn narrow(column: Column, values: &mut Vec<i32>, rows: &Rows, some: &[RowRef]) {
     match column {
-        Column::TimestampType => values.resize(values.len() + some.len(), LOG_APPEND_TIME),
+        Column::TimestampType => extend(values, rows, some, |record| {
+            match record.has_append_time() {
+                true => LOG_APPEND_TIME,
+                false => CREATE_TIME,
+            }
+        }),
         Column::Flag => extend(values, rows, some, |record| record.flag()),
         Column::SysFlag => extend(values, rows, some, |record| record.sys_flag() as i32),
         Column::ReconsumeTimes => extend(values, rows, some, |record| record.reconsume_times()),
@@ -175,8 +179,9 @@ fn extend<T>(values: &mut Vec<T>, rows: &Rows, some: &[RowRef], number: impl Fn(
 }
 
 fn message_ids(ids: &mut StringBuilder, rows: &Rows, some: &[RowRef]) {
-    let mut digits = [0; ID_LEN_MAX];
+    let mut id = String::new();
     for record in records(rows, some) {
-        ids.append_value(record.write_id(&mut digits));
+        record.write_id(&mut id);
+        ids.append_value(&id);
     }
 }

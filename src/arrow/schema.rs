@@ -47,10 +47,13 @@ pub enum Column {
     Partition,
     /// `timestamp` of [`Dialect::Spark`]: the store time.
     Timestamp,
-    /// `timestampType` of [`Dialect::Spark`]: int32, always 1, the time of the append.
+    /// `timestampType` of [`Dialect::Spark`]: int32: 1 is the time of the append, 0 that of the
+    /// producer.
     TimestampType,
 }
 
+/// Kafka's number for a timestamp that the producer gave to a message.
+pub const CREATE_TIME: i32 = 0;
 /// Kafka's number for a timestamp that the log gave to a message.
 pub const LOG_APPEND_TIME: i32 = 1;
 

@@ -126,7 +126,7 @@ impl PropertyColumns {
                 tags.append_option(found.tags.map(String::from_utf8_lossy));
             }
             if let Some(headers) = &mut self.headers {
-                headers.append(&found.own);
+                headers.append(&found);
             }
             // Done last because it sorts the found properties.
             if let Some(properties) = &mut self.properties {
@@ -178,16 +178,18 @@ struct Properties {
 }
 
 impl Properties {
-    /// Adds the properties sorted by name; of equal names the last.
-    fn append(&mut self, own: &mut [(Cow<'_, str>, &[u8])]) {
+    /// Adds the properties that have a value, sorted by name; of equal names the last.
+    fn append(&mut self, own: &mut Vec<(Cow<'_, str>, Option<&[u8]>)>) {
+        own.retain(|(_, value)| value.is_some());
         own.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut len = 0;
-        let mut rest = &*own;
+        let mut rest = own.as_slice();
         while let [(name, value), tail @ ..] = rest {
             let repeated = tail.first().is_some_and(|(next, _)| next == name);
             if !repeated {
                 self.names.append_value(name);
-                self.values.append_value(String::from_utf8_lossy(value));
+                self.values
+                    .append_value(String::from_utf8_lossy(value.unwrap_or_default()));
                 len += 1;
             }
             rest = tail;
@@ -224,10 +226,12 @@ impl Headers {
         }
     }
 
-    fn append(&mut self, own: &[(Cow<'_, str>, &[u8])]) {
+    fn append(&mut self, labels: &Labels<'_>) {
+        let own = &labels.own;
         let mut len = own.len();
         // Forebay's own dialect shows headers as stored.
-        if self.nulls.is_some() && own.iter().any(|(name, _)| name.starts_with(coded::PREFIX)) {
+        let may_be_coded = self.nulls.is_some() && !labels.is_literal;
+        if may_be_coded && own.iter().any(|(name, _)| name.starts_with(coded::PREFIX)) {
             let headers = coded::headers(own);
             len = headers.len();
             for (name, value) in headers {
@@ -237,7 +241,7 @@ impl Headers {
         } else {
             for (name, value) in own {
                 self.names.append_value(name);
-                self.values.append_value(value);
+                self.values.append_option(*value);
             }
         }
         self.ends.push(len);

@@ -203,7 +203,8 @@ impl Message {
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let headers = self.core()?.headers();
-        let headers = headers.map(|(name, value)| (name, PyBytes::new(py, value)));
+        let headers = headers.into_iter();
+        let headers = headers.map(|(name, value)| (name, value.map(|it| PyBytes::new(py, it))));
         PyTuple::new(py, headers.collect::<Vec<_>>())
     }
 

@@ -3,7 +3,7 @@
 use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
 use super::rocketmq;
 use super::row::Row;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Encoded records of one topic, ready to be sealed and copied into a log.
@@ -186,6 +186,7 @@ impl Batch {
             (Batch::RocketMq(batch), Row::RocketMq(staged)) => {
                 batch.push_staged(topic, queue, staged, with_id, clock_ms)
             }
+            (_, Row::Kafka(_)) => Err(other_form()),
         }
     }
 
@@ -197,6 +198,7 @@ impl Batch {
     pub fn push_copy(&mut self, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
         match (self, of) {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
+            (_, Row::Kafka(_)) => Err(other_form()),
         }
     }
 
@@ -226,5 +228,12 @@ impl Batch {
         match self {
             Batch::RocketMq(batch) => batch.seal_all(position),
         }
+    }
+}
+
+#[cold]
+fn other_form() -> Error {
+    Error::Unsupported {
+        what: "copying a record in Kafka's form to a store of RocketMQ's".to_owned(),
     }
 }

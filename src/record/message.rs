@@ -1,10 +1,9 @@
 //! A message that a caller holds: a record in a mapped file, which stays mapped meanwhile.
 
-use super::common::id::ID_LEN_MAX;
 use super::common::{Flaw, PropertyKind};
 use super::layout::Layout;
-use super::rocketmq;
 use super::row::Row;
+use super::{kafka, rocketmq};
 use crate::clock::{Clock, RealClock};
 use crate::error::{At, Error, Op, Result};
 use crate::region::Region;
@@ -23,8 +22,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// The record that begins at byte `start` of `region`, or the [`Flaw`] of the bytes. The magic
-    /// tells its form. Does not verify checksums.
+    /// The record in RocketMQ's form that begins at byte `start` of `region`, or the [`Flaw`] of
+    /// the bytes. Does not verify checksums.
     ///
     /// # Errors
     ///
@@ -44,7 +43,8 @@ impl Message {
         }
     }
 
-    /// A message over a copy of a record's bytes, or the flaw of the bytes.
+    /// A message over a copy of a record's bytes, or the flaw of the bytes. The magic tells the
+    /// form of the record.
     ///
     /// # Errors
     ///
@@ -56,7 +56,11 @@ impl Message {
             region.publish(bytes.len());
             Ok(region)
         });
-        Message::new(Arc::new(region.at(Op::Allocate, name)?), 0)
+        let region = Arc::new(region.at(Op::Allocate, name)?);
+        match kafka::Layout::parse(bytes) {
+            Err(Flaw::Magic(_)) => Message::new(region, 0),
+            layout => Ok(layout.map(|layout| Message::with_layout(region, 0, layout.into()))),
+        }
     }
 
     /// Loads a byte from each page of the record. To be called before a record is used that was
@@ -125,8 +129,18 @@ impl Message {
         self.record().tags()
     }
 
-    /// The user's properties in stored order; the values as bytes.
-    pub fn headers(&self) -> impl Iterator<Item = (Cow<'_, str>, &[u8])> {
+    /// The first key as bytes.
+    pub fn key_bytes(&self) -> Option<Cow<'_, [u8]>> {
+        self.record().key_bytes()
+    }
+
+    /// Whether the body is null, as opposed to empty: a tombstone.
+    pub fn is_null(&self) -> bool {
+        self.record().is_null()
+    }
+
+    /// The user's properties in stored order; the values as bytes. Only Kafka's can be null.
+    pub fn headers(&self) -> Vec<(Cow<'_, str>, Option<&[u8]>)> {
         self.record().headers()
     }
 
@@ -136,8 +150,11 @@ impl Message {
         self.record().properties(which)
     }
 
-    /// RocketMQ's message id: store host and position, in upper-case hex.
+    /// RocketMQ's message id: store host and position, in upper-case hex. For a record in Kafka's
+    /// form `topic-partition@offset`.
     pub fn id(&self) -> String {
-        self.record().write_id(&mut [0; ID_LEN_MAX]).to_owned()
+        let mut id = String::new();
+        self.record().write_id(&mut id);
+        id
     }
 }

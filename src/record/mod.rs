@@ -1,5 +1,5 @@
 //! Records: the bytes of one message in a log. The form of a record depends on the store.
-//! [`rocketmq`] is RocketMQ's form; [`common`] is shared by all forms.
+//! [`rocketmq`] is RocketMQ's form, [`kafka`] Kafka's; [`common`] is shared by all forms.
 //!
 //! Code above the engines does not depend on the form. It encodes into a [`Batch`], reads a
 //! [`Row`], finds the parts of a record by its [`Layout`], and keeps a record as a [`Message`]. All
@@ -8,6 +8,11 @@
 
 pub mod batch;
 pub mod common;
+#[cfg_attr(
+    not(feature = "internals"),
+    allow(dead_code, unused_imports, reason = "no engine keeps such records yet")
+)]
+pub mod kafka;
 pub mod layout;
 pub mod message;
 pub mod rocketmq;

@@ -2,18 +2,25 @@
 
 use super::common::id::{ID_LEN_MAX, write_id};
 use super::common::{Flaw, Known, Labels, PropertyKind};
+use super::kafka;
 use super::layout::Layout;
 use super::rocketmq::{self, Record};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The address of a record that states none.
+const NO_HOST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// One record: its bytes and the places of its parts.
 #[derive(Clone, Copy, Debug)]
 pub enum Row<'a> {
     /// In RocketMQ's form.
     RocketMq(Record<'a>),
+    /// In Kafka's form.
+    Kafka(kafka::Record<'a>),
 }
 
 impl<'a> From<Record<'a>> for Row<'a> {
@@ -23,9 +30,16 @@ impl<'a> From<Record<'a>> for Row<'a> {
     }
 }
 
+impl<'a> From<kafka::Record<'a>> for Row<'a> {
+    #[inline]
+    fn from(record: kafka::Record<'a>) -> Row<'a> {
+        Row::Kafka(record)
+    }
+}
+
 impl<'a> Row<'a> {
-    /// The record at the start of `bytes`. The magic tells its form. Checks the magic and that the
-    /// lengths add up, but no checksum.
+    /// The record in RocketMQ's form at the start of `bytes`. Checks the magic and that the lengths
+    /// add up, but no checksum.
     ///
     /// # Errors
     ///
@@ -43,14 +57,17 @@ impl<'a> Row<'a> {
     pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Row<'a>, Flaw> {
         match layout {
             Layout::RocketMq(layout) => Record::with_layout(bytes, layout).map(Row::RocketMq),
+            Layout::Kafka(layout) => kafka::Record::with_layout(bytes, layout).map(Row::Kafka),
         }
     }
 
     /// The record in RocketMQ's form, for callers that know no other.
     #[inline]
     pub fn rocketmq(self) -> rocketmq::Record<'a> {
-        let Row::RocketMq(record) = self;
-        record
+        match self {
+            Row::RocketMq(record) => record,
+            Row::Kafka(_) => unreachable!("a commit log parses records in RocketMQ's form only"),
+        }
     }
 
     /// The places of its parts.
@@ -58,6 +75,7 @@ impl<'a> Row<'a> {
     pub fn layout(&self) -> Layout {
         match self {
             Row::RocketMq(record) => Layout::RocketMq(*record.layout()),
+            Row::Kafka(record) => Layout::Kafka(*record.layout()),
         }
     }
 
@@ -66,6 +84,7 @@ impl<'a> Row<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Row::RocketMq(record) => record.bytes(),
+            Row::Kafka(record) => record.bytes(),
         }
     }
 
@@ -74,6 +93,7 @@ impl<'a> Row<'a> {
     pub fn topic(&self) -> &'a [u8] {
         match self {
             Row::RocketMq(record) => record.topic(),
+            Row::Kafka(record) => record.topic(),
         }
     }
 
@@ -82,6 +102,7 @@ impl<'a> Row<'a> {
     pub fn queue_id(&self) -> i32 {
         match self {
             Row::RocketMq(record) => record.queue_id(),
+            Row::Kafka(record) => record.queue_id(),
         }
     }
 
@@ -90,6 +111,7 @@ impl<'a> Row<'a> {
     pub fn queue_offset(&self) -> i64 {
         match self {
             Row::RocketMq(record) => record.queue_offset(),
+            Row::Kafka(record) => record.queue_offset(),
         }
     }
 
@@ -98,6 +120,7 @@ impl<'a> Row<'a> {
     pub fn position(&self) -> i64 {
         match self {
             Row::RocketMq(record) => record.position(),
+            Row::Kafka(record) => record.position(),
         }
     }
 
@@ -106,6 +129,7 @@ impl<'a> Row<'a> {
     pub fn born_timestamp(&self) -> i64 {
         match self {
             Row::RocketMq(record) => record.born_timestamp(),
+            Row::Kafka(record) => record.timestamp(),
         }
     }
 
@@ -114,6 +138,7 @@ impl<'a> Row<'a> {
     pub fn store_timestamp(&self) -> i64 {
         match self {
             Row::RocketMq(record) => record.store_timestamp(),
+            Row::Kafka(record) => record.timestamp(),
         }
     }
 
@@ -121,6 +146,7 @@ impl<'a> Row<'a> {
     pub fn born_host(&self) -> SocketAddr {
         match self {
             Row::RocketMq(record) => record.born_host(),
+            Row::Kafka(_) => NO_HOST,
         }
     }
 
@@ -128,6 +154,7 @@ impl<'a> Row<'a> {
     pub fn store_host(&self) -> SocketAddr {
         match self {
             Row::RocketMq(record) => record.store_host(),
+            Row::Kafka(_) => NO_HOST,
         }
     }
 
@@ -136,6 +163,7 @@ impl<'a> Row<'a> {
     pub fn flag(&self) -> i32 {
         match self {
             Row::RocketMq(record) => record.flag(),
+            Row::Kafka(_) => 0,
         }
     }
 
@@ -144,6 +172,7 @@ impl<'a> Row<'a> {
     pub fn sys_flag(&self) -> u32 {
         match self {
             Row::RocketMq(record) => record.sys_flag(),
+            Row::Kafka(_) => 0,
         }
     }
 
@@ -152,6 +181,7 @@ impl<'a> Row<'a> {
     pub fn reconsume_times(&self) -> i32 {
         match self {
             Row::RocketMq(record) => record.reconsume_times(),
+            Row::Kafka(_) => 0,
         }
     }
 
@@ -161,6 +191,7 @@ impl<'a> Row<'a> {
             Row::RocketMq(record) => {
                 rocketmq::properties::find(record.raw_properties(), name.as_bytes())
             }
+            Row::Kafka(record) => record.header(name),
         }
     }
 
@@ -169,6 +200,7 @@ impl<'a> Row<'a> {
     pub fn is_queued(&self) -> bool {
         match self {
             Row::RocketMq(record) => record.is_queued(),
+            Row::Kafka(_) => true,
         }
     }
 
@@ -177,6 +209,7 @@ impl<'a> Row<'a> {
     pub fn stored_body(&self) -> &'a [u8] {
         match self {
             Row::RocketMq(record) => record.stored_body(),
+            Row::Kafka(record) => record.value(),
         }
     }
 
@@ -188,6 +221,7 @@ impl<'a> Row<'a> {
     pub fn body(&self) -> Result<Cow<'a, [u8]>, String> {
         match self {
             Row::RocketMq(record) => record.body(),
+            Row::Kafka(record) => Ok(Cow::Borrowed(record.value())),
         }
     }
 
@@ -196,6 +230,7 @@ impl<'a> Row<'a> {
     pub fn is_null(&self) -> bool {
         match self {
             Row::RocketMq(record) => record.is_null(),
+            Row::Kafka(record) => record.is_null(),
         }
     }
 
@@ -204,6 +239,7 @@ impl<'a> Row<'a> {
     pub fn raw_properties(&self) -> &'a [u8] {
         match self {
             Row::RocketMq(record) => record.raw_properties(),
+            Row::Kafka(record) => record.raw_headers().bytes,
         }
     }
 
@@ -215,6 +251,9 @@ impl<'a> Row<'a> {
     pub fn properties_text(&self) -> Result<&'a str> {
         match self {
             Row::RocketMq(record) => record.properties_text(),
+            Row::Kafka(_) => Err(Error::Unsupported {
+                what: "properties of a record in Kafka's form as text".to_owned(),
+            }),
         }
     }
 
@@ -223,6 +262,7 @@ impl<'a> Row<'a> {
     pub fn known(&self) -> Known<'a> {
         match self {
             Row::RocketMq(record) => record.known(),
+            Row::Kafka(record) => record.known(),
         }
     }
 
@@ -231,6 +271,7 @@ impl<'a> Row<'a> {
     pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
         match self {
             Row::RocketMq(record) => record.read_labels(labels, with_own),
+            Row::Kafka(record) => record.read_labels(labels, with_own),
         }
     }
 
@@ -238,6 +279,10 @@ impl<'a> Row<'a> {
     pub fn keys(&self) -> Vec<Cow<'a, str>> {
         match self {
             Row::RocketMq(record) => record.keys(),
+            Row::Kafka(record) => {
+                let key = record.key().map(String::from_utf8_lossy);
+                key.into_iter().collect()
+            }
         }
     }
 
@@ -245,13 +290,25 @@ impl<'a> Row<'a> {
     pub fn tags(&self) -> Option<Cow<'a, str>> {
         match self {
             Row::RocketMq(record) => record.tags(),
+            Row::Kafka(_) => None,
         }
     }
 
-    /// The user's properties in stored order; the values as bytes.
-    pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, &'a [u8])> + use<'a> {
+    /// The first key as bytes.
+    pub fn key_bytes(&self) -> Option<Cow<'a, [u8]>> {
+        let mut labels = Labels::default();
+        self.read_labels(&mut labels, false);
+        labels.key()
+    }
+
+    /// The user's properties in stored order; the values as bytes. Only Kafka's can be null.
+    pub fn headers(&self) -> Vec<(Cow<'a, str>, Option<&'a [u8]>)> {
         match self {
-            Row::RocketMq(record) => record.headers(),
+            Row::RocketMq(record) => {
+                let headers = record.headers();
+                headers.map(|(name, value)| (name, Some(value))).collect()
+            }
+            Row::Kafka(record) => record.headers().collect(),
         }
     }
 
@@ -259,18 +316,42 @@ impl<'a> Row<'a> {
     pub fn properties(&self, which: PropertyKind) -> BTreeMap<String, String> {
         match self {
             Row::RocketMq(record) => record.properties(which),
+            Row::Kafka(record) => match which {
+                PropertyKind::User => record.properties(),
+                PropertyKind::System => BTreeMap::new(),
+            },
         }
     }
 
-    /// Writes the message id: store host and position. Does not allocate.
+    /// Replaces `id` by the message id: store host and position, or topic, partition and offset.
     #[inline]
-    pub fn write_id<'d>(&self, digits: &'d mut [u8; ID_LEN_MAX]) -> &'d str {
+    pub fn write_id(&self, id: &mut String) {
+        id.clear();
         match self {
-            Row::RocketMq(record) => write_id(
+            Row::RocketMq(record) => id.push_str(write_id(
                 record.store_host_bytes(),
                 record.position().cast_unsigned(),
-                digits,
-            ),
+                &mut [0; ID_LEN_MAX],
+            )),
+            Row::Kafka(record) => {
+                let topic = String::from_utf8_lossy(record.topic());
+                // Writing to text does not fail.
+                let _ = write!(
+                    id,
+                    "{topic}-{}@{}",
+                    record.queue_id(),
+                    record.queue_offset()
+                );
+            }
+        }
+    }
+
+    /// Whether [`Row::store_timestamp`] is the time of the append, as opposed to the producer's.
+    #[inline]
+    pub fn has_append_time(&self) -> bool {
+        match self {
+            Row::RocketMq(_) => true,
+            Row::Kafka(record) => record.has_append_time(),
         }
     }
 
@@ -283,6 +364,8 @@ impl<'a> Row<'a> {
     pub fn check(&self, position: u64) -> Result<(), Flaw> {
         match self {
             Row::RocketMq(record) => record.check(position).map(drop),
+            // Checksums are those of the batch, which was checked when the record was read.
+            Row::Kafka(_) => Ok(()),
         }
     }
 
@@ -290,6 +373,7 @@ impl<'a> Row<'a> {
     pub fn has_checksum(&self) -> bool {
         match self {
             Row::RocketMq(record) => record.stated_crc().is_some(),
+            Row::Kafka(_) => false,
         }
     }
 }

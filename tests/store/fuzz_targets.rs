@@ -29,6 +29,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("store", store),
     ("blocks", blocks),
     ("block_scan", block_scan),
+    ("kafka", kafka),
 ];
 
 /// Runs one target.
@@ -175,6 +176,28 @@ fn record(bytes: &[u8]) {
     };
     let _ = record.check(record.position() as u64);
     let _ = (record.born_host(), record.store_host(), record.check_body());
+}
+
+/// A batch in Kafka's form, as it is and with a length that fits and each of the formats.
+fn kafka(bytes: &[u8]) {
+    let read = |bytes: &[u8]| {
+        let Ok(mut batch) = forebay::internals::kafka::Opened::open(bytes.to_vec(), false) else {
+            return;
+        };
+        while let Ok(Some(entry)) = batch.next() {
+            let _ = entry.headers.iter().count();
+        }
+    };
+    read(bytes);
+    for magic in 0..3 {
+        let mut fitting = bytes.to_vec();
+        if let Some(len) = fitting.len().checked_sub(12).filter(|len| *len > 14) {
+            fitting[0] = 0;
+            fitting[8..12].copy_from_slice(&(len as i32).to_be_bytes());
+            fitting[16] = magic;
+            read(&fitting);
+        }
+    }
 }
 
 /// The properties of the first record, with correct lengths.

@@ -127,18 +127,19 @@ fn of_header<'a>(property: &str, text: &[u8]) -> Option<(usize, Header<'a>)> {
 }
 
 /// The headers that these properties code, in their original order.
-pub fn headers<'a>(properties: &'a [(Cow<'a, str>, &'a [u8])]) -> Vec<Header<'a>> {
+pub fn headers<'a>(properties: &'a [(Cow<'a, str>, Option<&'a [u8]>)]) -> Vec<Header<'a>> {
     let (mut found, mut coded) = (Vec::with_capacity(properties.len()), Vec::new());
     for (name, value) in properties {
+        let value = value.unwrap_or_default();
         let known = match name.strip_prefix(PREFIX) {
             None => None,
             Some("KEY") if is_form_of_key(value) => continue,
-            Some("VALUE") if *value == VALUE_NULL.as_bytes() => continue,
+            Some("VALUE") if value == VALUE_NULL.as_bytes() => continue,
             Some(_) => of_header(name, value),
         };
         match known {
             Some(header) => coded.push(header),
-            None => found.push((Cow::Borrowed(&**name), Some(Cow::Borrowed(*value)))),
+            None => found.push((Cow::Borrowed(&**name), Some(Cow::Borrowed(value)))),
         }
     }
     coded.sort_by_key(|(number, _)| *number);
@@ -214,9 +215,9 @@ mod tests {
                 "YQ==:Yg==".into(),
             ),
         ];
-        let stored: Vec<(Cow<'_, str>, &[u8])> = owned
+        let stored: Vec<(Cow<'_, str>, Option<&[u8]>)> = owned
             .iter()
-            .map(|(name, value)| (Cow::Borrowed(name.as_str()), value.as_bytes()))
+            .map(|(name, value)| (Cow::Borrowed(name.as_str()), Some(value.as_bytes())))
             .collect();
         let found = headers(&stored);
         let found: Vec<(&str, Option<&[u8]>)> = found

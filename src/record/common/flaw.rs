@@ -15,6 +15,8 @@ pub enum Flaw {
     BodyChecksum,
     /// The checksum of the whole record is wrong.
     RecordChecksum,
+    /// Packed bytes unpack to more than this many.
+    Unpacked(u64),
     /// A field has an invalid value.
     Field(&'static str),
 }
@@ -28,6 +30,7 @@ impl std::fmt::Display for Flaw {
             Flaw::Position(position) => write!(f, "the record states position {position}"),
             Flaw::BodyChecksum => write!(f, "the body's checksum is wrong"),
             Flaw::RecordChecksum => write!(f, "the record's checksum is wrong"),
+            Flaw::Unpacked(limit) => write!(f, "it unpacks to more than {limit} bytes"),
             Flaw::Field(name) => write!(f, "bad {name}"),
         }
     }

@@ -7,14 +7,16 @@ use std::borrow::Cow;
 /// its memory is allocated once.
 #[derive(Debug, Default)]
 pub struct Labels<'a> {
-    /// The keys as stored, separated by one space.
+    /// The keys as stored, separated by one space; if they are literal, the only key.
     pub keys: Option<&'a [u8]>,
     /// The tag.
     pub tags: Option<&'a [u8]>,
     /// How the key is coded; see [`coded::KEY`].
     pub form: Option<&'a [u8]>,
-    /// The user's properties in stored order, if requested.
-    pub own: Vec<(Cow<'a, str>, &'a [u8])>,
+    /// Whether the key and the values of `own` are the user's bytes, never coded ones.
+    pub is_literal: bool,
+    /// The user's properties in stored order, if requested. Only a literal value can be null.
+    pub own: Vec<(Cow<'a, str>, Option<&'a [u8]>)>,
 }
 
 impl<'a> Labels<'a> {
@@ -22,12 +24,16 @@ impl<'a> Labels<'a> {
     #[inline]
     pub fn clear(&mut self) {
         (self.keys, self.tags, self.form) = (None, None, None);
+        self.is_literal = false;
         self.own.clear();
     }
 
     /// The first key, decoded.
     pub fn key(&self) -> Option<Cow<'a, [u8]>> {
-        coded::key(self.keys.and_then(first_key), self.form)
+        match self.is_literal {
+            true => self.keys.map(Cow::Borrowed),
+            false => coded::key(self.keys.and_then(first_key), self.form),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl<'a> Record<'a> {
                 }
                 let name = String::from_utf8_lossy(name);
                 if !is_reserved(&name) {
-                    labels.own.push((name, value));
+                    labels.own.push((name, Some(value)));
                 }
             }
         }

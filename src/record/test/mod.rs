@@ -2,6 +2,7 @@
 
 mod compressed;
 mod fuzz;
+mod kafka;
 mod vectors;
 
 use super::rocketmq::Batch;

@@ -1,0 +1,135 @@
+//! A batch whose records are read one by one.
+
+use super::compress::{Codec, Lz4Header};
+use super::entry::{Delta, Entry, Marker};
+use super::header::{HEAD_LEN, Header};
+use super::old::Messages;
+use super::varint::Reader;
+use crate::record::common::Flaw;
+
+/// A batch of any format, unpacked. Each call of [`Opened::next`] returns a record.
+#[derive(Debug)]
+pub struct Opened {
+    header: Header,
+    records: Records,
+}
+
+#[derive(Debug)]
+enum Records {
+    New(Deltas),
+    Old(Messages),
+}
+
+/// Records of format 2.
+#[derive(Debug)]
+struct Deltas {
+    bytes: Vec<u8>,
+    at: usize,
+    left: u32,
+    /// The lowest delta of an offset that the next may have.
+    next: u32,
+}
+
+impl Opened {
+    /// Unpacks a batch. `bytes` are all of it and nothing else. `check`: verifies the checksums.
+    ///
+    /// # Errors
+    ///
+    /// The [`Flaw`] of bytes that are not a batch.
+    pub fn open(bytes: Vec<u8>, check: bool) -> Result<Opened, Flaw> {
+        let header = Header::parse(bytes.get(..HEAD_LEN.min(bytes.len())).unwrap_or_default())?;
+        if header.len as usize != bytes.len() {
+            return Err(Flaw::Length(header.len.into()));
+        }
+        if check && !header.has_crc_of(&bytes) {
+            return Err(Flaw::RecordChecksum);
+        }
+        let records = match header.record_count {
+            Some(left) => Records::New(Deltas::open(&header, bytes, left)?),
+            None => Records::Old(Messages::open(&header, bytes, check)?),
+        };
+        Ok(Opened { header, records })
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// The [`Flaw`] of a damaged record. What follows it in the batch cannot be read.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "a record borrows from the batch, which an iterator's item cannot"
+    )]
+    pub fn next(&mut self) -> Result<Option<Entry<'_>>, Flaw> {
+        match &mut self.records {
+            Records::New(deltas) => deltas.next(&self.header),
+            Records::Old(messages) => messages.next(),
+        }
+    }
+
+    /// How the transaction of the producer ends here; `None` if the batch is not a marker of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opened::next`], which this calls.
+    pub fn marker(&mut self) -> Result<Option<Marker>, Flaw> {
+        if !self.header.is_control() {
+            return Ok(None);
+        }
+        let record = self.next()?;
+        Ok(record.and_then(|record| Marker::of_key(record.key)))
+    }
+}
+
+impl Deltas {
+    fn open(header: &Header, mut bytes: Vec<u8>, left: u32) -> Result<Deltas, Flaw> {
+        let codec = header.codec()?;
+        let mut at = HEAD_LEN;
+        if codec != Codec::None {
+            let packed = bytes.get(HEAD_LEN..).unwrap_or_default();
+            bytes = codec.unpack(packed, Lz4Header::Checked)?;
+            at = 0;
+        }
+        Ok(Deltas {
+            bytes,
+            at,
+            left,
+            next: 0,
+        })
+    }
+
+    fn next(&mut self, header: &Header) -> Result<Option<Entry<'_>>, Flaw> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some(left) = self.left.checked_sub(1) else {
+            return match rest.is_empty() {
+                true => Ok(None),
+                false => Err(Flaw::Field("number of records")),
+            };
+        };
+        let mut reader = Reader::new(rest);
+        let record = Delta::read(&mut reader)?;
+        self.left = left;
+        self.at += rest.len() - reader.rest().len();
+        let offset = header.first_offset() + u64::from(record.offset);
+        if record.offset < self.next || offset > header.last_offset() {
+            return Err(Flaw::Field("offset of a record"));
+        }
+        self.next = record.offset + 1;
+        let timestamp = match header.has_append_time() {
+            true => header.max_timestamp,
+            false => header.base_timestamp.wrapping_add(record.timestamp),
+        };
+        Ok(Some(Entry {
+            offset,
+            timestamp,
+            key: record.key,
+            value: record.value,
+            headers: record.headers,
+        }))
+    }
+}

@@ -1,0 +1,235 @@
+//! Unpacks the records of a batch, to at most [`BATCH_LEN_MAX`] bytes.
+//!
+//! - **gzip**: members; other bytes after a member are ignored.
+//! - **snappy**: streams of snappy-java: 8 bytes of magic, two versions, then blocks, each a raw
+//!   Snappy block after its length (`i32`, big-endian). Without the magic, one raw block.
+//! - **lz4**: one frame of independent blocks; other bytes after its end mark are ignored.
+//! - **zstd**: frames.
+
+use super::header::BATCH_LEN_MAX;
+use super::varint::Reader;
+use crate::record::common::Flaw;
+use flate2::bufread::GzDecoder;
+use std::io::Read;
+use twox_hash::XxHash32;
+
+/// How the records of a batch are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Not at all.
+    None,
+    /// gzip
+    Gzip,
+    /// Snappy
+    Snappy,
+    /// LZ4
+    Lz4,
+    /// Zstandard
+    Zstd,
+}
+
+/// Which rule applies to the checksum in the header of an LZ4 frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lz4Header {
+    /// It must be right.
+    Checked,
+    /// Its value is not compared: writers of format 0 computed it over other bytes.
+    Ignored,
+}
+
+impl Codec {
+    /// Unpacks `packed`.
+    ///
+    /// # Errors
+    ///
+    /// [`Flaw::Field`] for damaged bytes, [`Flaw::Unpacked`] if there are too many.
+    pub fn unpack(self, packed: &[u8], lz4: Lz4Header) -> Result<Vec<u8>, Flaw> {
+        match self {
+            Codec::None => Ok(packed.to_vec()),
+            Codec::Gzip => gzip(packed),
+            Codec::Snappy => snappy(packed),
+            Codec::Lz4 => lz4_frame(packed, lz4),
+            Codec::Zstd => zstd(packed),
+        }
+    }
+}
+
+const TOO_LONG: Flaw = Flaw::Unpacked(BATCH_LEN_MAX as u64);
+
+/// Reads the rest of `reader`; `damaged` if it fails.
+fn read_bounded(reader: impl Read, unpacked: &mut Vec<u8>, damaged: Flaw) -> Result<(), Flaw> {
+    let left = BATCH_LEN_MAX - unpacked.len();
+    let mut reader = reader.take(left as u64 + 1);
+    reader.read_to_end(unpacked).map_err(|_| damaged)?;
+    match unpacked.len() > BATCH_LEN_MAX {
+        true => Err(TOO_LONG),
+        false => Ok(()),
+    }
+}
+
+fn gzip(mut packed: &[u8]) -> Result<Vec<u8>, Flaw> {
+    let damaged = Flaw::Field("gzip data");
+    let mut unpacked = Vec::new();
+    let mut is_first = true;
+    loop {
+        let mut member = GzDecoder::new(packed);
+        if member.header().is_none() && !is_first {
+            return Ok(unpacked);
+        }
+        read_bounded(&mut member, &mut unpacked, damaged)?;
+        packed = member.into_inner();
+        is_first = false;
+        if packed.is_empty() {
+            return Ok(unpacked);
+        }
+    }
+}
+
+fn zstd(packed: &[u8]) -> Result<Vec<u8>, Flaw> {
+    /// Largest window that a decoder allocates: 128 MiB.
+    const WINDOW_LOG_MAX: u32 = 27;
+    let damaged = Flaw::Field("zstd data");
+    let mut decoder = zstd::Decoder::with_buffer(packed).map_err(|_| damaged)?;
+    let limited = decoder.window_log_max(WINDOW_LOG_MAX);
+    limited.map_err(|_| damaged)?;
+    let mut unpacked = Vec::new();
+    read_bounded(decoder, &mut unpacked, damaged)?;
+    Ok(unpacked)
+}
+
+/// Beginning of a stream of snappy-java.
+const XERIAL: &[u8; 8] = b"\x82SNAPPY\0";
+/// Bytes of the two versions after it.
+const XERIAL_VERSIONS: usize = 8;
+
+fn snappy(packed: &[u8]) -> Result<Vec<u8>, Flaw> {
+    let damaged = Flaw::Field("snappy data");
+    let mut unpacked = Vec::new();
+    if !packed.starts_with(XERIAL) {
+        snappy_block(packed, &mut unpacked)?;
+        return Ok(unpacked);
+    }
+    let mut reader = Reader::new(packed);
+    while !reader.rest().is_empty() {
+        if reader.rest().starts_with(XERIAL) {
+            reader.take(XERIAL.len() + XERIAL_VERSIONS).ok_or(damaged)?;
+            continue;
+        }
+        let len = reader.i32().and_then(|len| usize::try_from(len).ok());
+        let block = len.and_then(|len| reader.take(len)).ok_or(damaged)?;
+        snappy_block(block, &mut unpacked)?;
+    }
+    Ok(unpacked)
+}
+
+fn snappy_block(block: &[u8], unpacked: &mut Vec<u8>) -> Result<(), Flaw> {
+    /// A block of Snappy unpacks to fewer than 64 bytes for each byte that is stored.
+    const RATIO_MAX: usize = 64;
+    let damaged = Flaw::Field("snappy data");
+    let len = snap::raw::decompress_len(block).map_err(|_| damaged)?;
+    if len > block.len().saturating_mul(RATIO_MAX) {
+        return Err(damaged);
+    }
+    let room = make_room(unpacked, len)?;
+    let done = snap::raw::Decoder::new().decompress(block, room);
+    match done {
+        Ok(done) if done == len => Ok(()),
+        _ => Err(damaged),
+    }
+}
+
+/// Lengthens `unpacked` by `len` bytes, and returns these.
+fn make_room(unpacked: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Flaw> {
+    let start = unpacked.len();
+    if len > BATCH_LEN_MAX - start {
+        return Err(TOO_LONG);
+    }
+    unpacked.resize(start + len, 0);
+    Ok(unpacked.get_mut(start..).unwrap_or_default())
+}
+
+/// Bits of the first byte of an LZ4 frame's descriptor.
+mod flag {
+    pub const VERSION: u8 = 0xC0;
+    pub const VERSION_1: u8 = 0x40;
+    pub const INDEPENDENT: u8 = 0x20;
+    pub const BLOCK_CHECKSUM: u8 = 0x10;
+    pub const CONTENT_SIZE: u8 = 0x08;
+    pub const RESERVED: u8 = 0x03;
+}
+
+/// What the header of an LZ4 frame says of its blocks.
+struct Frame {
+    block_len_max: usize,
+    has_checksums: bool,
+}
+
+const LZ4_DAMAGED: Flaw = Flaw::Field("lz4 data");
+
+fn lz4_frame(packed: &[u8], rule: Lz4Header) -> Result<Vec<u8>, Flaw> {
+    const RAW: u32 = 1 << 31;
+    let mut reader = Reader::new(packed);
+    let frame = lz4_header(&mut reader, rule).ok_or(LZ4_DAMAGED)?;
+    let mut unpacked = Vec::new();
+    loop {
+        let size = little(&mut reader).ok_or(LZ4_DAMAGED)?;
+        if size == 0 {
+            return Ok(unpacked);
+        }
+        let len = (size & !RAW) as usize;
+        let block = reader.take(len).ok_or(LZ4_DAMAGED)?;
+        if len > frame.block_len_max {
+            return Err(LZ4_DAMAGED);
+        }
+        if frame.has_checksums && little(&mut reader) != Some(XxHash32::oneshot(0, block)) {
+            return Err(LZ4_DAMAGED);
+        }
+        if size & RAW != 0 {
+            make_room(&mut unpacked, len)?.copy_from_slice(block);
+            continue;
+        }
+        let start = unpacked.len();
+        // The last block may be near the limit without filling its room.
+        let room = frame.block_len_max.min(BATCH_LEN_MAX - start);
+        let room = make_room(&mut unpacked, room)?;
+        let done = lz4_flex::block::decompress_into(block, room);
+        unpacked.truncate(start + done.map_err(|_| LZ4_DAMAGED)?);
+    }
+}
+
+/// Reads the header of a frame; `None` if it is not one that Kafka reads.
+fn lz4_header(reader: &mut Reader<'_>, rule: Lz4Header) -> Option<Frame> {
+    const MAGIC: u32 = 0x184D_2204;
+    const BLOCK_SIZE: u8 = 0x70;
+    if little(reader)? != MAGIC {
+        return None;
+    }
+    let from = *reader;
+    let (flags, sizes) = (reader.byte()?, reader.byte()?);
+    let is_known = flags & (flag::VERSION | flag::INDEPENDENT | flag::RESERVED)
+        == flag::VERSION_1 | flag::INDEPENDENT;
+    if !is_known || sizes & !BLOCK_SIZE != 0 {
+        return None;
+    }
+    let block_len_max = match sizes >> 4 {
+        code @ 4..=7 => 1 << (8 + 2 * code),
+        _ => return None,
+    };
+    if flags & flag::CONTENT_SIZE != 0 {
+        reader.i64()?;
+    }
+    let len = from.rest().len() - reader.rest().len();
+    let covered = from.rest().get(..len)?;
+    let [_, _, checksum, _] = XxHash32::oneshot(0, covered).to_be_bytes();
+    if reader.byte()? != checksum && rule == Lz4Header::Checked {
+        return None;
+    }
+    Some(Frame {
+        block_len_max,
+        has_checksums: flags & flag::BLOCK_CHECKSUM != 0,
+    })
+}
+
+fn little(reader: &mut Reader<'_>) -> Option<u32> {
+    reader.u32().map(u32::swap_bytes)
+}

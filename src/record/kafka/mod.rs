@@ -1,0 +1,29 @@
+//! Kafka's form of a record. On disk, records come in batches: [`header`] describes a batch,
+//! [`compress`] unpacks its records, and [`batch`] returns them one by one, in the formats 2
+//! ([`entry`]) and 0 and 1 ([`old`]). [`record`] is one record in memory, apart from its batch.
+//! [`varint`] reads numbers.
+//!
+//! Bytes on disk are untrusted: each length is bounded before use, and bytes that are wrong are a
+//! [`Flaw`](crate::Flaw).
+
+pub mod batch;
+pub mod compress;
+pub mod entry;
+pub mod header;
+pub mod old;
+pub mod record;
+pub mod varint;
+
+pub use batch::Opened;
+pub use compress::Codec;
+pub use entry::{Entry, Headers, Marker};
+pub use header::{BATCH_LEN_MAX, HEAD_LEN, Header};
+pub use record::{Home, Layout, Record};
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;

@@ -1,0 +1,334 @@
+//! One record in memory, apart from its batch, whose bytes may be packed. This form is never
+//! written to a log; a pickled message contains it.
+//!
+//! | byte | field |
+//! |---:|---|
+//! | 0 | `u32` length of all |
+//! | 4 | `u32` magic |
+//! | 8 | `i64` offset |
+//! | 16 | `i64` position: the byte of the segment file at which the batch begins |
+//! | 24 | `i64` timestamp |
+//! | 32 | `i32` partition |
+//! | 36 | `u8` flags |
+//! | 37 | `u8` 0 |
+//! | 38 | `u16` length of the topic |
+//! | 40 | `u32` length of the key |
+//! | 44 | `u32` length of the value |
+//! | 48 | `u32` length of the headers |
+//! | 52 | `u32` number of headers |
+//! | 56 | topic, key, headers as a batch of format 2 stores them, value |
+
+use super::entry::{Entry, Headers};
+use super::header::Header;
+use crate::num::{be_u32, be_u64, short};
+use crate::record::common::{Flaw, Known, Labels};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// Bytes 4 to 8.
+pub const MAGIC: u32 = u32::from_be_bytes(*b"FKR1");
+
+const AT_MAGIC: usize = 4;
+const AT_OFFSET: usize = 8;
+const AT_POSITION: usize = 16;
+const AT_TIMESTAMP: usize = 24;
+const AT_QUEUE: usize = 32;
+const AT_FLAGS: usize = 36;
+const AT_TOPIC_LEN: usize = 38;
+const AT_KEY_LEN: usize = 40;
+const AT_VALUE_LEN: usize = 44;
+const AT_HEADERS_LEN: usize = 48;
+const AT_HEADERS: usize = 52;
+/// Bytes before the topic.
+const FIXED_LEN: usize = 56;
+
+/// Bits of the flags.
+mod flag {
+    /// The timestamp is that of the append.
+    pub const APPEND_TIME: u8 = 1;
+    /// There is no key.
+    pub const NULL_KEY: u8 = 2;
+    /// There is no value.
+    pub const NULL_VALUE: u8 = 4;
+    pub const ALL: u8 = 7;
+}
+
+/// The places of the parts of one record, relative to its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub(crate) total_len: u32,
+    topic_len: u16,
+    flags: u8,
+    key_len: u32,
+    headers_len: u32,
+    pub(crate) value_len: u32,
+}
+
+impl Layout {
+    /// The parts of the record at the start of `bytes`; more bytes may follow it.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Flaw`] found: the magic, or lengths that do not add up.
+    pub fn parse(bytes: &[u8]) -> Result<Layout, Flaw> {
+        if bytes.len() < FIXED_LEN || be_u32(bytes, AT_MAGIC) != MAGIC {
+            return Err(Flaw::Magic(be_u32(bytes, AT_MAGIC)));
+        }
+        let layout = Layout {
+            total_len: be_u32(bytes, 0),
+            topic_len: bytes
+                .get(AT_TOPIC_LEN..)
+                .and_then(|rest| rest.first_chunk())
+                .map_or(0, |len| u16::from_be_bytes(*len)),
+            flags: bytes.get(AT_FLAGS).copied().unwrap_or_default(),
+            key_len: be_u32(bytes, AT_KEY_LEN),
+            headers_len: be_u32(bytes, AT_HEADERS_LEN),
+            value_len: be_u32(bytes, AT_VALUE_LEN),
+        };
+        let parts = [
+            FIXED_LEN as u64,
+            layout.topic_len.into(),
+            layout.key_len.into(),
+            layout.headers_len.into(),
+            layout.value_len.into(),
+        ];
+        let is_null = |bit, len| layout.flags & bit != 0 && len > 0;
+        let total = u64::from(layout.total_len);
+        if parts.iter().sum::<u64>() != total || bytes.len() < layout.total_len as usize {
+            return Err(Flaw::Length(i64::from(layout.total_len)));
+        }
+        if layout.flags & !flag::ALL != 0
+            || is_null(flag::NULL_KEY, layout.key_len)
+            || is_null(flag::NULL_VALUE, layout.value_len)
+        {
+            return Err(Flaw::Field("flags"));
+        }
+        Ok(layout)
+    }
+
+    /// First byte of the value.
+    #[inline]
+    pub fn value_at(&self) -> u32 {
+        self.total_len - self.value_len
+    }
+
+    /// Bytes of key and headers.
+    #[inline]
+    pub fn labels_len(&self) -> u32 {
+        self.key_len + self.headers_len
+    }
+}
+
+/// Where a record comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Home<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub queue: u32,
+    /// The byte of the segment file at which the batch begins.
+    pub position: u64,
+}
+
+/// Adds a record to `to`, and returns its layout.
+///
+/// # Errors
+///
+/// [`Flaw::Length`] if its parts are too long for one record.
+pub fn write(
+    to: &mut Vec<u8>,
+    home: &Home<'_>,
+    header: &Header,
+    entry: &Entry<'_>,
+) -> Result<Layout, Flaw> {
+    let len = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+    let sums = [
+        FIXED_LEN,
+        home.topic.len(),
+        len(entry.key),
+        entry.headers.bytes.len(),
+        len(entry.value),
+    ];
+    let total: usize = sums.iter().sum();
+    let too_long = Flaw::Length(total as i64);
+    let total_len = i32::try_from(total).map_err(|_| too_long)?.cast_unsigned();
+    let flag_if = |is_set, bit| if is_set { bit } else { 0 };
+    let layout = Layout {
+        total_len,
+        topic_len: u16::try_from(home.topic.len()).map_err(|_| too_long)?,
+        flags: flag_if(header.has_append_time(), flag::APPEND_TIME)
+            | flag_if(entry.key.is_none(), flag::NULL_KEY)
+            | flag_if(entry.value.is_none(), flag::NULL_VALUE),
+        key_len: short(len(entry.key)),
+        headers_len: short(entry.headers.bytes.len()),
+        value_len: short(len(entry.value)),
+    };
+    to.reserve(total);
+    to.extend_from_slice(&total_len.to_be_bytes());
+    to.extend_from_slice(&MAGIC.to_be_bytes());
+    to.extend_from_slice(&entry.offset.to_be_bytes());
+    to.extend_from_slice(&home.position.to_be_bytes());
+    to.extend_from_slice(&entry.timestamp.to_be_bytes());
+    to.extend_from_slice(&home.queue.to_be_bytes());
+    to.extend_from_slice(&[layout.flags, 0]);
+    to.extend_from_slice(&layout.topic_len.to_be_bytes());
+    to.extend_from_slice(&layout.key_len.to_be_bytes());
+    to.extend_from_slice(&layout.value_len.to_be_bytes());
+    to.extend_from_slice(&layout.headers_len.to_be_bytes());
+    to.extend_from_slice(&entry.headers.count.to_be_bytes());
+    to.extend_from_slice(home.topic.as_bytes());
+    to.extend_from_slice(entry.key.unwrap_or_default());
+    to.extend_from_slice(entry.headers.bytes);
+    to.extend_from_slice(entry.value.unwrap_or_default());
+    Ok(layout)
+}
+
+/// One record, read by field.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    bytes: &'a [u8],
+    layout: Layout,
+}
+
+impl<'a> Record<'a> {
+    /// The record at the start of `bytes`, whose layout is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Flaw::Length`] if there are fewer bytes.
+    #[inline]
+    pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Record<'a>, Flaw> {
+        match bytes.get(..layout.total_len as usize) {
+            Some(bytes) => Ok(Record { bytes, layout }),
+            None => Err(Flaw::Length(i64::from(layout.total_len))),
+        }
+    }
+
+    /// The places of its parts.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// All its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    #[inline]
+    fn part(&self, at: usize, len: u32) -> &'a [u8] {
+        self.bytes.get(at..at + len as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn key_at(&self) -> usize {
+        FIXED_LEN + usize::from(self.layout.topic_len)
+    }
+
+    /// The topic.
+    #[inline]
+    pub fn topic(&self) -> &'a [u8] {
+        self.part(FIXED_LEN, self.layout.topic_len.into())
+    }
+
+    /// The partition.
+    #[inline]
+    pub fn queue_id(&self) -> i32 {
+        be_u32(self.bytes, AT_QUEUE).cast_signed()
+    }
+
+    /// Offset in the partition.
+    #[inline]
+    pub fn queue_offset(&self) -> i64 {
+        be_u64(self.bytes, AT_OFFSET).cast_signed()
+    }
+
+    /// The byte of the segment file at which the batch begins.
+    #[inline]
+    pub fn position(&self) -> i64 {
+        be_u64(self.bytes, AT_POSITION).cast_signed()
+    }
+
+    /// When it was made, or appended, in ms.
+    #[inline]
+    pub fn timestamp(&self) -> i64 {
+        be_u64(self.bytes, AT_TIMESTAMP).cast_signed()
+    }
+
+    /// Whether [`Record::timestamp`] is the time of the append.
+    #[inline]
+    pub fn has_append_time(&self) -> bool {
+        self.layout.flags & flag::APPEND_TIME != 0
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> Option<&'a [u8]> {
+        let key = self.part(self.key_at(), self.layout.key_len);
+        (self.layout.flags & flag::NULL_KEY == 0).then_some(key)
+    }
+
+    /// Whether the value is null.
+    #[inline]
+    pub fn is_null(&self) -> bool {
+        self.layout.flags & flag::NULL_VALUE != 0
+    }
+
+    /// The value; empty if it is null.
+    #[inline]
+    pub fn value(&self) -> &'a [u8] {
+        self.part(self.layout.value_at() as usize, self.layout.value_len)
+    }
+
+    /// The headers as stored.
+    #[inline]
+    pub fn raw_headers(&self) -> Headers<'a> {
+        let at = self.key_at() + self.layout.key_len as usize;
+        Headers {
+            count: be_u32(self.bytes, AT_HEADERS),
+            bytes: self.part(at, self.layout.headers_len),
+        }
+    }
+
+    /// Names and values of the headers, in order.
+    pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, Option<&'a [u8]>)> + use<'a> {
+        let headers = self.raw_headers().iter();
+        headers.map(|(name, value)| (String::from_utf8_lossy(name), value))
+    }
+
+    /// The value of the last header with this name.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        let headers = self.raw_headers().iter();
+        let named = headers.filter(|(found, _)| *found == name.as_bytes());
+        named.last().and_then(|(_, value)| value)
+    }
+
+    /// Headers that have a value, as text; of equal names the last.
+    pub fn properties(&self) -> BTreeMap<String, String> {
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let headers = self.headers();
+        let valued = headers.filter_map(|(name, value)| Some((name.into_owned(), text(value?))));
+        valued.collect()
+    }
+
+    /// The key, by which the record is found.
+    #[inline]
+    pub fn known(&self) -> Known<'a> {
+        Known {
+            unique_key: self.key(),
+            ..Known::default()
+        }
+    }
+
+    /// Reads the key and, with `with_own`, the headers.
+    #[inline]
+    pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
+        labels.clear();
+        labels.keys = self.key();
+        labels.is_literal = true;
+        if with_own {
+            labels.own.extend(self.headers());
+        }
+    }
+}

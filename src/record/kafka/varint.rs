@@ -1,0 +1,119 @@
+//! Reads numbers and runs of bytes: big-endian integers, and integers of variable length.
+//!
+//! A number of variable length is in zigzag form (`0, -1, 1, -2 ...` are `0, 1, 2, 3 ...`), in
+//! groups of 7 bits, the lowest first. The highest bit of a byte says that another group follows.
+
+/// Bytes that are read from the front. Every method returns `None` if they do not suffice.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from the start.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    /// The bytes that are not read yet.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The next `len` bytes.
+    #[inline]
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*taken)
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn byte(&mut self) -> Option<u8> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    /// A signed number of 2 bytes.
+    #[inline]
+    pub fn i16(&mut self) -> Option<i16> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    /// A signed number of 4 bytes.
+    #[inline]
+    pub fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    /// An unsigned number of 4 bytes.
+    #[inline]
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// A signed number of 8 bytes.
+    #[inline]
+    pub fn i64(&mut self) -> Option<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    /// A number of variable length, at most 5 bytes.
+    #[inline]
+    pub fn varint(&mut self) -> Option<i32> {
+        let bits = self.groups(5)?.to_be_bytes();
+        let bits = u32::from_be_bytes(*bits.last_chunk::<4>()?);
+        Some((bits >> 1).cast_signed() ^ -(bits & 1).cast_signed())
+    }
+
+    /// A number of variable length, at most 10 bytes.
+    #[inline]
+    pub fn varlong(&mut self) -> Option<i64> {
+        let bits = self.groups(10)?;
+        Some((bits >> 1).cast_signed() ^ -(bits & 1).cast_signed())
+    }
+
+    #[inline]
+    fn groups(&mut self, len_max: u32) -> Option<u64> {
+        let mut bits = 0;
+        for number in 0..len_max {
+            let byte = self.byte()?;
+            bits |= u64::from(byte & 0x7F) << (7 * number);
+            if byte & 0x80 == 0 {
+                return Some(bits);
+            }
+        }
+        None
+    }
+
+    /// Bytes after their length of variable length; `Some(None)` is null.
+    #[inline]
+    pub fn nullable(&mut self) -> Option<Option<&'a [u8]>> {
+        let len = self.varint()?;
+        self.nullable_of(len)
+    }
+
+    /// Bytes after their length of 4 bytes; `Some(None)` is null.
+    #[inline]
+    pub fn nullable_i32(&mut self) -> Option<Option<&'a [u8]>> {
+        let len = self.i32()?;
+        self.nullable_of(len)
+    }
+
+    #[inline]
+    fn nullable_of(&mut self, len: i32) -> Option<Option<&'a [u8]>> {
+        match len {
+            -1 => Some(None),
+            _ => self.take(usize::try_from(len).ok()?).map(Some),
+        }
+    }
+}
