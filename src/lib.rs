@@ -102,7 +102,7 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use notices::{Notices, Watch};
-pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
+pub use options::{AppendLockKind, EngineKind, Flush, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;
 pub use record::id::message_id;

@@ -23,8 +23,50 @@ pub enum Mode {
 pub enum EngineKind {
     /// RocketMQ's store.
     CommitLog,
+    /// The log directory of a Kafka broker, for reading.
+    PartitionLog,
     /// No files: messages live as long as the handle.
     Memory,
+}
+
+impl EngineKind {
+    /// The name of the option value.
+    pub fn word(self) -> &'static str {
+        match self {
+            EngineKind::CommitLog => "commitlog",
+            EngineKind::PartitionLog => "partitionlog",
+            EngineKind::Memory => "memory",
+        }
+    }
+}
+
+/// Which messages of transactions are read, in a partition log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// All.
+    #[default]
+    ReadUncommitted,
+    /// Those of committed transactions, up to the first message of the oldest open one.
+    ReadCommitted,
+}
+
+impl Isolation {
+    /// The name of the option value.
+    pub fn word(self) -> &'static str {
+        match self {
+            Isolation::ReadUncommitted => "read_uncommitted",
+            Isolation::ReadCommitted => "read_committed",
+        }
+    }
+
+    /// The value with this name.
+    pub fn of(word: &str) -> Option<Isolation> {
+        match word {
+            "read_uncommitted" => Some(Isolation::ReadUncommitted),
+            "read_committed" => Some(Isolation::ReadCommitted),
+            _ => None,
+        }
+    }
 }
 
 /// When a send returns.
@@ -77,6 +119,8 @@ pub struct Options {
     pub mode: Mode,
     /// The engine; `None` detects it from the files.
     pub engine: Option<EngineKind>,
+    /// Which messages of transactions are read; has a meaning for a partition log only.
+    pub isolation: Option<Isolation>,
     /// Whether a directory that another system created may be opened for writing.
     pub adopt: bool,
     /// How long opening for writing waits for another writer to finish; by default it fails at
@@ -171,6 +215,7 @@ impl Default for Options {
         Options {
             mode: Mode::Append,
             engine: None,
+            isolation: None,
             adopt: false,
             lock_timeout: Duration::ZERO,
             commitlog_file_size: None,

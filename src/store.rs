@@ -12,6 +12,8 @@ use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting}
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
+use crate::engine::partition_log::PartitionLog;
+use crate::engine::partition_log::names::is_log_directory;
 use crate::engine::{
     Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
 };
@@ -19,9 +21,9 @@ use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Machine;
 use crate::meter::{PutMeter, RateSampler};
-use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
+use crate::options::{EngineKind, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
-use crate::record::{Contents, Message, check_topic, id};
+use crate::record::{Contents, Message, check_topic};
 use crate::stages::intake::Intake;
 use crate::stages::marker;
 use crate::warning::Warning;
@@ -90,16 +92,24 @@ impl Store {
         } else {
             // Absolute, so that it does not depend on the current directory of the process.
             let root = std::path::absolute(path).at(Op::Find, path)?;
-            if options.guard_maps {
-                crate::region::guard::install();
+            if is_partition_log(machine, &root, &options)? {
+                let engine = PartitionLog::open(machine, &root, &options)?;
+                // Keys are found by scanning.
+                options.index = Some(false);
+                (Arc::new(engine), None)
+            } else {
+                if options.guard_maps {
+                    crate::region::guard::install();
+                }
+                let hold = Arc::<Waiting>::clone(&waiting);
+                let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
+                options = opened.engine.options().clone();
+                services = opened.services();
+                place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
+                (opened.engine, opened.intake)
             }
-            let hold = Arc::<Waiting>::clone(&waiting);
-            let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
-            options = opened.engine.options().clone();
-            services = opened.services();
-            place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
-            (opened.engine, opened.intake)
         };
+        check_isolation(&*engine, options.isolation)?;
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
         let closed = AtomicBool::new(false);
@@ -150,9 +160,13 @@ impl Store {
     ///
     /// [`Error::Unsupported`] if the engine keeps no files; those of [`Store::engine`].
     pub fn files(&self) -> Result<&dyn Files> {
-        let files = self.engine()?.files();
-        files.ok_or_else(|| Error::Unsupported {
-            what: "archiving a store in memory, or verifying it in parts".to_owned(),
+        let engine = self.engine()?;
+        engine.files().ok_or_else(|| Error::Unsupported {
+            what: match engine.name() {
+                "memory" => "archiving a store in memory, or verifying it in parts",
+                _ => "archiving Kafka's files, or verifying them in parts",
+            }
+            .to_owned(),
         })
     }
 
@@ -371,9 +385,9 @@ impl Store {
         self.engine()?.message_at(position)
     }
 
-    /// The message with this id: 32 or 56 hex digits.
+    /// The message with this id: 32 or 56 hex digits; in a partition log `topic-queue@offset`.
     pub fn message_by_id(&self, id: &str) -> Result<Message> {
-        self.message_at(id::position_of_id(id)?)
+        self.engine()?.message_with_id(id)
     }
 
     /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first.
@@ -511,6 +525,28 @@ impl Store {
     }
 }
 
+/// Whether a directory is read as a broker's log directory: because the caller says so, or because
+/// it plainly is one.
+fn is_partition_log(machine: &Machine, root: &Path, options: &Options) -> Result<bool> {
+    match options.engine {
+        Some(kind) => Ok(kind == EngineKind::PartitionLog),
+        None => is_log_directory(&*machine.disk, root),
+    }
+}
+
+/// Refuses an isolation for engines that keep no transactions.
+fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<()> {
+    let Some(isolation) = isolation.filter(|_| engine.name() != "partitionlog") else {
+        return Ok(());
+    };
+    let rule = "only a partition log has transactions";
+    Err(Error::option(
+        "isolation",
+        format!("{:?}", isolation.word()),
+        rule,
+    ))
+}
+
 /// Whether a path means the memory engine.
 fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
     let name = path == Path::new(":memory:");
@@ -520,10 +556,14 @@ fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
             "\"\"",
             "name the directory of the store",
         )),
-        Some(EngineKind::CommitLog) if name => {
+        Some(kind @ (EngineKind::CommitLog | EngineKind::PartitionLog)) if name => {
             let reason =
                 "\":memory:\" means the memory engine; a directory of this name is ./:memory:";
-            Err(Error::option("engine", "\"commitlog\"", reason))
+            Err(Error::option(
+                "engine",
+                format!("{:?}", kind.word()),
+                reason,
+            ))
         }
         Some(EngineKind::Memory) if !name && path.exists() => {
             let reason = format!(

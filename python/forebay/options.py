@@ -21,6 +21,7 @@ __all__ = [
     "Duration",
     "EngineName",
     "Flush",
+    "Isolation",
     "Mode",
     "OpenOptions",
     "Options",
@@ -30,9 +31,11 @@ __all__ = [
 #: How a store is opened.
 Mode: TypeAlias = Literal["a", "r", "x"]
 #: The engine of a store.
-EngineName: TypeAlias = Literal["commitlog", "memory"]
+EngineName: TypeAlias = Literal["commitlog", "partitionlog", "memory"]
 #: When a send returns.
 Flush: TypeAlias = Literal["async", "sync"]
+#: Which messages of Kafka's transactions are read.
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 #: The Arrow type of bodies in a scan.
 BodyType: TypeAlias = Literal["binary", "binary_view"]
 #: How senders wait for each other.
@@ -82,6 +85,7 @@ class Options(TypedDict, total=False):
     disk_reserve: int
     delete_when: str | None
     disk_warning_ratio: float | None
+    isolation: Isolation | None
 
 
 class OpenOptions(Options, total=False):

@@ -218,7 +218,9 @@ class _Source:
                 continue
             span = Span(first, last).within(pushed.offsets)
             for bound, time in (("start", pushed.times.start), ("end", pushed.times.end)):
-                if time is not None:
+                # In a partition log, earlier messages may follow one of a later time.
+                is_sharp = bound == "start" or self._store.engine != "partitionlog"
+                if time is not None and is_sharp:
                     at = offset_at(topic, queue, time)
                     span = span.within(replace(UNBOUNDED, **{bound: at}))
             if span.start is not None and span.end is not None and span.start < span.end:

@@ -65,8 +65,9 @@ def open(
         ``"a"`` writes, and creates the store if there is none. ``"x"`` creates it, and fails if it
         exists. ``"r"`` only reads, even while another process writes, and never changes a byte.
     engine
-        ``"commitlog"`` or ``"memory"``. By default the engine found on disk; a new store gets a
-        commit log.
+        ``"commitlog"``, ``"partitionlog"`` or ``"memory"``. By default the engine found on disk; a
+        new store gets a commit log. A partition log is the log directory of a Kafka broker, which
+        can only be read, with ``mode="r"``.
     flush
         When a send returns. ``"async"``, the default: once the message is in the page cache. It
         then survives a crash of the process at once, and a power loss after ``flush_interval``
@@ -110,6 +111,10 @@ def open(
         is in use. Otherwise, if ``delete_when`` is given, files are deleted only in those hours,
         such as ``"04"`` or ``"04;16"``.
 
+        In a partition log, ``isolation="read_committed"`` leaves out messages of transactions that
+        were aborted, and all from the first message of the oldest open transaction on.
+        ``"read_uncommitted"``, the default, shows all messages.
+
     Returns
     -------
     Store
@@ -126,6 +131,8 @@ def open(
         If another system created the directory: pass ``mode="r"`` to read or ``adopt=True``.
     InvalidOptionError
         If an option is unknown, out of range, or does not match the files.
+    UnsupportedError
+        If a partition log is opened for writing.
 
     Examples
     --------

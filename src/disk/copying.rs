@@ -1,7 +1,7 @@
 //! A disk that reads by copying, for a directory whose live owner may truncate its files: loads
 //! from a map of a truncated file raise SIGBUS.
 
-use crate::disk::{Entry, FileSystem, RealDisk, Synced};
+use crate::disk::{Entry, FileSystem, OpenFile, RealDisk, Synced};
 use crate::num::index;
 use crate::region::{Access, Region};
 use std::io;
@@ -45,6 +45,10 @@ impl FileSystem for CopyingDisk {
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
         RealDisk.read_at(path, start, buffer)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        RealDisk.open(path)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {

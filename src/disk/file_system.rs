@@ -1,6 +1,6 @@
 //! The calls to the file system that a disk is made of, with bare errors.
 
-use super::{Entry, Holder, Identity, LockState, Synced, lock, syscall};
+use super::{Entry, Holder, Identity, LockState, OpenFile, Synced, lock, syscall};
 use crate::region::{Access, Region};
 use std::fmt::Debug;
 use std::fs::File;
@@ -65,6 +65,12 @@ pub trait FileSystem: Send + Sync + Debug {
 
     /// Reads up to `buffer.len()` bytes at `start`; fewer at the end of the file.
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Opens a file for reading.
+    fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        let _ = path;
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Writes bytes at `start` of a file, creating it if it is missing.
     fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()>;

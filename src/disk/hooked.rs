@@ -1,7 +1,7 @@
 //! The real disk with a test hook before its calls, for faults and orderings that no real file
 //! system produces on demand.
 
-use super::{Entry, FileSystem, NotBegun, RealDisk, Synced};
+use super::{Entry, FileSystem, NotBegun, OpenFile, RealDisk, Synced};
 use crate::region::{Access, Region};
 use std::io;
 use std::ops::Range;
@@ -111,6 +111,10 @@ impl FileSystem for HookedDisk {
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         RealDisk.remove_directory(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        RealDisk.open(path)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {

@@ -11,6 +11,7 @@ mod file_system;
 #[cfg(test)]
 mod hooked;
 mod lock;
+mod open_file;
 mod real;
 mod syscall;
 
@@ -22,6 +23,7 @@ pub use file_system::{FileSystem, NotBegun};
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
 pub use lock::{FileLock, Holder, LockState};
+pub use open_file::OpenFile;
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
 
@@ -130,6 +132,11 @@ pub trait Disk: Send + Sync + Debug {
     /// [`FileSystem::read_at`].
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> Result<usize> {
         self.raw().read_at(path, start, buffer).at(Op::Read, path)
+    }
+
+    /// [`FileSystem::open`].
+    fn open(&self, path: &Path) -> Result<OpenFile> {
+        self.raw().open(path).at(Op::Open, path)
     }
 
     /// [`FileSystem::write_at`].

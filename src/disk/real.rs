@@ -1,6 +1,7 @@
 //! The real file system.
 
-use super::{Entry, FileSystem, Kind, NotBegun, Synced, syscall};
+use super::open_file::read_full;
+use super::{Entry, FileSystem, Kind, NotBegun, OpenFile, Synced, syscall};
 use crate::num::index;
 use crate::region::{Access, PAGE, Region};
 use std::fs::{self, File, OpenOptions};
@@ -242,17 +243,11 @@ impl FileSystem for RealDisk {
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let file = open(path, false)?;
-        let mut have = 0;
-        while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
-            match syscall::read_at(&file, rest, start + have as u64) {
-                Ok(0) => break,
-                Ok(count) => have += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(have)
+        read_full(&open(path, false)?, start, buffer)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        open(path, false).map(|file| OpenFile::new(file, path))
     }
 
     fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what engines that
-//! keep files can do in addition. [`commit_log`] keeps RocketMQ's files, [`memory`] keeps none.
+//! keep files can do in addition. [`commit_log`] keeps RocketMQ's files, [`partition_log`] reads
+//! Kafka's, [`memory`] keeps none.
 //! They share the directory of a store ([`directory`]), services that know no file format
 //! ([`service`]), and the tables of an archive ([`archive`]).
 
@@ -9,6 +10,7 @@ pub mod commit_log;
 pub(crate) mod directory;
 pub mod files;
 pub mod memory;
+pub mod partition_log;
 pub mod report;
 pub mod rows;
 pub(crate) mod service;
@@ -28,6 +30,7 @@ pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verifica
 pub use waiter::{Listener, Waiter};
 
 use crate::error::Result;
+use crate::record::id::position_of_id;
 use crate::record::{Batch, Message};
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,7 +49,7 @@ use std::time::Duration;
 pub trait Engine: Send + Sync {
     // The store as a whole.
 
-    /// Name of the engine: `commitlog` or `memory`.
+    /// Name of the engine: `commitlog`, `partitionlog` or `memory`.
     fn name(&self) -> &'static str;
 
     /// An empty batch to encode records of this store into. Does not allocate.
@@ -161,6 +164,11 @@ pub trait Engine: Send + Sync {
 
     /// The message whose record begins at `position`.
     fn message_at(&self, position: u64) -> Result<Message>;
+
+    /// The message with this id.
+    fn message_with_id(&self, id: &str) -> Result<Message> {
+        self.message_at(position_of_id(id)?)
+    }
 
     // The state of the store.
 

@@ -31,8 +31,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 ///     Length of the whole record in bytes.
 /// body, stored_body
 ///     The body, decompressed, and as it is stored in the log. Each access makes a new copy.
-/// keys, key
-///     All keys as a tuple; the first key, or None.
+/// is_null
+///     Whether the body is null, as opposed to empty: a tombstone of Kafka's.
+/// keys, key, key_bytes
+///     All keys as a tuple; the first key, or None; and the bytes of the first key, which need not
+///     be text in a message of Kafka's.
 /// tags
 ///     The tag, or None.
 /// properties, system_properties
@@ -41,7 +44,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// raw_properties
 ///     The properties as stored.
 /// headers
-///     The sender's properties as a tuple of (name, bytes), in stored order.
+///     The sender's properties as a tuple of (name, bytes), in stored order. In a message of
+///     Kafka's the bytes may be None.
 /// flag, sys_flag, reconsume_times
 ///     A number that the sender chose, RocketMQ's flag bits, and how often the message was
 ///     redelivered.
@@ -52,7 +56,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// born_host, store_host
 ///     Addresses, such as ``"10.0.0.1:10911"``.
 /// message_id
-///     RocketMQ's id of the message, which `Store.message` accepts.
+///     RocketMQ's id of the message, or ``topic-queue@offset`` in a partition log.
+///     `Store.message` accepts it.
 ///
 /// Examples
 /// --------
@@ -177,6 +182,17 @@ impl Message {
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         let keys = self.core()?.keys();
         Ok(keys.first().map(|key| PyString::new(py, key)))
+    }
+
+    #[getter]
+    fn key_bytes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let key = self.core()?.key_bytes();
+        Ok(key.map(|key| PyBytes::new(py, &key)))
+    }
+
+    #[getter]
+    fn is_null(&self) -> PyResult<bool> {
+        Ok(self.core()?.is_null())
     }
 
     #[getter]

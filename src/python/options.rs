@@ -2,7 +2,7 @@
 
 use super::convert::{duration, whole_number, wrong_type};
 use super::errors::invalid;
-use crate::{AppendLockKind, EngineKind, Error, Flush, Mode, Options};
+use crate::{AppendLockKind, EngineKind, Error, Flush, Isolation, Mode, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
@@ -59,11 +59,11 @@ fn read_engine(engine: Option<&str>) -> PyResult<Option<EngineKind>> {
         None => Ok(None),
         Some("commitlog") => Ok(Some(EngineKind::CommitLog)),
         Some("memory") => Ok(Some(EngineKind::Memory)),
-        Some("partitionlog") => unsupported("the engine \"partitionlog\""),
+        Some("partitionlog") => Ok(Some(EngineKind::PartitionLog)),
         Some(other) => Err(invalid(
             "engine",
             format!("{other:?}"),
-            "must be \"commitlog\", \"memory\" or None",
+            "must be \"commitlog\", \"partitionlog\", \"memory\" or None",
         )),
     }
 }
@@ -107,6 +107,7 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "store_host" => options.store_host = host(name, value)?,
         "retention" => options.retention = optional_duration(name, value)?,
         "retention_bytes" => options.retention_bytes = optional(name, value)?,
+        "isolation" => options.isolation = isolation(name, value)?,
         "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
         "keep_unarchived" => options.keep_unarchived = truth(name, value)?,
         "disk_reserve" => options.disk_reserve = size(name, value)?,
@@ -140,6 +141,7 @@ const NAMES: &[&str] = &[
     "index",
     "index_entries",
     "index_slots",
+    "isolation",
     "keep_unarchived",
     "keep_unconsumed",
     "lock_memory",
@@ -245,6 +247,21 @@ fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind>
             value.repr()?,
             "must be \"mutex\" or \"spin\"",
         )),
+    }
+}
+
+fn isolation(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Isolation>> {
+    const RULE: &str = "\"read_uncommitted\" or \"read_committed\"";
+    if value.is_none() {
+        return Ok(None);
+    }
+    let text = value.cast::<PyString>();
+    let text = text.map_err(|_| wrong_type(name, value, RULE))?;
+    let found = Isolation::of(text.to_str()?);
+    let rule = format!("must be {RULE}");
+    match found {
+        Some(found) => Ok(Some(found)),
+        None => Err(invalid(name, value.repr()?, &rule)),
     }
 }
 

@@ -32,7 +32,8 @@ use std::path::PathBuf;
 /// Attributes
 /// ----------
 /// path, engine, mode
-///     The path as passed to `forebay.open`; ``"commitlog"`` or ``"memory"``; and the mode.
+///     The path as passed to `forebay.open`; ``"commitlog"``, ``"partitionlog"`` or ``"memory"``;
+///     and the mode.
 /// recovery
 ///     What opening the store found and did, as a `Recovery`.
 /// damage

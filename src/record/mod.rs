@@ -8,10 +8,6 @@
 
 pub mod batch;
 pub mod common;
-#[cfg_attr(
-    not(feature = "internals"),
-    allow(dead_code, unused_imports, reason = "no engine keeps such records yet")
-)]
 pub mod kafka;
 pub mod layout;
 pub mod message;

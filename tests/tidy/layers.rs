@@ -33,6 +33,7 @@ const FLOORS: &[&[&str]] = &[
         "src/engine/commit_log/queues",
         "src/engine/commit_log/index",
         "src/engine/memory",
+        "src/engine/partition_log",
     ],
     &["src/engine/commit_log/log", "src/engine/commit_log/tables"],
     &["src/engine/commit_log/dispatch"],

@@ -31,11 +31,20 @@ def every_option() -> None:
         warm_up_flush_pages=4096, lock_memory=False, guard_maps=True, read_ahead=True,
         append_lock="spin", busy_timeout=1, retention=timedelta(days=3), retention_bytes=1 << 40,
         keep_unconsumed=True, keep_unarchived=False, disk_reserve=1 << 28, delete_when="04",
-        disk_warning_ratio=0.9,
+        disk_warning_ratio=0.9, isolation=None,
     )  # fmt: skip
     assert_type(store, forebay.Store)
     assert_type(store.mode, Literal["a", "r", "x"])
     open_with(Path("events"), "r", default_queues=None)
+
+
+def kafka() -> None:
+    store = forebay.open("logs", "r", engine="partitionlog", isolation="read_committed")
+    assert_type(store.engine, Literal["commitlog", "partitionlog", "memory"])
+    message = store.get("orders", 0, 0)
+    assert_type(message.key_bytes, bytes | None)
+    assert_type(message.is_null, bool)
+    assert_type(message.headers, tuple[tuple[str, bytes | None], ...])
 
 
 def sends(store: forebay.Store) -> None:

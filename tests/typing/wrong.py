@@ -18,6 +18,7 @@ def opens() -> None:
     forebay.open("events", flush="always")  # type: ignore[arg-type]
     forebay.open("events", engine="rocksdb")  # type: ignore[arg-type]
     forebay.open("events", append_lock="none")  # type: ignore[arg-type]
+    forebay.open("events", "r", isolation="serializable")  # type: ignore[arg-type]
     forebay.open("events", defualt_queues=2)  # type: ignore[call-arg]
     forebay.open("events", default_queues="2")  # type: ignore[arg-type]
     forebay.open("events", retention="3d")  # type: ignore[arg-type]

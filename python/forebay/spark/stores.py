@@ -31,7 +31,7 @@ def open_source(path: str) -> Source:
     """Open the store or archive at a path or URI."""
     if is_archive(path):
         return archive.open(path)
-    return forebay.open(path, mode="r")
+    return forebay.open(path, mode="r", engine="commitlog")
 
 
 def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:

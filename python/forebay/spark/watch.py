@@ -67,7 +67,7 @@ class Watch:
             life, epochs = _life_of(self.path)
             if life is None or life != self._life or self._store is None:
                 self.close()
-                self._store = forebay.open(self.path, mode="r")
+                self._store = forebay.open(self.path, mode="r", engine="commitlog")
                 self._life = life
             durable, bounds = self._bounds(None)
             # If a new epoch has begun meanwhile, the bounds may belong to it: check again.

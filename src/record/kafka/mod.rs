@@ -16,8 +16,8 @@ pub mod varint;
 
 pub use batch::Opened;
 pub use compress::Codec;
-pub use entry::{Entry, Headers, Marker};
-pub use header::{BATCH_LEN_MAX, HEAD_LEN, Header};
+pub use entry::{Entry, Marker};
+pub use header::{HEAD_LEN, Header};
 pub use record::{Home, Layout, Record};
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A record in Kafka's form, in memory.
 
 use crate::record::common::Labels;
-use crate::record::kafka::{Entry, HEAD_LEN, Header, Headers, Home, Layout, Record, record};
+use crate::record::kafka::entry::Headers;
+use crate::record::kafka::{Entry, HEAD_LEN, Header, Home, Layout, Record, record};
 use crate::record::{Message, PropertyKind, Row};
 use proptest::prelude::*;
 

@@ -4,7 +4,8 @@ mod codecs;
 mod forms;
 mod golden;
 
-use super::{Entry, Headers, Opened};
+use super::entry::Headers;
+use super::{Entry, Opened};
 use crate::record::common::Flaw;
 
 type Bytes = Option<Vec<u8>>;

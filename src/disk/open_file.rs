@@ -1,0 +1,62 @@
+//! A file that stays the same file while it is open, whatever happens to its name.
+
+use super::syscall;
+use crate::error::{At, Op, Result};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file that was opened for reading. It can be read even after it was renamed or unlinked.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl OpenFile {
+    /// Wraps a file that was opened at `path`.
+    pub(super) fn new(file: File, path: &Path) -> OpenFile {
+        OpenFile {
+            file,
+            path: path.to_owned(),
+        }
+    }
+
+    /// The path at which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`].
+    pub fn len(&self) -> Result<u64> {
+        let metadata = self.file.metadata().at(Op::Stat, &self.path)?;
+        Ok(metadata.len())
+    }
+
+    /// Reads up to `buffer.len()` bytes at `start`; fewer at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`].
+    pub fn read_at(&self, start: u64, buffer: &mut [u8]) -> Result<usize> {
+        read_full(&self.file, start, buffer).at(Op::Read, &self.path)
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+pub(super) fn read_full(file: &File, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match syscall::read_at(file, rest, start + have as u64) {
+            Ok(0) => break,
+            Ok(count) => have += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(have)
+}

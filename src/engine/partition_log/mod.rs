@@ -1,0 +1,616 @@
+//! The partition log: the log directory of a Kafka broker, for reading. Nothing in it is changed.
+//!
+//! ```text
+//!   <topic>-<partition>/     a partition; its number is the queue
+//!     <base offset>.log        a segment: batches of records
+//!     <base offset>.index      positions of some of its batches, by offset
+//!     <base offset>.timeindex  the same by time
+//! ```
+//!
+//! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
+//! [`verify`] checks all; [`transactions`] knows how transactions ended. [`partition`] keeps up
+//! with what a broker appends, deletes and replaces, [`segment`] walks batches by their headers,
+//! [`index`] is where such a walk begins, and [`names`] are the names of it all.
+//!
+//! The directory may belong to a live broker, which truncates and deletes its files. So they are
+//! read by `pread`, never mapped, and a message is a copy of its record.
+
+mod cursor;
+mod index;
+pub(crate) mod names;
+mod partition;
+mod segment;
+mod time;
+mod transactions;
+mod verify;
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;
+
+use self::cursor::{Chain, QueueCursor};
+use self::partition::{Partition, View};
+use super::service::bell::Bell;
+use super::{
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
+    Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+};
+use crate::disk::{Disk, read_small};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::options::{Isolation, Mode, Options};
+use crate::record::{Batch, Message};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The name of the memory that holds records which were read.
+const NAME: &str = ":records:";
+/// Time between two checks of the files while a thread waits for messages.
+const POLL: Duration = Duration::from_millis(50);
+/// A check takes at most this part of the time.
+const POLL_SHARE: u32 = 20;
+/// Longest checkpoint file that is read.
+const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
+
+/// What cursors share with the engine, which they may outlive.
+#[derive(Debug)]
+struct Shared {
+    disk: Arc<dyn Disk>,
+    isolation: Isolation,
+    report: Report,
+}
+
+/// A topic and the number of one of its queues.
+type Key = (u32, u32);
+
+/// The engine for the log directory of a Kafka broker.
+pub struct PartitionLog {
+    root: PathBuf,
+    shared: Arc<Shared>,
+    topics: Topics,
+    partitions: RwLock<BTreeMap<Key, Arc<Partition>>>,
+    /// First offsets according to the broker's checkpoint.
+    starts: RwLock<HashMap<(String, u32), u64>>,
+    recovery: Recovery,
+    closed: AtomicBool,
+    news: Bell,
+}
+
+impl PartitionLog {
+    /// Opens the log directory at `root`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] unless the mode is [`Mode::Read`]; [`Error::NotFound`],
+    /// [`Error::NotAStore`]; errors of reading.
+    pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
+        let began = Instant::now();
+        let disk = Arc::clone(&machine.disk);
+        check_root(&*disk, root, options.mode)?;
+        let mut engine = PartitionLog {
+            root: root.to_owned(),
+            shared: Arc::new(Shared {
+                disk,
+                isolation: options.isolation.unwrap_or_default(),
+                report: Report::default(),
+            }),
+            topics: Topics::default(),
+            partitions: RwLock::default(),
+            starts: RwLock::default(),
+            recovery: Recovery::default(),
+            closed: AtomicBool::new(false),
+            news: Bell::default(),
+        };
+        engine.update()?;
+        let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
+        engine.recovery = Recovery {
+            clean,
+            end: engine.check_all()?,
+            elapsed: began.elapsed(),
+            ..Recovery::default()
+        };
+        Ok(engine)
+    }
+
+    fn disk(&self) -> &dyn Disk {
+        &*self.shared.disk
+    }
+
+    fn usable(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// Finds partitions that were added or deleted.
+    fn update(&self) -> Result<()> {
+        self.read_starts()?;
+        let named = names::partitions(self.disk(), &self.root)?;
+        let mut known = self.partitions.write();
+        let mut found = BTreeMap::new();
+        for (name, queue) in named {
+            let (topic, _) = self.topics.get_or_add(&name, queue.saturating_add(1));
+            if topic.write_queues() <= queue {
+                let queues = queue.saturating_add(1);
+                topic.configure(queues, queues, topic.permissions());
+            }
+            let partition = known.remove(&(topic.id, queue)).unwrap_or_else(|| {
+                let folder = self.root.join(format!("{name}-{queue}"));
+                Arc::new(Partition::new(&name, queue, folder))
+            });
+            found.insert((topic.id, queue), partition);
+        }
+        *known = found;
+        Ok(())
+    }
+
+    /// Reads the first offsets that the broker has written down.
+    fn read_starts(&self) -> Result<()> {
+        let path = self.root.join(names::LOG_START);
+        let bytes = read_small(self.disk(), &path, CHECKPOINT_LEN_MAX)?;
+        let parsed = bytes.as_deref().map(names::parse_checkpoint);
+        match parsed {
+            None => self.starts.write().clear(),
+            Some(Ok(entries)) => {
+                let entries = entries.into_iter();
+                *self.starts.write() = entries
+                    .map(|(name, queue, at)| ((name, queue), at))
+                    .collect();
+            }
+            Some(Err(reason)) => {
+                let len = bytes.map_or(0, |bytes| bytes.len() as u64);
+                let damage = Damage::new(DamageKind::ForeignTable, path, 0..len, reason);
+                self.shared.report.add(damage);
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<Arc<Partition>> {
+        self.partitions.read().values().cloned().collect()
+    }
+
+    fn partition(&self, topic: &Topic, queue: u32) -> Option<Arc<Partition>> {
+        self.partitions.read().get(&(topic.id, queue)).cloned()
+    }
+
+    /// The current state of a partition.
+    fn view(&self, partition: &Partition) -> Result<View> {
+        self.usable()?;
+        let key = (partition.topic.to_string(), partition.queue);
+        let start = self.starts.read().get(&key).copied();
+        partition.view(self.disk(), start, self.shared.isolation)
+    }
+
+    /// Brings all partitions up to date. Returns how much was found in them so far.
+    fn check_all(&self) -> Result<u64> {
+        let mut seen = 0;
+        for partition in self.all() {
+            self.view(&partition)?;
+            seen += partition.seen();
+        }
+        Ok(seen)
+    }
+
+    /// A partition and its current state; an error if it does not exist.
+    fn existing(&self, topic: &Topic, queue: u32) -> Result<(Arc<Partition>, View)> {
+        let partition = self.partition(topic, queue);
+        let partition = partition.ok_or_else(|| topic.unknown_queue(queue))?;
+        let view = self.view(&partition)?;
+        Ok((partition, view))
+    }
+
+    fn cursor_over(
+        &self,
+        (partition, view): (Arc<Partition>, View),
+        offsets: Range<u64>,
+        filter: &Filter,
+        check: Check,
+    ) -> QueueCursor {
+        let shared = Arc::clone(&self.shared);
+        QueueCursor::new(shared, partition, view, offsets, filter.clone(), check)
+    }
+}
+
+/// Checks that the log directory may be opened.
+fn check_root(disk: &dyn Disk, root: &Path, mode: Mode) -> Result<()> {
+    let path = || root.to_owned();
+    let Some(_) = disk.stat(root)? else {
+        return Err(match mode {
+            Mode::Read => Error::NotFound { path: path() },
+            _ => read_only(root),
+        });
+    };
+    if mode != Mode::Read {
+        return Err(read_only(root));
+    }
+    match names::is_log_directory(disk, root)? {
+        true => Ok(()),
+        false => Err(Error::NotAStore {
+            path: path(),
+            reason: "it has no folder of one of Kafka's partitions, such as orders-0".to_owned(),
+        }),
+    }
+}
+
+fn read_only(root: &Path) -> Error {
+    Error::Unsupported {
+        what: format!(
+            "writing Kafka's files; open {} with mode \"r\" to read them",
+            root.display()
+        ),
+    }
+}
+
+fn unsupported<T>(what: &str) -> Result<T> {
+    Err(Error::Unsupported {
+        what: what.to_owned(),
+    })
+}
+
+fn writing<T>() -> Result<T> {
+    unsupported("writing Kafka's files; a partition log can only be read")
+}
+
+impl Engine for PartitionLog {
+    fn name(&self) -> &'static str {
+        "partitionlog"
+    }
+
+    fn batch(&self) -> Batch {
+        Batch::of_stage(0)
+    }
+
+    fn files(&self) -> Option<&dyn Files> {
+        None
+    }
+
+    fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        self.wake();
+        Ok(())
+    }
+
+    fn topics(&self) -> &Topics {
+        &self.topics
+    }
+
+    fn refresh(&self, _: Option<&str>) -> Result<()> {
+        self.usable()?;
+        self.update()
+    }
+
+    fn topic_for_append(&self, _: &str) -> Result<Arc<Topic>> {
+        writing()
+    }
+
+    fn create_topic(&self, _: &str, _: u32, _: Durability) -> Result<Arc<Topic>> {
+        writing()
+    }
+
+    fn queues(&self, topic: &Topic) -> Vec<u32> {
+        let partitions = self.partitions.read();
+        let own = partitions.range((topic.id, 0)..=(topic.id, u32::MAX));
+        own.map(|((_, queue), _)| *queue).collect()
+    }
+
+    fn append(
+        &self,
+        _: &mut [(&Topic, &mut Batch)],
+        _: Atomicity,
+        _: Durability,
+    ) -> Result<Appended> {
+        writing()
+    }
+
+    fn is_ready_for(&self, _: usize) -> bool {
+        true
+    }
+
+    fn enlist(&self, _: u64) -> Arc<Waiter> {
+        Waiter::completed(Ok(()))
+    }
+
+    fn flush(&self) -> Result<u64> {
+        self.usable()?;
+        Ok(self.durable_position())
+    }
+
+    fn durable_position(&self) -> u64 {
+        self.readable_position()
+    }
+
+    fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>> {
+        self.usable()?;
+        match self.partition(topic, queue) {
+            Some(partition) => Ok(Some(self.view(&partition)?.bounds)),
+            None => Ok(None),
+        }
+    }
+
+    fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64> {
+        let (partition, view) = self.existing(topic, queue)?;
+        match point {
+            Point::Time(time) => time::offset_at(&self.shared, &partition, &view, time),
+            // Positions of different partitions cannot be compared. All that can be read counts
+            // as durable.
+            Point::Position(_) => Ok(view.bounds.end),
+        }
+    }
+
+    fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
+        let found = self.existing(topic, queue)?;
+        let end = range.end;
+        let all = Filter::default();
+        let mut cursor = self.cursor_over(found, range, &all, Check::Structure);
+        let mut rows = Rows::default();
+        let mut taken = 0;
+        loop {
+            rows.clear();
+            cursor.next(1024, &mut rows)?;
+            if rows.rows.is_empty() {
+                return Ok((end, taken));
+            }
+            for row in &rows.rows {
+                let size = u64::from(row.layout.total_len());
+                if size > bytes - taken {
+                    let offset = rows.record(row).map(|record| record.queue_offset());
+                    return Ok((offset.map_or(end, i64::cast_unsigned), taken));
+                }
+                taken += size;
+            }
+        }
+    }
+
+    fn cursor(
+        &self,
+        topic: &Topic,
+        queue: u32,
+        range: Range<u64>,
+        filter: &Filter,
+        check: Check,
+    ) -> Result<Box<dyn Cursor>> {
+        let found = self.existing(topic, queue)?;
+        Ok(Box::new(self.cursor_over(found, range, filter, check)))
+    }
+
+    fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>> {
+        let found = self.existing(topic, queue)?;
+        let bounds = found.1.bounds.clone();
+        if !bounds.contains(&offset) {
+            return Ok(None);
+        }
+        let damaged = self.shared.report.damaged();
+        let all = Filter::default();
+        let mut cursor = self.cursor_over(found, offset..bounds.end, &all, Check::Full);
+        let mut rows = Rows::default();
+        cursor.next(1, &mut rows)?;
+        let message = rows.rows.first().and_then(|row| rows.message(row));
+        let there = message
+            .as_ref()
+            .map(|it| it.record().queue_offset().cast_unsigned());
+        if there == Some(offset) {
+            return Ok(message);
+        }
+        if self.shared.report.damaged() > damaged || self.is_lost(topic, queue, offset) {
+            return Err(self.lost(topic, queue, offset));
+        }
+        // Compaction has left a gap, a control record is there, or an uncommitted message.
+        Err(Error::OffsetOutOfRange {
+            topic: topic.name.to_string(),
+            queue,
+            offset: offset.cast_signed(),
+            min: there.unwrap_or(bounds.end),
+            max: bounds.end,
+        })
+    }
+
+    fn query(
+        &self,
+        topic: &Topic,
+        key: &str,
+        begin: i64,
+        end: i64,
+        max: usize,
+    ) -> Result<Vec<Message>> {
+        let filter = Filter {
+            key: Some(key.to_owned()),
+            ..Filter::default()
+        };
+        let mut found: Vec<Message> = Vec::new();
+        for queue in self.queues(topic) {
+            let first = self.offset_at(topic, queue, Point::Time(begin))?;
+            let mut cursor = self.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
+            let mut rows = Rows::default();
+            loop {
+                rows.clear();
+                cursor.next(1024, &mut rows)?;
+                if rows.rows.is_empty() {
+                    break;
+                }
+                let records = rows.rows.iter().filter_map(|row| rows.record(row));
+                for record in records {
+                    if (begin..=end).contains(&record.store_timestamp()) {
+                        // A copy, because the row's region holds many others.
+                        found.extend(Message::from_record(record.bytes())?.ok());
+                    }
+                }
+                if found.len() / 2 > max {
+                    keep_newest(&mut found, max);
+                }
+            }
+        }
+        keep_newest(&mut found, max);
+        Ok(found)
+    }
+
+    fn readable_position(&self) -> u64 {
+        self.all().iter().map(|partition| partition.seen()).sum()
+    }
+
+    fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let began = Instant::now();
+            // An error of reading is that of the reads that follow.
+            let seen = match self.check_all() {
+                Ok(seen) => seen,
+                Err(_) => self.readable_position().saturating_add(1),
+            };
+            let left = deadline.map_or(timeout, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            let is_over = || self.closed.load(Ordering::Acquire) || done();
+            if seen > position || left.is_zero() || is_over() {
+                return seen;
+            }
+            let pause = POLL.max(began.elapsed().saturating_mul(POLL_SHARE));
+            self.news.sleep(left.min(pause), is_over);
+        }
+    }
+
+    fn wake(&self) {
+        self.news.ring();
+    }
+
+    fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
+        let all = Filter::default();
+        let mut cursors = Vec::new();
+        for partition in self.all() {
+            let view = self.view(&partition)?;
+            let offsets = view.bounds.clone();
+            cursors.push(self.cursor_over((partition, view), offsets, &all, check));
+        }
+        Ok(Box::new(Chain::new(cursors)))
+    }
+
+    fn message_at(&self, _: u64) -> Result<Message> {
+        unsupported(
+            "finding a message of Kafka's by its position, which counts in each segment; give its \
+             topic, queue and offset",
+        )
+    }
+
+    fn message_with_id(&self, id: &str) -> Result<Message> {
+        self.usable()?;
+        let wrong = || {
+            Error::option(
+                "message id",
+                format!("{id:?}"),
+                "must be topic-queue@offset",
+            )
+        };
+        let (place, offset) = id.rsplit_once('@').ok_or_else(wrong)?;
+        let (name, queue) = names::partition_of(place).ok_or_else(wrong)?;
+        let offset = offset.parse().map_err(|_| wrong())?;
+        let topic = self.topics.get(name).ok_or_else(|| Error::UnknownTopic {
+            topic: name.to_owned(),
+        })?;
+        let found = self.get(&topic, queue, offset)?;
+        let bounds = self.bounds(&topic, queue)?.unwrap_or_default();
+        found.ok_or_else(|| Error::OffsetOutOfRange {
+            topic: name.to_owned(),
+            queue,
+            offset: offset.cast_signed(),
+            min: bounds.start,
+            max: bounds.end,
+        })
+    }
+
+    fn recovery(&self) -> Recovery {
+        self.recovery.clone()
+    }
+
+    fn report(&self) -> &Report {
+        &self.shared.report
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
+        self.usable()?;
+        self.update()?;
+        let mut found = Verification::default();
+        let mut all = Vec::new();
+        for partition in self.all() {
+            let view = self.view(&partition)?;
+            all.push((partition, view));
+        }
+        let segments = all.iter().flat_map(|(_, view)| view.segments.iter());
+        let total = segments.map(|segment| segment.len).sum();
+        let mut done = 0;
+        let mut go_on = |bytes| {
+            done += bytes;
+            progress(done, total)
+        };
+        for (partition, view) in &all {
+            for segment in view.segments.iter() {
+                let shared = &self.shared;
+                if !verify::segment(shared, partition, view, segment, &mut found, &mut go_on)? {
+                    return Ok(found);
+                }
+            }
+        }
+        for damage in &found.damage {
+            self.shared.report.add(damage.clone());
+        }
+        Ok(found)
+    }
+
+    fn stats(&self) -> Stats {
+        let end = self.readable_position();
+        Stats {
+            published: end,
+            dispatched: end,
+            durable: end,
+            damaged: self.shared.report.damaged(),
+            ..Stats::default()
+        }
+    }
+
+    fn counters(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+impl PartitionLog {
+    /// Whether damage that is known has cost this message.
+    fn is_lost(&self, topic: &Topic, queue: u32, offset: u64) -> bool {
+        let known = self.shared.report.damage();
+        let mut lost = known.iter().flat_map(|damage| &damage.lost);
+        lost.any(|lost| *lost.0 == *topic.name && (lost.1, lost.2) == (queue, offset))
+    }
+
+    /// The error for a message that damage has cost.
+    fn lost(&self, topic: &Topic, queue: u32, offset: u64) -> Error {
+        let known = self.shared.report.damage();
+        let is_it = |damage: &&Damage| {
+            let mut lost = damage.lost.iter();
+            lost.any(|lost| *lost.0 == *topic.name && (lost.1, lost.2) == (queue, offset))
+        };
+        let damage = known.iter().find(is_it).or(known.last());
+        let (path, position) = damage.map_or((self.root.as_path(), 0), |damage| {
+            (damage.path.as_path(), damage.position)
+        });
+        let reason = damage.map_or("", |damage| damage.reason.as_str());
+        Error::corrupt(path, position, reason)
+    }
+}
+
+/// Sorts messages, newest first, and drops those after the first `max`.
+fn keep_newest(messages: &mut Vec<Message>, max: usize) {
+    messages.sort_by_key(|message| {
+        let record = message.record();
+        let place = (record.queue_id(), record.queue_offset());
+        std::cmp::Reverse((record.store_timestamp(), place))
+    });
+    messages.truncate(max);
+}

@@ -1,0 +1,236 @@
+//! Names in a log directory: a folder `<topic>-<partition>` for each partition, and in it the files
+//! of each segment, named by the segment's base offset in 20 digits.
+
+use crate::disk::{Disk, Entry, Kind};
+use crate::engine::directory::names::{COMMIT_LOG, STATE};
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// File of a broker that names its cluster.
+const META: &str = "meta.properties";
+/// Maximum length of a topic's name.
+const TOPIC_LEN_MAX: usize = 249;
+/// Digits of a base offset in a name.
+const BASE_DIGITS: usize = 20;
+
+/// Table of the first offsets that retention or a user has left.
+pub(super) const LOG_START: &str = "log-start-offset-checkpoint";
+/// Exists if the broker was stopped cleanly.
+pub(super) const CLEAN: &str = ".kafka_cleanshutdown";
+
+/// In which state of its life a segment's file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// In use.
+    Used,
+    /// A complete replacement of segments that still have to go.
+    Swap,
+    /// An incomplete replacement.
+    Cleaned,
+}
+
+/// Topic and number of the partition in a folder of this name.
+pub(super) fn partition_of(name: &str) -> Option<(&str, u32)> {
+    let (topic, number) = name.rsplit_once('-')?;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let is_topic = (1..=TOPIC_LEN_MAX).contains(&topic.len())
+        && topic.bytes().all(allowed)
+        && !matches!(topic, "." | "..");
+    let partition: u32 = number.parse().ok()?;
+    let is_plain = partition <= i32::MAX.cast_unsigned() && partition.to_string() == number;
+    (is_topic && is_plain).then_some((topic, partition))
+}
+
+/// Base offset and state of the segment with a log file of this name.
+pub(super) fn segment_of(name: &str) -> Option<(u64, State)> {
+    let (digits, rest) = name.split_at_checked(BASE_DIGITS)?;
+    let state = match rest {
+        ".log" => State::Used,
+        ".log.swap" => State::Swap,
+        ".log.cleaned" => State::Cleaned,
+        _ => return None,
+    };
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let base = digits.parse().ok().filter(|base| *base < i64::MAX as u64);
+    Some((base.filter(|_| is_number)?, state))
+}
+
+/// The file beside a segment's log file with another ending, such as `.index`. It has the same
+/// suffix.
+pub(super) fn beside(log: &Path, ending: &str) -> std::path::PathBuf {
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    let (digits, rest) = name.split_at_checked(BASE_DIGITS).unwrap_or_default();
+    let suffix = rest.strip_prefix(".log").unwrap_or_default();
+    log.with_file_name(format!("{digits}{ending}{suffix}"))
+}
+
+/// Whether a directory is plainly a broker's: it has no files of a commit log, and the folder of a
+/// partition or a broker's own file.
+///
+/// # Errors
+///
+/// [`Error::NotAStore`] for the folder of one partition; errors of reading.
+pub(crate) fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    let entries = match disk.list(root) {
+        Ok(entries) => entries,
+        // Whoever opens it reports what is wrong.
+        Err(_) => return Ok(false),
+    };
+    if has(&entries, COMMIT_LOG, Kind::Directory) || has(&entries, STATE, Kind::File) {
+        return Ok(false);
+    }
+    if entries.iter().any(is_segment) {
+        return Err(Error::NotAStore {
+            path: root.to_owned(),
+            reason: "it is the folder of one of Kafka's partitions; open the folder above it"
+                .to_owned(),
+        });
+    }
+    if has(&entries, META, Kind::File) {
+        return Ok(true);
+    }
+    let mut partitions = entries.iter().filter(|entry| is_partition(entry));
+    Ok(partitions.any(|entry| {
+        let name = entry.name.as_deref().unwrap_or_default();
+        let inside = disk.list(&root.join(name)).unwrap_or_default();
+        inside.iter().any(is_segment)
+    }))
+}
+
+fn has(entries: &[Entry], name: &str, kind: Kind) -> bool {
+    let mut entries = entries.iter();
+    entries.any(|entry| entry.name.as_deref() == Some(name) && entry.kind == kind)
+}
+
+fn is_segment(entry: &Entry) -> bool {
+    let name = entry.name.as_deref().unwrap_or_default();
+    entry.kind == Kind::File && segment_of(name).is_some()
+}
+
+fn is_partition(entry: &Entry) -> bool {
+    let name = entry.name.as_deref().unwrap_or_default();
+    entry.kind == Kind::Directory && partition_of(name).is_some()
+}
+
+/// The partitions in a log directory, in no particular order.
+pub(super) fn partitions(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, u32)>> {
+    let entries = disk.list(root)?;
+    let named = entries.iter().filter(|entry| is_partition(entry));
+    let parsed = named.filter_map(|entry| partition_of(entry.name.as_deref()?));
+    Ok(parsed
+        .map(|(topic, queue)| (topic.to_owned(), queue))
+        .collect())
+}
+
+/// A log file in a partition's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogFile {
+    pub(super) base: u64,
+    pub(super) state: State,
+    pub(super) len: u64,
+}
+
+/// The log files in a partition's folder, by base offset; none if the folder is missing.
+pub(super) fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> {
+    let entries = match disk.list(folder) {
+        Err(error) if error.is_not_found() => Vec::new(),
+        found => found?,
+    };
+    let files = entries.iter().filter(|entry| entry.kind == Kind::File);
+    let mut found: Vec<LogFile> = files
+        .filter_map(|entry| {
+            let (base, state) = segment_of(entry.name.as_deref()?)?;
+            Some(LogFile {
+                base,
+                state,
+                len: entry.len,
+            })
+        })
+        .collect();
+    found.sort_by_key(|file| file.base);
+    Ok(found)
+}
+
+/// The entries of a checkpoint file: an offset for each topic and partition.
+///
+/// # Errors
+///
+/// The reason as text, if the bytes are no checkpoint.
+pub(super) fn parse_checkpoint(bytes: &[u8]) -> Result<Vec<(String, u32, u64)>, &'static str> {
+    let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
+    let mut lines = text.lines();
+    if lines.next() != Some("0") {
+        return Err("its version is not 0");
+    }
+    let count = lines.next().and_then(|line| line.parse::<u64>().ok());
+    let entry = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (topic, queue) = (fields.next()?, fields.next()?.parse().ok()?);
+        let offset = fields.next()?.parse().ok()?;
+        fields
+            .next()
+            .is_none()
+            .then(|| (topic.to_owned(), queue, offset))
+    };
+    let entries: Option<Vec<_>> = lines.map(entry).collect();
+    let entries = entries.ok_or("a line is not a topic, a partition and an offset")?;
+    match count == Some(entries.len() as u64) {
+        true => Ok(entries),
+        false => Err("its number of lines is wrong"),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn only_folders_of_live_partitions_are_partitions() {
+        assert_eq!(partition_of("orders-0"), Some(("orders", 0)));
+        assert_eq!(partition_of("a-b.c_d-12"), Some(("a-b.c_d", 12)));
+        for other in [
+            "orders",
+            "orders-",
+            "-0",
+            "..-0",
+            "orders-01",
+            "orders-+1",
+            "orders-2147483648",
+            "or ders-0",
+            "orders-0.0123456789abcdef0123456789abcdef-delete",
+            "remote-log-index-cache",
+        ] {
+            assert_eq!(partition_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_segment_is_named_by_twenty_digits() {
+        let name = |rest: &str| segment_of(&format!("00000000000000000325{rest}"));
+        assert_eq!(name(".log"), Some((325, State::Used)));
+        assert_eq!(name(".log.swap"), Some((325, State::Swap)));
+        for other in [".index", ".log.deleted", ".snapshot", ""] {
+            assert_eq!(name(other), None);
+        }
+        assert_eq!(segment_of("99999999999999999999.log"), None);
+        assert_eq!(segment_of("0000000000000000000\u{e9}.log"), None);
+        let beside = beside(Path::new("t-0/00000000000000000325.log.swap"), ".index");
+        assert_eq!(beside, Path::new("t-0/00000000000000000325.index.swap"));
+    }
+
+    #[test]
+    fn a_checkpoint_states_how_many_lines_it_has() {
+        let parsed = parse_checkpoint(b"0\n2\na 0 5\nb-c 1 7\n");
+        assert_eq!(parsed, Ok(vec![("a".into(), 0, 5), ("b-c".into(), 1, 7)]));
+        for wrong in [
+            "",
+            "1\n0\n",
+            "0\n1\n",
+            "0\n1\na 0 x\n",
+            "0\n1\na 0 1 2\n",
+            "0\nx\n",
+        ] {
+            assert!(parse_checkpoint(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+    }
+}

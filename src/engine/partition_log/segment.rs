@@ -1,0 +1,241 @@
+//! Segments, and the walk over their batches.
+//!
+//! Files are read by `pread` into a buffer: a live broker truncates its files, and a load from a
+//! map of a truncated file fails. A segment that is being read stays readable when the broker
+//! renames or deletes it.
+
+use super::index::OffsetIndex;
+use crate::disk::{Disk, OpenFile};
+use crate::error::Result;
+use crate::num::index;
+use crate::record::Flaw;
+use crate::record::kafka::header::MAGIC_END;
+use crate::record::kafka::{HEAD_LEN, Header};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes read at once.
+const WINDOW_LEN: usize = 32 << 10;
+/// Entries of an index that are tried after damaged bytes.
+const ENTRIES_TRIED: usize = 16;
+/// A segment holds offsets up to this far from its base.
+const SPAN_MAX: u64 = i32::MAX as u64;
+
+/// A segment of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// No offset in it is lower.
+    pub(super) base: u64,
+    /// Its log file.
+    pub(super) path: PathBuf,
+    /// Length of the log file when it was listed.
+    pub(super) len: u64,
+}
+
+/// What lies at a position of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Here {
+    /// A batch.
+    Batch(Header),
+    /// Nothing, or too few bytes for a batch.
+    End,
+    /// Bytes that are not a batch. If the length can be believed, another batch may follow.
+    Flawed(Flaw),
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub(super) struct Reader {
+    file: OpenFile,
+    /// The segment.
+    pub(super) segment: Arc<Segment>,
+    /// Length of the file.
+    pub(super) len: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl Reader {
+    /// Opens a segment.
+    pub(super) fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
+        let file = disk.open(&segment.path)?;
+        let len = file.len()?;
+        Ok(Reader {
+            file,
+            segment: Arc::clone(segment),
+            len,
+            window: Vec::new(),
+            window_at: 0,
+        })
+    }
+
+    /// What lies at a position.
+    pub(super) fn look(&mut self, position: u64) -> Result<Here> {
+        let left = self.len.saturating_sub(position);
+        if left == 0 {
+            return Ok(Here::End);
+        }
+        let bytes = self.head(position)?;
+        let header = match Header::parse(bytes) {
+            Ok(header) => header,
+            Err(_) if left < MAGIC_END as u64 => return Ok(Here::End),
+            Err(flaw) => return Ok(Here::Flawed(flaw)),
+        };
+        if u64::from(header.len) > left {
+            return Ok(Here::End);
+        }
+        let base = self.segment.base;
+        let offsets = base..=base.saturating_add(SPAN_MAX);
+        Ok(match offsets.contains(&header.last_offset()) {
+            true => Here::Batch(header),
+            false => Here::Flawed(Flaw::Field("offset")),
+        })
+    }
+
+    /// Up to [`HEAD_LEN`] bytes at a position.
+    fn head(&mut self, position: u64) -> Result<&[u8]> {
+        let end = self.window_at + self.window.len() as u64;
+        let want = (position + HEAD_LEN as u64).min(self.len);
+        if position < self.window_at || want > end {
+            self.window.resize(WINDOW_LEN, 0);
+            let have = self.file.read_at(position, &mut self.window)?;
+            self.window.truncate(have);
+            self.window_at = position;
+        }
+        let start = index(position - self.window_at);
+        let rest = self.window.get(start..).unwrap_or_default();
+        Ok(rest.get(..HEAD_LEN.min(rest.len())).unwrap_or_default())
+    }
+
+    /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
+    pub(super) fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
+        let len = header.len as usize;
+        let mut bytes = vec![0; len];
+        let start = index(position.saturating_sub(self.window_at));
+        let ready = self.window.get(start..start.saturating_add(len));
+        match ready.filter(|_| position >= self.window_at) {
+            Some(ready) => bytes.copy_from_slice(ready),
+            None => {
+                let have = self.file.read_at(position, &mut bytes)?;
+                bytes.truncate(have);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the batch at a position is whole: its checksum is right.
+    pub(super) fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
+        let bytes = self.batch(position, header)?;
+        Ok(bytes.len() == header.len as usize && header.has_crc_of(&bytes))
+    }
+
+    /// The position of a batch at or before the one that holds `offset`: from the index if its
+    /// entry leads to a batch, otherwise the first.
+    pub(super) fn seek(&mut self, disk: &dyn Disk, offset: u64) -> Result<u64> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(0);
+        };
+        let Some(entry) = found.floor(offset)? else {
+            return Ok(0);
+        };
+        match self.look(entry.position)? {
+            Here::Batch(header) if header.last_offset() == entry.last_offset => Ok(entry.position),
+            _ => Ok(0),
+        }
+    }
+
+    /// The first whole batch after damaged bytes, of those that the index names.
+    fn after(&mut self, disk: &dyn Disk, damaged: u64) -> Result<Option<u64>> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(None);
+        };
+        let mut position = damaged;
+        for _ in 0..ENTRIES_TRIED {
+            let Some(entry) = found.after(position)? else {
+                return Ok(None);
+            };
+            // A damaged index is not in order.
+            if entry.position <= position {
+                return Ok(None);
+            }
+            if let Here::Batch(header) = self.look(entry.position)?
+                && header.last_offset() == entry.last_offset
+                && self.is_whole(entry.position, &header)?
+            {
+                return Ok(Some(entry.position));
+            }
+            position = entry.position;
+        }
+        Ok(None)
+    }
+}
+
+/// A batch and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) position: u64,
+    pub(super) header: Header,
+}
+
+/// A step of a walk.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A batch.
+    Batch(Found),
+    /// Bytes that are not a batch, before one that is or up to the end of the file.
+    Damage(Range<u64>, Flaw),
+    /// The end of the segment.
+    End,
+}
+
+/// Walks the batches of a segment by their headers.
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub(super) reader: Reader,
+    /// Where the next batch begins.
+    pub(super) position: u64,
+    /// Offsets of the batches rise.
+    pub(super) next_offset: u64,
+}
+
+impl Walk {
+    /// A walk from a position on, at which a batch begins.
+    pub(super) fn new(reader: Reader, position: u64) -> Walk {
+        let next_offset = reader.segment.base;
+        Walk {
+            reader,
+            position,
+            next_offset,
+        }
+    }
+
+    /// The next step.
+    pub(super) fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
+        let position = self.position;
+        let flaw = match self.reader.look(position)? {
+            Here::Batch(header) if header.last_offset() < self.next_offset => {
+                self.position += u64::from(header.len);
+                return Ok(Step::Damage(position..self.position, Flaw::Field("offset")));
+            }
+            Here::Batch(header) => {
+                self.position += u64::from(header.len);
+                self.next_offset = header.last_offset() + 1;
+                return Ok(Step::Batch(Found { position, header }));
+            }
+            Here::Flawed(flaw) => flaw,
+            Here::End if position < self.reader.len => {
+                Flaw::Length((self.reader.len - position).cast_signed())
+            }
+            Here::End => return Ok(Step::End),
+        };
+        let next = self.reader.after(disk, position)?;
+        self.position = next.unwrap_or(self.reader.len).max(position + 1);
+        Ok(Step::Damage(position..self.position, flaw))
+    }
+
+    /// The bytes of a batch that the walk has found.
+    pub(super) fn batch(&self, found: &Found) -> Result<Vec<u8>> {
+        self.reader.batch(found.position, &found.header)
+    }
+}

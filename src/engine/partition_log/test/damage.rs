@@ -1,0 +1,182 @@
+//! Damage costs the records that it touches and no others.
+
+use super::*;
+use crate::engine::DamageKind;
+use crate::error::Error;
+
+/// A closed segment of three batches and the last one.
+fn made() -> Made {
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1, 2]), batch(2, &[3, 4]), batch(4, &[5])]);
+    made.segment(5, &[batch(5, &[6])]);
+    made
+}
+
+fn change(path: &Path, at: usize, to: u8) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] = to;
+    fs::write(path, bytes).unwrap();
+}
+
+/// An offset index of one segment from offset 0 on.
+fn index(made: &Made, entries: &[(u32, u32)]) {
+    let bytes = entries
+        .iter()
+        .flat_map(|(offset, position)| [offset.to_be_bytes(), position.to_be_bytes()].concat());
+    fs::write(
+        made.file(&format!("{:020}.index", 0)),
+        bytes.collect::<Vec<u8>>(),
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_batch_with_a_wrong_checksum_is_passed_over_and_reported() {
+    let made = made();
+    let len = batch(0, &[1, 2]).len();
+    change(&made.log(0), len + 70, 0xFF);
+    let engine = made.open();
+    assert_eq!(offsets(&engine), [0, 1, 4, 5]);
+    let damage = engine.report().damage();
+    assert_eq!(damage.len(), 1);
+    assert_eq!(
+        (damage[0].kind, damage[0].position),
+        (DamageKind::Log, len as u64)
+    );
+    assert_eq!(damage[0].path, made.log(0));
+    let lost = [("t".to_owned(), 0, 2), ("t".to_owned(), 0, 3)];
+    assert_eq!(damage[0].lost, lost);
+    let lost = engine.get(&topic(&engine, "t"), 0, 3).unwrap_err();
+    assert!(matches!(lost, Error::Corrupt { .. }), "{lost}");
+    assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage.len(), 1);
+    assert_eq!(at(&engine, 3), 4);
+}
+
+#[test]
+fn after_a_wrong_length_reading_goes_on_where_the_index_knows_a_batch() {
+    let made = made();
+    let len = batch(0, &[1, 2]).len();
+    change(&made.log(0), len + 8, 0x7F);
+    // Without an index, the rest of the segment cannot be found.
+    assert_eq!(offsets(&made.open()), [0, 1, 5]);
+    index(&made, &[(3, len as u32), (4, 2 * len as u32)]);
+    let engine = made.open();
+    assert_eq!(offsets(&engine), [0, 1, 4, 5]);
+    let damage = engine.report().damage();
+    assert_eq!(
+        (damage[0].position, damage[0].length),
+        (len as u64, len as u64)
+    );
+}
+
+#[test]
+fn a_torn_tail_ends_the_log() {
+    let whole = batch(5, &[6]);
+    for torn in [
+        &whole[..whole.len() - 1],
+        &whole[..20],
+        &whole[..5],
+        &[0; 300],
+    ] {
+        let made = made();
+        made.append(5, &batch(6, &[7]));
+        made.append(5, torn);
+        let engine = made.open();
+        assert_eq!(bounds(&engine), 0..7);
+        assert_eq!(offsets(&engine), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(engine.report().damage(), []);
+        assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage, []);
+    }
+}
+
+#[test]
+fn a_last_batch_that_is_not_whole_is_not_read() {
+    let made = made();
+    made.append(5, &batch(6, &[7, 8]));
+    let end = fs::read(made.log(5)).unwrap().len();
+    change(&made.log(5), end - 2, 0xFF);
+    let engine = made.open();
+    assert_eq!(
+        (bounds(&engine), offsets(&engine)),
+        (0..6, vec![0, 1, 2, 3, 4, 5])
+    );
+    // If a whole batch follows, it was damaged later.
+    made.append(5, &batch(8, &[9]));
+    assert_eq!(bounds(&engine), 0..9);
+    assert_eq!(offsets(&engine), [0, 1, 2, 3, 4, 5, 8]);
+    assert_eq!(engine.report().damage().len(), 1);
+}
+
+#[test]
+fn offsets_that_go_back_are_damage() {
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1, 2]), batch(0, &[1, 2]), batch(2, &[3])]);
+    let engine = made.open();
+    assert_eq!(offsets(&engine), [0, 1, 2]);
+    made.segment(9, &[batch(3, &[1]), batch(9, &[1])]);
+    made.append(9, &batch(10, &[1]));
+    assert_eq!(bounds(&engine), 0..9);
+}
+
+#[test]
+fn an_entry_of_an_index_that_leads_nowhere_is_reported_by_a_verification() {
+    let made = made();
+    index(&made, &[(3, batch(0, &[1, 2]).len() as u32), (4, 7)]);
+    let engine = made.open();
+    let found = engine.verify(&mut |_, _| true).unwrap();
+    assert_eq!((found.records, found.queue_entries), (6, 1));
+    assert_eq!(found.damage[0].kind, DamageKind::Index);
+    assert_eq!((found.damage[0].position, found.damage[0].length), (8, 8));
+    let mut calls = 0;
+    let stopped = engine.verify(&mut |_, _| {
+        calls += 1;
+        false
+    });
+    assert_eq!((calls, stopped.unwrap().records), (1, 0));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_reported_and_not_believed() {
+    let made = made();
+    let checkpoint = made.root.path().join("log-start-offset-checkpoint");
+    fs::write(&checkpoint, "0\n1\nt 0 3\n").unwrap();
+    let engine = made.open();
+    assert_eq!((bounds(&engine), offsets(&engine)), (3..6, vec![3, 4, 5]));
+    fs::write(&checkpoint, "0\n7\nt 0 4\n").unwrap();
+    let engine = made.open();
+    assert_eq!(bounds(&engine), 0..6);
+    assert_eq!(engine.report().damage()[0].kind, DamageKind::ForeignTable);
+    // One above the end leaves nothing.
+    fs::write(&checkpoint, "0\n1\nt 0 99\n").unwrap();
+    let engine = made.open();
+    assert_eq!((bounds(&engine), offsets(&engine)), (6..6, vec![]));
+}
+
+#[test]
+fn folders_that_are_no_partitions_are_left_alone() {
+    let made = made();
+    for name in [
+        "t-1.0123456789abcdef0123456789abcdef-delete",
+        "u-future",
+        "x-0",
+    ] {
+        fs::create_dir(made.root.path().join(name)).unwrap();
+    }
+    let engine = made.open();
+    let topics: Vec<String> = engine
+        .topics()
+        .all()
+        .iter()
+        .map(|t| t.name.to_string())
+        .collect();
+    assert!(
+        topics.len() == 2 && topics.contains(&"x".to_owned()),
+        "{topics:?}"
+    );
+    assert_eq!(engine.bounds(&topic(&engine, "x"), 0).unwrap(), Some(0..0));
+    assert_eq!(engine.bounds(&topic(&engine, "t"), 1).unwrap(), None);
+    let one = open(&made.root.path().join("t-0"), Isolation::ReadUncommitted);
+    assert!(matches!(one.err(), Some(Error::NotAStore { .. })));
+    let none = open(&made.root.path().join("none"), Isolation::ReadUncommitted);
+    assert!(matches!(none.err(), Some(Error::NotFound { .. })));
+}

@@ -1,0 +1,135 @@
+//! The first message at or after a time. Times of messages need not rise, so it is the first in
+//! offset order, as a broker answers it.
+
+use super::Shared;
+use super::cursor::QueueCursor;
+use super::index::{TimeEntry, TimeIndex};
+use super::partition::{Partition, View};
+use super::segment::{Reader, Step, Walk};
+use crate::engine::{Check, Cursor, Filter, Rows};
+use crate::error::Result;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Offset of the first message of a view at or after `time`; its end if there is none.
+pub(super) fn offset_at(
+    shared: &Arc<Shared>,
+    partition: &Arc<Partition>,
+    view: &View,
+    time: i64,
+) -> Result<u64> {
+    let Range { start, end } = view.bounds;
+    let after = view
+        .segments
+        .partition_point(|segment| segment.base <= start);
+    let last = view.segments.len().saturating_sub(1);
+    let disk = &*shared.disk;
+    for (number, segment) in view
+        .segments
+        .iter()
+        .enumerate()
+        .skip(after.saturating_sub(1))
+    {
+        let mut reader = match Reader::open(disk, segment) {
+            Err(error) if error.is_not_found() => continue,
+            opened => opened?,
+        };
+        let Some(position) = begin(shared, &mut reader, time, number == last)? else {
+            continue;
+        };
+        let mut walk = Walk::new(reader, position);
+        loop {
+            // The old formats do not state the first offset of a batch.
+            let first_possible = start.max(walk.next_offset);
+            match walk.next(disk)? {
+                Step::Batch(found) => {
+                    let header = found.header;
+                    let offsets =
+                        header.first_offset().max(first_possible)..header.last_offset() + 1;
+                    if header.max_timestamp < time || header.is_control() || offsets.is_empty() {
+                        continue;
+                    }
+                    if offsets.start >= end {
+                        return Ok(end);
+                    }
+                    if let Some(offset) = first(shared, partition, view, offsets, time)? {
+                        return Ok(offset);
+                    }
+                }
+                Step::Damage(..) => {}
+                Step::End => break,
+            }
+        }
+    }
+    Ok(end)
+}
+
+/// Where the search in a segment begins; `None` if all its messages are earlier. Only the time
+/// index of a segment that is complete covers all of it.
+fn begin(shared: &Shared, reader: &mut Reader, time: i64, is_last: bool) -> Result<Option<u64>> {
+    let disk = &*shared.disk;
+    let Some(times) = TimeIndex::open(disk, &reader.segment)? else {
+        return Ok(Some(0));
+    };
+    if !is_last
+        && let Some(entry) = times.last()?.filter(|entry| entry.timestamp < time)
+        && confirm(shared, reader, entry)?.is_some()
+    {
+        return Ok(None);
+    }
+    let begin = match times.before(time)? {
+        Some(entry) => confirm(shared, reader, entry)?,
+        None => None,
+    };
+    Ok(Some(begin.unwrap_or(0)))
+}
+
+/// Compares an entry of the time index with its batch. Returns the position of a batch at or before
+/// that one; `None` if they do not agree.
+fn confirm(shared: &Shared, reader: &mut Reader, entry: TimeEntry) -> Result<Option<u64>> {
+    let disk = &*shared.disk;
+    let begin = reader.seek(disk, entry.offset)?;
+    let mut walk = Walk::new(Reader::open(disk, &reader.segment)?, begin);
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(found) if found.header.last_offset() < entry.offset => {}
+            Step::Batch(found) => {
+                let agrees = found.header.max_timestamp == entry.timestamp;
+                return Ok(agrees.then_some(begin));
+            }
+            Step::Damage(..) => {}
+            Step::End => return Ok(None),
+        }
+    }
+}
+
+/// Offset of the first message with these offsets at or after `time`.
+fn first(
+    shared: &Arc<Shared>,
+    partition: &Arc<Partition>,
+    view: &View,
+    offsets: Range<u64>,
+    time: i64,
+) -> Result<Option<u64>> {
+    let mut cursor = QueueCursor::new(
+        Arc::clone(shared),
+        Arc::clone(partition),
+        view.clone(),
+        offsets,
+        Filter::default(),
+        Check::Full,
+    );
+    let mut rows = Rows::default();
+    loop {
+        rows.clear();
+        cursor.next(1024, &mut rows)?;
+        if rows.rows.is_empty() {
+            return Ok(None);
+        }
+        let records = rows.rows.iter().filter_map(|row| rows.record(row));
+        let mut late = records.filter(|record| record.store_timestamp() >= time);
+        if let Some(record) = late.next() {
+            return Ok(u64::try_from(record.queue_offset()).ok());
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Checks every batch, and every entry of the offset indexes.
+
+use super::Shared;
+use super::index::OffsetIndex;
+use super::names::beside;
+use super::partition::{Partition, View};
+use super::segment::{Found, Reader, Segment, Step, Walk};
+use crate::engine::{Damage, DamageKind, Verification};
+use crate::error::Result;
+use crate::record::Flaw;
+use crate::record::kafka::Opened;
+use std::sync::Arc;
+
+/// Checks a segment, and adds what is found. `go_on` gets the bytes of each batch; if it returns
+/// false, the check stops. Returns whether it went to the end.
+pub(super) fn segment(
+    shared: &Shared,
+    partition: &Partition,
+    view: &View,
+    segment: &Arc<Segment>,
+    found: &mut Verification,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool> {
+    let disk = &*shared.disk;
+    let reader = match Reader::open(disk, segment) {
+        Err(error) if error.is_not_found() => return Ok(true),
+        opened => opened?,
+    };
+    let is_last = view.segments.last() == Some(segment);
+    let mut walk = Walk::new(reader, 0);
+    let mut damage = |bytes, reason: Flaw| {
+        found
+            .damage
+            .push(Damage::new(DamageKind::Log, &segment.path, bytes, reason));
+    };
+    let mut records = 0;
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(batch) => {
+                let bytes = batch.position..walk.position;
+                match count(walk.batch(&batch)?, &batch) {
+                    Ok(count) => records += count,
+                    // A batch that is being written.
+                    Err(_) if is_last && batch.header.first_offset() >= view.bounds.end => {}
+                    Err(flaw) => damage(bytes.clone(), flaw),
+                }
+                if !go_on(bytes.end - bytes.start) {
+                    return Ok(false);
+                }
+            }
+            Step::Damage(bytes, _) if is_last && bytes.end >= walk.reader.len => {}
+            Step::Damage(bytes, flaw) => damage(bytes, flaw),
+            Step::End => break,
+        }
+    }
+    found.records += records;
+    check_index(shared, partition, segment, found)?;
+    Ok(true)
+}
+
+/// Number of messages in a batch, all of which can be read.
+fn count(bytes: Vec<u8>, found: &Found) -> Result<u64, Flaw> {
+    let mut batch = Opened::open(bytes, true)?;
+    let mut count = 0;
+    while batch.next()?.is_some() {
+        count += 1;
+    }
+    match found.header.is_control() {
+        true => Ok(0),
+        false => Ok(count),
+    }
+}
+
+/// Compares each entry of a segment's offset index with the batch that it names.
+fn check_index(
+    shared: &Shared,
+    partition: &Partition,
+    segment: &Arc<Segment>,
+    found: &mut Verification,
+) -> Result<()> {
+    let disk = &*shared.disk;
+    let Some(entries) = OffsetIndex::open(disk, segment)? else {
+        return Ok(());
+    };
+    let mut walk = Walk::new(Reader::open(disk, segment)?, 0);
+    let mut batch = None;
+    for number in 0..entries.len() {
+        let entry = entries.get(number)?;
+        while batch.is_none_or(|it: Found| it.position < entry.position) {
+            match walk.next(disk)? {
+                Step::Batch(next) => batch = Some(next),
+                Step::Damage(..) => {}
+                Step::End => break,
+            }
+        }
+        let is_right = batch.is_some_and(|it| {
+            it.position == entry.position && it.header.last_offset() == entry.last_offset
+        });
+        if is_right {
+            found.queue_entries += 1;
+            continue;
+        }
+        let path = beside(&segment.path, ".index");
+        let what = format!(
+            "entry {number} of partition {}-{} leads to no batch that ends at offset {}",
+            partition.topic, partition.queue, entry.last_offset
+        );
+        let bytes = number * 8..entries.len() * 8;
+        found
+            .damage
+            .push(Damage::new(DamageKind::Index, path, bytes, what));
+        return Ok(());
+    }
+    Ok(())
+}
