@@ -30,6 +30,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("blocks", blocks),
     ("block_scan", block_scan),
     ("kafka", kafka),
+    ("kafka_log", kafka_log),
 ];
 
 /// Runs one target.
@@ -198,6 +199,38 @@ fn kafka(bytes: &[u8]) {
             read(&fitting);
         }
     }
+}
+
+/// A partition of Kafka's whose files are arbitrary bytes, all the same or each a part of them.
+fn kafka_log(bytes: &[u8]) {
+    let root = folder();
+    let partition = root.path().join("t-0");
+    fs::create_dir(&partition).unwrap();
+    let endings = ["log", "index", "timeindex", "snapshot"];
+    let part = bytes.len() / endings.len();
+    for base in [0, 5] {
+        for (number, ending) in endings.iter().enumerate() {
+            let own = match base {
+                0 => bytes,
+                _ => &bytes[number * part..(number + 1) * part],
+            };
+            fs::write(partition.join(format!("{base:020}.{ending}")), own).unwrap();
+        }
+    }
+    fs::write(root.path().join("log-start-offset-checkpoint"), bytes).unwrap();
+    let options = Options {
+        mode: Mode::Read,
+        isolation: Some(forebay::Isolation::ReadCommitted),
+        ..Options::default()
+    };
+    let Ok(store) = Store::open(root.path(), options) else {
+        return;
+    };
+    let _ = store.verify(&mut |_, _| true);
+    let _ = store.offset_at("t", 0, 1);
+    let _ = store.read("t", 0, 0, 100, None, &Filter::default());
+    let _ = store.get("t", 0, 3);
+    let _ = store.query("t", "key", 0, 10, 10);
 }
 
 /// The properties of the first record, with correct lengths.

@@ -7,6 +7,7 @@
 use super::names::{self, LogFile, State as FileState};
 use super::segment::{Here, Reader, Segment, Step, Walk};
 use super::transactions::Open;
+use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
@@ -49,7 +50,13 @@ struct State {
     open: Open,
     /// Bytes found so far. Never decreases.
     seen: u64,
+    /// When the folder was last modified before its segments were listed, if any later change has
+    /// another time.
+    listed: Option<i64>,
 }
+
+/// The clock of a file system may stand still for this long, so that two changes have one time.
+const TICK_MS: i64 = 1000;
 
 /// A place in the last segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +112,7 @@ impl Partition {
     }
 
     fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {
-        let segments = self.segments(disk)?;
+        let segments = self.list(disk, state)?;
         let before: u64 = state.segments.iter().map(|segment| segment.len).sum();
         let now: u64 = segments.iter().map(|segment| segment.len).sum();
         let known = state.end;
@@ -131,8 +138,36 @@ impl Partition {
         Ok(())
     }
 
-    /// The segments in use. A replacement that was interrupted is completed in memory: what the
-    /// replacement covers is left out.
+    /// The segments in use. Lists the folder only if it has changed, because it has several files
+    /// for each segment; the last segment may grow in any case.
+    fn list(&self, disk: &dyn Disk, state: &mut State) -> Result<Vec<Arc<Segment>>> {
+        let modified = match disk.modified_ms(&self.folder) {
+            Err(error) if error.is_not_found() => None,
+            modified => modified?,
+        };
+        if let (true, Some(last)) = (
+            modified.is_some() && modified == state.listed,
+            state.segments.last(),
+        ) && let Some(file) = disk.stat(&last.path)?
+        {
+            let mut segments = state.segments.to_vec();
+            if file.len != last.len {
+                segments.pop();
+                segments.push(Arc::new(Segment {
+                    len: file.len,
+                    ..Segment::clone(last)
+                }));
+            }
+            return Ok(segments);
+        }
+        let now = RealClock.now_ms();
+        let segments = self.segments(disk)?;
+        state.listed = modified.filter(|time| *time < now.saturating_sub(TICK_MS));
+        Ok(segments)
+    }
+
+    /// The segments that are listed in the folder. A replacement that was interrupted is completed
+    /// in memory: what the replacement covers is left out.
     fn segments(&self, disk: &dyn Disk) -> Result<Vec<Arc<Segment>>> {
         let files = names::log_files(disk, &self.folder)?;
         let of = |state: FileState| files.iter().filter(move |file| file.state == state);

@@ -127,3 +127,27 @@ fn a_replacement_that_was_interrupted_counts() {
     fs::write(name, b"").unwrap();
     assert_eq!(offsets(&made.open()), [0, 1, 2, 3, 4]);
 }
+
+#[test]
+fn a_folder_that_has_not_changed_for_long_is_listed_once() {
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1])]);
+    made.segment(1, &[batch(1, &[2])]);
+    let folder = fs::File::open(made.root.path().join("t-0")).unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    folder.set_modified(long_ago).unwrap();
+    let engine = made.open();
+    assert_eq!(bounds(&engine), 0..2);
+    // Nobody sees a new segment, as long as the folder has the old time.
+    made.segment(2, &[batch(2, &[3])]);
+    folder.set_modified(long_ago).unwrap();
+    assert_eq!(bounds(&engine), 0..2);
+    made.append(1, &batch(2, &[3]));
+    assert_eq!(bounds(&engine), 0..3);
+    made.segment(3, &[batch(3, &[4])]);
+    assert_eq!(bounds(&engine), 0..4);
+    fs::remove_file(made.log(3)).unwrap();
+    folder.set_modified(long_ago).unwrap();
+    fs::remove_file(made.log(2)).unwrap();
+    assert_eq!(bounds(&engine), 0..3);
+}
