@@ -42,7 +42,7 @@ DENY := -- -D warnings
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test proof lint format bench docs clean
+.PHONY: help dev demo test proof lint format stub bench docs clean
 .PHONY: tools lane-rust lane-python lint-rust lint-python test-rust test-python test-compat test-faults
 .PHONY: test-stubs test-old-spark docs-rust docs-python
 
@@ -147,6 +147,10 @@ test-old-spark: tools $(EXTENSION) $(OLD_SPARK_READY)
 
 test-stubs: tools $(EXTENSION)
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
+
+stub: tools $(EXTENSION)  ## write the docstrings of the built module into python/forebay/_forebay.pyi
+	@$(BIN)/python tests/support/stub.py
+	@$(BIN)/ruff format --quiet python/forebay/_forebay.pyi
 
 # --- the rest -------------------------------------------------------------------------------------
 
