@@ -185,6 +185,7 @@ docs-rust: tools
 
 docs-python: tools $(EXTENSION) $(DOCS_READY)
 	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
+	@$(STEP) "the reference" $(BIN)/python tests/support/reference.py
 
 clean:  ## remove everything that was built
 	rm -rf target $(VENV) $(OLD_SPARK) site dist python/forebay/_forebay*.so

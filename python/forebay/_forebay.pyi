@@ -538,10 +538,10 @@ class Message(Buffer):
         """
     @property
     def keys(self) -> tuple[str, ...]:
-        """keys, key: All keys as a tuple; the first key, or None."""
+        """All keys as a tuple."""
     @property
     def key(self) -> str | None:
-        """keys, key: All keys as a tuple; the first key, or None."""
+        """The first key, or None."""
     @property
     def tags(self) -> str | None:
         """The tag, or None."""
@@ -800,7 +800,9 @@ class Consumer:
         batch
             The most messages of a call.
 
-        Notes ----- Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with
+        Notes
+        -----
+        Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with
         KeyboardInterrupt, once the calls that run have returned.
         """
     def seek(self, to: _Start) -> None:
@@ -1296,7 +1298,8 @@ class Stats:
         Duration of puts as a `Latency`, and the number of puts above 500 ms. Each of these is
         logged as a warning to the logger ``forebay``.
     encode_time, append_time
-        Seconds that senders spent encoding; and waiting for the append lock and appending.
+        Seconds that senders spent encoding; seconds of waiting for the append lock and
+        appending.
     append_held
         Seconds since the current append began; 0 if there is none.
     flushes, flush_time, longest_flush
@@ -1313,7 +1316,7 @@ class Stats:
     min_position
         First position in the log.
     log_bytes, disk_free
-        Total length of the log files, and free bytes of the file system; None if unknown.
+        Total length of the log files; free bytes of the file system, or None if that is unknown.
     recovered_records, truncated_bytes
         Records that opening checked, and bytes after the end that it erased.
     damaged
@@ -1373,14 +1376,10 @@ class Stats:
         """
     @property
     def encode_time(self) -> float:
-        """encode_time, append_time: Seconds that senders spent encoding; and waiting for the
-        append lock and appending.
-        """
+        """Seconds that senders spent encoding."""
     @property
     def append_time(self) -> float:
-        """encode_time, append_time: Seconds that senders spent encoding; and waiting for the
-        append lock and appending.
-        """
+        """Seconds of waiting for the append lock and appending."""
     @property
     def append_held(self) -> float:
         """Seconds since the current append began; 0 if there is none."""
@@ -1435,14 +1434,10 @@ class Stats:
         """First position in the log."""
     @property
     def log_bytes(self) -> int:
-        """log_bytes, disk_free: Total length of the log files, and free bytes of the file
-        system; None if unknown.
-        """
+        """Total length of the log files."""
     @property
     def disk_free(self) -> int | None:
-        """log_bytes, disk_free: Total length of the log files, and free bytes of the file
-        system; None if unknown.
-        """
+        """Free bytes of the file system, or None if that is unknown."""
     @property
     def recovered_records(self) -> int:
         """recovered_records, truncated_bytes: Records that opening checked, and bytes after the
@@ -1606,19 +1601,13 @@ class Store:
 
     @property
     def path(self) -> str:
-        """path, engine, mode: The path as passed to `forebay.open`; ``"commitlog"`` or
-        ``"memory"``; and the mode.
-        """
+        """The path as passed to `forebay.open`."""
     @property
     def engine(self) -> EngineName:
-        """path, engine, mode: The path as passed to `forebay.open`; ``"commitlog"`` or
-        ``"memory"``; and the mode.
-        """
+        """``"commitlog"`` or ``"memory"``."""
     @property
     def mode(self) -> Mode:
-        """path, engine, mode: The path as passed to `forebay.open`; ``"commitlog"`` or
-        ``"memory"``; and the mode.
-        """
+        """The mode."""
     @property
     def recovery(self) -> Recovery:
         """What opening the store found and did, as a `Recovery`."""

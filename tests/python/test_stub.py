@@ -39,3 +39,6 @@ def test_a_property_gets_what_its_class_says_of_it():
     texts = stub.attributes(_forebay.SendResult.__doc__ or "")
     assert texts["durable"] == "Whether the message was durable when the call returned."
     assert texts["queue"].startswith("topic, queue, offset: The place in the queue.")
+    texts = stub.attributes(_forebay.Message.__doc__ or "")
+    assert texts["keys"] == "All keys as a tuple."
+    assert texts["key"] == "The first key, or None."

@@ -26,15 +26,23 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def attributes(doc: str) -> dict[str, str]:
-    """Return the texts of a docstring's section "Attributes", by name."""
+    """Return the texts of a docstring's section "Attributes", by name.
+
+    A text of several names has a part for each, between semicolons, or else is that of all.
+    """
     found: dict[str, str] = {}
     section = re.search(r"^Attributes\n-+\n(.*?)(?:\n\n\S[^\n]*\n-+\n|\Z)", doc, re.DOTALL | re.M)
-    for names, text in re.findall(
+    entries = re.findall(
         r"^(\S[^\n]*)\n((?:(?:[ ]+[^\n]*)?\n)*)", section[1] + "\n" if section else "", re.M
-    ):
-        others = f"{names}: " if "," in names else ""
-        for name in names.split(", "):
-            found[name] = others + " ".join(text.split())
+    )
+    for line, lines in entries:
+        names, text = line.split(", "), " ".join(lines.split())
+        parts = [part.removeprefix("and ") for part in text.split("; ")]
+        parts = [part[:1].upper() + part[1:] for part in parts]
+        if len(parts) != len(names):
+            parts = [text if len(names) == 1 else f"{line}: {text}"] * len(names)
+        for name, part in zip(names, parts, strict=True):
+            found[name] = part.rstrip(".") + "." if text else ""
     return found
 
 
@@ -45,8 +53,7 @@ def docstring(value: Any) -> str:
 
 
 def _indent(line: str) -> str:
-    """Return the spaces that a line begins with; a blank line is a group of its own."""
-    return line[: len(line) - len(line.lstrip())] if line else "blank"
+    return line[: len(line) - len(line.lstrip())]
 
 
 def narrow(doc: str, width: int) -> str:
@@ -54,11 +61,16 @@ def narrow(doc: str, width: int) -> str:
     lines: list[str] = []
     for indent, group in itertools.groupby(doc.split("\n"), _indent):
         paragraph = list(group)
-        is_text = all(paragraph) and not paragraph[0].lstrip().startswith(">>>")
-        if is_text and max(map(len, paragraph)) > width:
-            text = " ".join(line.strip() for line in paragraph)
-            paragraph = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
-        lines += paragraph
+        for is_blank, part in itertools.groupby(paragraph, lambda line: not line):
+            text = list(part)
+            # The title of a section, and the line under it.
+            title = text[:2] if len(text) > 1 and set(text[1]) == {"-"} else []
+            rest = text[len(title) :]
+            is_code = is_blank or any(line.lstrip().startswith(">>>") for line in rest)
+            if not is_code and max(map(len, rest), default=0) > width:
+                words = " ".join(line.strip() for line in rest)
+                rest = textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent)
+            lines += [*title, *rest]
     return "\n".join(lines)
 
 
