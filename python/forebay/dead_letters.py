@@ -137,7 +137,7 @@ class Redriver:
     def _send(self, letter: Message) -> None:
         topic = self._to or origin(letter)["original_topic"]
         if topic is None:
-            raise ValueError("it does not name its original topic: choose one with --to")
+            raise ValueError("it does not name its original topic: choose a topic to send to")
         properties = {name: value for name, value in letter.properties.items() if name != _REASON}
         self._store.send(
             topic,

@@ -12,10 +12,12 @@ import sys
 import threading
 from importlib import resources
 from pathlib import Path
+from urllib.parse import quote
 
 import harness
 import httpx
 import pytest
+from cli_support import unpack
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -206,11 +208,11 @@ def test_topics_are_filtered_and_have_queues_with_bytes_and_times(console, reade
     assert found["rows"][0]["last"] == messages[-1].store_timestamp
 
 
-def pages(console, query):
+def pages(console, query, topic="orders"):
     """Return the offsets of all pages, and the number of pages."""
     found, count, places = [], 0, ""
     while places is not None:
-        page = get(console, f"messages?topic=orders&{query}&places={places}")
+        page = get(console, f"messages?topic={quote(topic)}&{query}&places={places}")
         assert not page["cut"]
         found += [(one["queue"], one["offset"]) for one in page["messages"]]
         count, places = count + 1, page["next"]
@@ -340,6 +342,23 @@ def test_groups_dead_letters_and_folders_are_listed(console):
     assert get(console, "letters")["groups"] == [{"group": "billing", "waiting": 3, "messages": 3}]
     found = get(console, "damage")
     assert found["damage"] == [] and "commitlog" in {one["name"] for one in found["folders"]}
+
+
+def test_damage_that_a_page_met_is_listed(tmp_path):
+    path = unpack("torn-hole", tmp_path)
+    with forebay.open(path, mode="r") as store:
+        console = Console(store, token=TOKEN)
+        count = 0
+        for topic in store.topics:
+            found, _ = pages(console, "order=oldest&limit=200", topic)
+            newest, _ = pages(console, "order=newest&limit=200", topic)
+            assert sorted(found) == sorted(newest) == sorted(set(found))
+            count += len(found)
+        assert count == 2156
+        found = get(console, "damage")
+        assert found["all"] == len(found["damage"]) == len(store.damage) > 0
+        assert found["damage"][0]["reason"] and found["damage"][0]["position"]
+        console.close()
 
 
 @pytest.mark.parametrize(
@@ -546,7 +565,7 @@ def test_the_command_serves_until_ctrl_c_also_with_an_open_page(path):
     assert (child.returncode, out, err) == (130, "", "")
 
 
-def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path):
+def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path, monkeypatch):
     assert main(["console", str(tmp_path / "none")]) == 1
     assert "none" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -555,6 +574,11 @@ def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path):
     err = capsys.readouterr().err
     assert f"cannot listen on port {port}" in err and len(err.splitlines()) == 1
     assert main(["console", str(path), "--port", "65536"]) == 2
+    capsys.readouterr()
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["console", str(path)]) == 1
+    need = "this needs uvicorn: pip install 'forebay[console]'"
+    assert capsys.readouterr().err == f"forebay: {need}\n"
 
 
 # --- in a browser -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import add_store, number
+from forebay.selection import require
 
 __all__ = ["add"]
 
@@ -53,7 +54,11 @@ def _port(text: str) -> int:
 
 
 def _console(arguments: argparse.Namespace) -> int:
-    from forebay.console.serve import serve
+    try:
+        require("uvicorn", "console")
+        from forebay.console.serve import serve
+    except ImportError as error:
+        raise forebay.UnsupportedError(str(error)) from error
 
     with forebay.open(arguments.store, mode="r") as store:
         serve(

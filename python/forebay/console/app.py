@@ -27,6 +27,7 @@ from forebay.console.redrive import redrive
 from forebay.errors import (
     BusyError,
     ForebayError,
+    ForeignStoreError,
     ReadOnlyError,
     StoreClosedError,
     StoreLockedError,
@@ -55,7 +56,7 @@ _KINDS = {
 _STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((StoreLockedError, BusyError), 409),
     ((StoreClosedError,), 503),
-    ((ReadOnlyError,), 403),
+    ((ReadOnlyError, ForeignStoreError), 403),
     ((LookupError,), 404),
     ((ValueError, TypeError), 400),
     ((ForebayError, OSError), 500),
@@ -168,7 +169,7 @@ class Console:
         """Return an endpoint that calls `read` in a thread and answers with JSON."""
 
         async def endpoint(request: Request) -> Response:
-            return _json(await self._in_thread(lambda: read(request)))
+            return await self._in_thread(lambda: _json(read(request)))
 
         return endpoint
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay._forebay import Store
-from forebay.errors import ForebayError
 
 __all__ = ["LISTENERS", "Live", "Sample", "take"]
 
@@ -131,7 +130,8 @@ class Live:
             began = time.monotonic()
             try:
                 self._publish(self._add(await self._sample()))
-            except (ForebayError, OSError) as error:
+            except Exception as error:
+                # Whatever it is, the pages show it, and the next sample may succeed.
                 self._publish({"error": str(error)})
             took = time.monotonic() - began
             await asyncio.sleep(max(self._interval, took / _SHARE))

@@ -13,9 +13,14 @@ let view = null; // the page that is shown
 let shown = 0; // the number of pages shown so far
 let paused = false;
 let stream = null; // ends the stream of samples
+let missed = false; // whether there may have been samples that were not read
 
 async function refresh(of, now = true) {
-  if (of !== view || of.busy || (!now && performance.now() < of.due)) return;
+  if (of !== view || (!now && performance.now() < of.due)) return;
+  if (of.busy) {
+    of.again = true;
+    return;
+  }
   of.busy = true;
   of.due = performance.now() + (of.every ?? 0);
   try {
@@ -25,6 +30,10 @@ async function refresh(of, now = true) {
     if (of === view && token) fail(error);
   } finally {
     of.busy = false;
+  }
+  if (of.again) {
+    of.again = false;
+    refresh(of, false);
   }
 }
 
@@ -94,6 +103,8 @@ function take(sample) {
 // Samples are read by fetch: an EventSource cannot send the token.
 async function read(signal) {
   const answer = await request("api/events", { signal });
+  if (missed && view) refresh(view, false);
+  missed = false;
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -117,6 +128,8 @@ async function listen() {
       await read(mine.signal);
     } catch (error) {
       if (mine.signal.aborted) return;
+    } finally {
+      missed = true;
     }
     if (token) say("lost", "connection lost");
     await new Promise((resolve) => setTimeout(resolve, 2000));
