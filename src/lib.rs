@@ -114,6 +114,8 @@ pub use stages::{
     check_target, commit,
 };
 pub use store::{ReadBatch, ReadStatus, Store};
+#[cfg(feature = "python")]
+pub(crate) use sync::{Mutex, TimedMutex};
 pub use tail::{AtEnd, Step, Tail, TailCloser};
 pub use ticket::{Sent, Ticket};
 pub use warning::Warning;

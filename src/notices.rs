@@ -20,7 +20,7 @@ use crate::disk::Event;
 use crate::engine::Listener;
 use crate::error::{Error, Op, Result};
 use crate::store::Store;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -219,7 +219,7 @@ impl Waits {
             if let Some(lowest) = positions.min() {
                 return Some(lowest);
             }
-            self.added.wait(&mut list);
+            list = self.added.wait(list);
         }
     }
 

@@ -62,6 +62,8 @@ pub enum Bug {
     LookLate,
     /// A thread that is about to sleep is woken once, which may be too early.
     WakeOnce,
+    /// A thread sleeps without checking whether the lock that it waits for was released.
+    SleepUnchecked,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
 }

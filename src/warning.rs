@@ -4,8 +4,8 @@
 //! under the append lock or in a thread of the core.
 
 use crate::damage::Damage;
+use crate::sync::Mutex;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

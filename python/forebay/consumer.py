@@ -32,7 +32,7 @@ def run(
     polls = Run(consumer)
     failures: list[BaseException] = []
 
-    def work() -> None:
+    def work(ended: threading.Event) -> None:
         try:
             while messages := polls.poll(batch):
                 _handle(consumer, handler, messages, batch)
@@ -43,18 +43,25 @@ def run(
         finally:
             # One that ends, ends all.
             polls.stop()
+            ended.set()
 
-    workers = [threading.Thread(target=work, name=f"forebay-run-{n}") for n in range(threads)]
+    # `Thread.join` cannot tell: before Python 3.13, a signal makes it take the thread for ended.
+    ends = [threading.Event() for _ in range(threads)]
+    workers = [
+        threading.Thread(target=work, args=(ended,), name=f"forebay-run-{n}")
+        for n, ended in enumerate(ends)
+    ]
     previous = _on_termination(polls)
     try:
         for worker in workers:
             worker.start()
-        for worker in workers:
-            worker.join()
+        for ended in ends:
+            ended.wait()
     finally:
         polls.stop()
-        for worker in workers:
+        for worker, ended in zip(workers, ends, strict=True):
             if worker.ident is not None:
+                ended.wait()
                 worker.join()
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)

@@ -17,8 +17,8 @@ use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::record::names::{DELAY_LEVELS_MS, SCHEDULE_TOPIC};
+use crate::sync::Mutex;
 use crate::table::levels::LevelTable;
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 

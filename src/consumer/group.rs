@@ -8,7 +8,7 @@ use super::start::{Start, offset_of};
 use crate::bound::Bound;
 use crate::engine::{Engine, Filter, Topic};
 use crate::error::Result;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,8 +9,8 @@ use super::window::{Settling, Window};
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::record::Message;
+use crate::sync::{Mutex, MutexGuard};
 use crate::warning::Warning;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Maximum number of rows per step of a cursor.
@@ -335,7 +335,7 @@ impl Lane {
     }
 
     /// The state, if `member` owns the lane.
-    fn owned(&self, member: u64, receipt: &Receipt) -> Result<parking_lot::MutexGuard<'_, State>> {
+    fn owned(&self, member: u64, receipt: &Receipt) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock();
         match state.owner == Some(member) {
             true => Ok(state),

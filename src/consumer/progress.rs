@@ -6,8 +6,8 @@
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, LockState};
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
 use crate::table::offsets::OffsetTable;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

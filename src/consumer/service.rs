@@ -6,8 +6,8 @@
 use super::Consumers;
 use crate::engine::service::bell::Bell;
 use crate::error::Error;
+use crate::sync::Mutex;
 use crate::warning::Warning;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;

@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic_name};
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;

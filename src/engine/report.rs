@@ -1,8 +1,8 @@
 //! What a store reports: known damage, and warnings.
 
 use crate::damage::Damage;
+use crate::sync::Mutex;
 use crate::warning::{Warning, Warnings};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

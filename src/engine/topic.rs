@@ -5,7 +5,7 @@ use crate::num::short;
 use crate::options::TOPIC_QUEUES_MAX;
 use crate::record::common::check::OWN_TOPIC_PREFIX;
 use crate::record::names;
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -103,8 +103,8 @@ impl Waiter {
         }
         let mut state = self.state.lock();
         if state.outcome.is_none() {
-            self.completed
-                .wait_while_for(&mut state, |state| state.outcome.is_none(), timeout);
+            let is_to_come = |state: &mut State| state.outcome.is_none();
+            state = self.completed.wait_while_for(state, is_to_come, timeout);
         }
         state.outcome.clone()
     }

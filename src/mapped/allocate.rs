@@ -14,14 +14,14 @@ use crate::error::{At, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::num::index;
 use crate::region::{PAGE, Region};
+use crate::sync::{Condvar, Mutex};
 use crate::warning::{Warning, Warnings};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How files are prepared for use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,14 +72,9 @@ impl<T: Clone> Latch<T> {
 
     /// Waits for the result; `None` if there is none in time.
     pub fn wait(&self, timeout: Duration) -> Option<Ready<T>> {
-        let deadline = Instant::now() + timeout;
-        let mut slot = self.slot.lock();
-        while slot.is_none() {
-            if self.set.wait_until(&mut slot, deadline).timed_out() {
-                break;
-            }
-        }
-        slot.clone()
+        let is_to_come = |slot: &mut Option<Ready<T>>| slot.is_none();
+        let slot = self.slot.lock();
+        self.set.wait_while_for(slot, is_to_come, timeout).clone()
     }
 }
 

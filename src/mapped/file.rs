@@ -13,7 +13,7 @@ use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::region::{Access, PAGE, Region};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

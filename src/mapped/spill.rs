@@ -4,7 +4,7 @@
 use crate::clock::{Clock, RealClock};
 use crate::error::{At, Error, Op, Result};
 use crate::region::{Access, Region};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

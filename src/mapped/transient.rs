@@ -17,7 +17,7 @@ use super::MappedFile;
 use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::region::Region;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Rates over a recent window, from counters that callers sample from time to time.
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 //! `forebay.spark`.
 
 use super::pickle::plain;
+use crate::Mutex;
 use crate::offline::{self, Quarry};
 use crate::{Disk, Error, RealDisk};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::ops::Range;
 use std::path::PathBuf;

@@ -2,12 +2,12 @@
 
 use super::edge::Batches;
 use super::store::Store;
+use crate::Mutex;
 use crate::commit::Patience;
 use crate::{
     Commit, CommitKind, CommitState, Conflict, Contents, Error, Published, RealDisk, Resolution,
     Stage, commit,
 };
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;

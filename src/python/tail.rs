@@ -4,8 +4,8 @@ use super::convert::duration;
 use super::handle::Handle;
 use super::message::Message;
 use super::waiting::Wait;
+use crate::TimedMutex;
 use crate::{Error, Step, TailCloser};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// [b'body']
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Tail {
-    core: Mutex<crate::Tail>,
+    core: TimedMutex<crate::Tail>,
     closer: TailCloser,
     topic: String,
     store: Handle,
@@ -42,7 +42,7 @@ impl Tail {
         let timeout = timeout.map(|timeout| duration("timeout", timeout));
         Ok(Tail {
             closer: core.closer(),
-            core: Mutex::new(core),
+            core: TimedMutex::new(core),
             topic: topic.to_owned(),
             store,
             timeout: timeout.transpose()?,

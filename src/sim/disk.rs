@@ -17,7 +17,7 @@ use super::random::Random;
 use super::sites;
 use crate::disk::{Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, Synced};
 use crate::region::{Access, Region};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -37,7 +37,7 @@ use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Result};
 use crate::handle::Service;
 use crate::options::Options;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};

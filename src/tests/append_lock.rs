@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::AppendLockKind;
 use crate::record::Draft;
+use crate::sync::TimedMutexGuard;
 use crate::{Options, Store};
-use parking_lot::MutexGuard;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ fn send(engine: &CommitLog) -> Result<Appended> {
 }
 
 /// Takes the lock like a sender whose call began `ago`.
-fn hold(engine: &CommitLog, ago: Duration) -> MutexGuard<'_, Tail> {
+fn hold(engine: &CommitLog, ago: Duration) -> TimedMutexGuard<'_, Tail> {
     let ago_ms = i64::try_from(ago.as_millis()).unwrap();
     let tail = &engine.parts().tail;
     let began_ms = engine.parts().clock.coarse_ms() - ago_ms;

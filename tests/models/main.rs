@@ -4,9 +4,9 @@
 //! The modules below are sources of the store, compiled a second time with loom's primitives in the
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
 //! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, the one
-//! that wakes those in other processes and what their own process wakes them with, and the row of
-//! files that retirement shortens under its readers. Each model has a mistake planted, which loom
-//! has to find.
+//! that wakes those in other processes and what their own process wakes them with, the lock of
+//! appends, and the row of files that retirement shortens under its readers. Each model has a
+//! mistake planted, which loom has to find.
 
 #![allow(
     dead_code,
@@ -34,6 +34,8 @@ mod plant;
 mod queue;
 #[path = "../../src/engine/service/sleepers.rs"]
 mod sleepers;
+#[path = "../../src/sync/timed_lock.rs"]
+mod timed_lock;
 #[path = "../../src/engine/waiter.rs"]
 mod waiter;
 
@@ -60,6 +62,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use surroundings::{Bytes, Senders, Word};
 use sync::{AtomicBool, AtomicUsize, Ordering, Weakness, thread, weaken};
+use timed_lock::TimedLock;
 
 /// Runs a model in every order with so many preemptions, which is where mistakes of this kind show.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -151,6 +154,40 @@ fn nobody_sleeps_over_news() {
     let found = breaks(bell);
     weaken(None);
     assert!(found, "a bell without fences");
+}
+
+/// Two threads count under the lock, each as often as it takes it. One of them, and the thread that
+/// began them, wait without limit; the other gives up if the lock is held.
+fn timed_lock() {
+    let shared = Arc::new((TimedLock::default(), AtomicUsize::default()));
+    let count = |shared: &(TimedLock, AtomicUsize), timeout| {
+        let (lock, counter) = shared;
+        let is_taken = lock.try_lock() || lock.wait(timeout);
+        if is_taken {
+            // Two holders, or one that does not see the stores of the last, lose a count.
+            let counted = counter.load(Ordering::Relaxed);
+            counter.store(counted + 1, Ordering::Relaxed);
+            lock.unlock();
+        }
+        usize::from(is_taken)
+    };
+    let others = [None, Some(Duration::ZERO)].map(|timeout| {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || count(&shared, timeout))
+    });
+    let mine = count(&shared, None);
+    let theirs = others.map(|other| other.join().unwrap());
+    let counted = shared.1.load(Ordering::Relaxed);
+    assert_eq!(counted, mine + theirs.iter().sum::<usize>());
+}
+
+#[test]
+fn one_thread_holds_the_lock_and_none_sleeps_while_it_is_free() {
+    explore(timed_lock);
+    plant(Some(Bug::SleepUnchecked));
+    let found = breaks(timed_lock);
+    plant(None);
+    assert!(found, "a thread that sleeps unchecked");
 }
 
 /// The writer moves the mark and rings, twice; a reader in another process sleeps until it has seen

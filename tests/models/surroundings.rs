@@ -213,7 +213,7 @@ impl SharedWord for Word {
         let mut sleepers = self.sleepers.lock();
         if self.value.load(Ordering::Relaxed) == seen {
             *sleepers += 1;
-            self.woken.wait_for(&mut sleepers, timeout);
+            drop(self.woken.wait_for(sleepers, timeout));
         }
     }
 

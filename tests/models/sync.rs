@@ -1,15 +1,14 @@
 //! What `src/sync.rs` offers, of loom's primitives: each operation is a point where another thread
 //! may go on, and each load gives every value that the memory model allows.
 //!
-//! Locks have parking_lot's signatures. A wait with a timeout never times out: who is not woken
-//! waits for ever, which loom reports. No time passes between two looks at the clock.
+//! A wait with a timeout never times out: who is not woken waits for ever, which loom reports. No
+//! time passes between two looks at the clock.
 
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32};
 pub(crate) use loom::thread;
 pub(crate) use std::sync::atomic::Ordering;
 
 use std::cell::Cell;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// Mistakes that are made here, so that the code that ships stays as it is.
@@ -56,6 +55,10 @@ impl AtomicUsize {
     }
 }
 
+/// A lock that is held is tried once more before the thread sleeps: further tries add orders, and
+/// nothing that they could show.
+pub(crate) const TRIES: u32 = 1;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instant;
 
@@ -73,8 +76,7 @@ impl Instant {
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-/// Empty only while a condition variable has the guard.
-pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+pub(crate) use loom::sync::MutexGuard;
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Mutex<T> {
@@ -82,21 +84,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().unwrap()))
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.0.as_ref().unwrap()
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().unwrap()
+        self.0.lock().unwrap()
     }
 }
 
@@ -104,24 +92,28 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub(crate) struct Condvar(loom::sync::Condvar);
 
 impl Condvar {
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let inner = guard.0.take().unwrap();
-        guard.0 = Some(self.0.wait(inner).unwrap());
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap()
     }
 
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) {
-        self.wait(guard);
-    }
-
-    pub(crate) fn wait_while_for<T>(
+    pub(crate) fn wait_for<'a, T>(
         &self,
-        guard: &mut MutexGuard<'_, T>,
+        guard: MutexGuard<'a, T>,
+        _timeout: Duration,
+    ) -> MutexGuard<'a, T> {
+        self.wait(guard)
+    }
+
+    pub(crate) fn wait_while_for<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
         mut goes_on: impl FnMut(&mut T) -> bool,
         _timeout: Duration,
-    ) {
+    ) -> MutexGuard<'a, T> {
         while goes_on(&mut *guard) {
-            self.wait(guard);
+            guard = self.wait(guard);
         }
+        guard
     }
 
     pub(crate) fn notify_one(&self) {

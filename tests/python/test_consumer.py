@@ -260,6 +260,28 @@ def test_wrong_arguments_are_refused_by_name(store):
                 consumer.run(print, **arguments)
 
 
+def test_ctrl_c_ends_run_once_the_calls_have_returned(store):
+    store.send("orders", b"x")
+    main, left = threading.main_thread().ident, threading.Event()
+    was_left = []
+
+    def handle(message):
+        signal.pthread_kill(main, signal.SIGINT)
+        # Long enough for a `run` that does not wait for this call.
+        was_left.append(left.wait(0.3))
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with store.consumer("orders", group="billing") as consumer:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.run(handle)
+            left.set()
+            assert was_left == [False]
+            assert consumer.poll(timeout=0) == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 _WORKER = """
 import os, sys, forebay
 store = forebay.open(sys.argv[1])

@@ -282,6 +282,45 @@ for store in stores:
     run(code, Path(os.environ.get("TMPDIR", "/tmp")) / f"forebay-fork-{os.getpid()}")
 
 
+def test_a_child_that_is_forked_while_threads_wait_can_open_a_store(tmp_path):
+    code = """
+import os, signal, sys, threading, forebay
+root = sys.argv[1]
+
+def at_once(call):
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+def use_own_store(path):
+    with forebay.open(path, flush="sync") as store:
+        at_once(lambda: [store.send("orders", b"x", queue=0) for _ in range(20)])
+        return len(store.read("orders", 0, 0, max_messages=100))
+
+with forebay.open(root + "/parent", flush="sync") as store:
+    stop = threading.Event()
+    def send():
+        while not stop.is_set():
+            store.send("orders", b"x")
+    def follow():
+        for message in store.tail("orders"):
+            pass
+    for call in (send, send, follow, follow):
+        threading.Thread(target=call, daemon=True).start()
+    for number in range(20):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # it must not wait for a thread that it does not have
+            os._exit(use_own_store(f"{root}/{number}") != 80)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, (number, status)
+    stop.set()
+"""
+    run(code, tmp_path)
+
+
 def test_another_thread_runs_while_a_sender_waits_for_the_disk(open_store):
     # With an endless switch interval a thread runs only when another releases the interpreter: the
     # helper can count only while a send waits detached.

@@ -8,7 +8,7 @@ use crate::disk::FileLock;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::sleepers::Sleepers;
 use crate::error::Result;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// Closes a store, unless it is already closed. No repair may run meanwhile.
 ///

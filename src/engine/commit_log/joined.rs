@@ -17,7 +17,7 @@ use crate::engine::directory::page::{Mark, StatePage};
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::options::Options;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -8,7 +8,7 @@ use super::log::walker::{Step, Walker};
 use super::parts::Parts;
 use crate::error::Result;
 use crate::options::Options;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// When the current file is sealed by its age.

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::machine::Drive;
 use crate::options::Options;
 use crate::region::guard;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use super::state::State;
 use crate::engine::{Cursor, Filter, Rows};
 use crate::error::Result;
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Isolation, Mode, Options};
 use crate::record::{Batch, Message};
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

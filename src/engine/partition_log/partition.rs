@@ -13,7 +13,7 @@ use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::options::Isolation;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -8,9 +8,9 @@
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::AppendLockKind;
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, TimedMutex, TimedMutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A sender waits this long before it reads the clock: ordinary contention is over by then.
@@ -21,7 +21,7 @@ const SPINS: usize = 1000;
 /// What the append lock guards, and the lock.
 #[derive(Debug)]
 pub struct AppendLock<T> {
-    guarded: Mutex<T>,
+    guarded: TimedMutex<T>,
     /// When the call of the last holder began, by the wall clock in ms.
     holder_ms: AtomicI64,
     /// Messages and bytes appended since opening; written by the holder.
@@ -40,8 +40,8 @@ pub struct AppendLock<T> {
 /// threads encode and dispatch, each yield can cost those threads a time slice.
 #[derive(Debug, Default)]
 pub struct LongAppends {
-    state: std::sync::Mutex<LongState>,
-    ended: std::sync::Condvar,
+    state: Mutex<LongState>,
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -53,19 +53,13 @@ struct LongState {
 }
 
 impl LongAppends {
-    fn state(&self) -> std::sync::MutexGuard<'_, LongState> {
-        let state = self.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// If one is running, sleeps until one ends, at most for `timeout`.
     pub fn wait(&self, timeout: Duration) {
-        let state = self.state();
+        let state = self.state.lock();
         if state.running > 0 {
             let before = state.ended;
             let is_running = |state: &mut LongState| state.ended == before;
-            let waited = self.ended.wait_timeout_while(state, timeout, is_running);
-            drop(waited);
+            drop(self.ended.wait_while_for(state, is_running, timeout));
         }
     }
 }
@@ -76,7 +70,7 @@ pub struct LongAppend<'a>(&'a LongAppends);
 
 impl Drop for LongAppend<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.running -= 1;
         state.ended += 1;
         drop(state);
@@ -88,7 +82,7 @@ impl<T> AppendLock<T> {
     /// A lock that nobody holds. `clock` tells when a call began.
     pub fn new(guarded: T, kind: AppendLockKind, clock: Arc<dyn Clock>) -> AppendLock<T> {
         AppendLock {
-            guarded: Mutex::new(guarded),
+            guarded: TimedMutex::new(guarded),
             holder_ms: AtomicI64::new(0),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -105,7 +99,7 @@ impl<T> AppendLock<T> {
     /// [`Error::Busy`] if the call of another holder, or the wait for it, takes longer than
     /// `timeout`.
     #[inline]
-    pub fn acquire(&self, clock_ms: i64, timeout: Duration) -> Result<MutexGuard<'_, T>> {
+    pub fn acquire(&self, clock_ms: i64, timeout: Duration) -> Result<TimedMutexGuard<'_, T>> {
         let (held, began_ms) = match self.guarded.try_lock() {
             Some(held) => (held, clock_ms),
             None => self.wait(clock_ms, timeout)?,
@@ -115,7 +109,7 @@ impl<T> AppendLock<T> {
     }
 
     #[cold]
-    pub fn wait(&self, clock_ms: i64, timeout: Duration) -> Result<(MutexGuard<'_, T>, i64)> {
+    pub fn wait(&self, clock_ms: i64, timeout: Duration) -> Result<(TimedMutexGuard<'_, T>, i64)> {
         let grace = GRACE.min(timeout);
         if self.kind == AppendLockKind::Mutex {
             self.long.wait(grace);
@@ -139,7 +133,7 @@ impl<T> AppendLock<T> {
         }
     }
 
-    fn try_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
+    fn try_for(&self, timeout: Duration) -> Option<TimedMutexGuard<'_, T>> {
         if self.kind == AppendLockKind::Mutex {
             return self.guarded.try_lock_for(timeout);
         }
@@ -164,7 +158,7 @@ impl<T> AppendLock<T> {
 
     /// Waits for the lock without a time limit. Senders that want it meanwhile measure their
     /// `busy_timeout` from the moment at which it was taken.
-    pub fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> TimedMutexGuard<'_, T> {
         let held = self.guarded.lock();
         self.holder_ms
             .store(self.clock.coarse_ms(), Ordering::Relaxed);
@@ -174,7 +168,7 @@ impl<T> AppendLock<T> {
     /// Makes other senders sleep instead of retrying until the holder's append has ended. Drop the
     /// result after releasing the lock, so that woken senders find it free.
     pub fn begin_long(&self) -> LongAppend<'_> {
-        self.long.state().running += 1;
+        self.long.state.lock().running += 1;
         LongAppend(&self.long)
     }
 

@@ -38,11 +38,11 @@ impl Bell {
 
     /// Sleeps until the bell rings, at most for `timeout`. Returns at once if `ready` holds.
     pub fn sleep(&self, timeout: Duration, ready: impl Fn() -> bool) {
-        let mut guard = self.lock.lock();
+        let guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !ready() {
-            self.rung.wait_for(&mut guard, timeout);
+            drop(self.rung.wait_for(guard, timeout));
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }

@@ -132,7 +132,7 @@ impl GroupCommit {
         let mut list = self.list.lock();
         while list.waiting.is_empty() && !list.ended {
             list.sleeps = true;
-            self.enlisted.wait(&mut list);
+            list = self.enlisted.wait(list);
         }
         list.sleeps = false;
         !list.waiting.is_empty()

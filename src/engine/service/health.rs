@@ -4,7 +4,7 @@
 //! consequences.
 
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Closed, failed, and why.

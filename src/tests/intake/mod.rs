@@ -23,8 +23,8 @@ use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,
 };
 use crate::store::Opened;
+use crate::sync::Mutex;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::mapped::TransientPool;
 use crate::plant::{Bug, planted};
 use crate::region::PAGE;
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 

@@ -28,8 +28,8 @@ use crate::mapped::{Allocator, TransientPool};
 use crate::meter::FlushMeter;
 use crate::record::{Batch, RecordStyle};
 use crate::region::guard;
+use crate::sync::{Mutex, RwLock, TimedMutexGuard};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -218,7 +218,7 @@ impl Parts {
 
     /// Locks the tail of a store that may be written.
     #[inline]
-    fn writable_tail(&self, began_ms: i64) -> Result<MutexGuard<'_, Tail>> {
+    fn writable_tail(&self, began_ms: i64) -> Result<TimedMutexGuard<'_, Tail>> {
         guard::renew_at(began_ms);
         let tail = self
             .tail

@@ -5,7 +5,7 @@ pub mod row;
 
 use crate::engine::{Topic, Topics};
 use crate::error::Result;
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use queue::{ConsumeQueue, QueueStore};
 use row::QueueRow;
 use std::sync::Arc;

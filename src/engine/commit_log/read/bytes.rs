@@ -10,7 +10,7 @@ use crate::record::Flaw;
 use crate::record::rocketmq::layout::{MAGIC_BLANK, extent};
 use crate::record::rocketmq::{Layout, Record};
 use crate::region::Region;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 

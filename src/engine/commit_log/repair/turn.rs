@@ -1,7 +1,7 @@
 //! One repair at a time, and none while the store closes.
 
 use crate::error::{Error, Result};
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
 /// Which thread may repair.

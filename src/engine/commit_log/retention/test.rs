@@ -23,7 +23,7 @@ use crate::machine::{Drive, Machine};
 use crate::mapped::queue::list_files;
 use crate::options::Options;
 use crate::record::{Batch, Draft, HostBytes, RecordStyle};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::fs;
 use std::io;
 use std::sync::Arc;
