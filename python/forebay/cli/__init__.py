@@ -2,7 +2,7 @@
 
 Related verbs share a module: `inspect` (info, topics, verify), `read` (cat, tail, query), `send`,
 `repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `commits`, `doctor`,
-`spark`, `shell`, `completion`; the demo is `forebay.demo`.
+`spark`, `console`, `shell`, `completion`; the demo is `forebay.demo`.
 This module joins them. It reports any error of a verb as one line on standard error and an exit
 status.
 
@@ -31,6 +31,7 @@ from forebay.cli import (
     archive,
     commits,
     completion,
+    console,
     demo,
     dlq,
     doctor,
@@ -51,7 +52,7 @@ __all__ = ["main", "make_parser"]
 _VERBS = (
     *(demo, inspect, send, read, groups, dlq),
     *(export, archive, repair, commits, doctor, spark),
-    *(shell, completion),
+    *(console, shell, completion),
 )
 
 
