@@ -10,7 +10,12 @@ from types import FrameType
 from typing import Any
 
 from forebay._forebay import Consumer, Message, Run
-from forebay.errors import AlreadySettledError, OwnershipLostError, StoreClosedError
+from forebay.errors import (
+    AlreadySettledError,
+    InvalidOptionError,
+    OwnershipLostError,
+    StoreClosedError,
+)
 
 _logger = logging.getLogger("forebay")
 
@@ -25,10 +30,10 @@ def run(
 
     Returns once all calls have returned. See `forebay.Consumer.run`.
     """
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
-    if batch < 1:
-        raise ValueError(f"batch must be at least 1, got {batch}")
+    if not callable(handler):
+        raise TypeError(f"handler must be callable, got {type(handler).__name__}")
+    _check_count("threads", threads)
+    _check_count("batch", batch)
     polls = Run(consumer)
     failures: list[BaseException] = []
 
@@ -67,6 +72,15 @@ def run(
             signal.signal(signal.SIGTERM, previous)
     if failures:
         raise failures[0]
+
+
+def _check_count(name: str, value: int) -> None:
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < 1:
+        reason = "must be at least 1"
+        text = f"{name} {reason}, got {value}"
+        raise InvalidOptionError(text, name=name, value=str(value), reason=reason)
 
 
 def _handle(

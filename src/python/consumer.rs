@@ -1,6 +1,6 @@
 //! Consumers in Python.
 
-use super::convert::{count, duration, limit, tags, text, whole_number, wrong_type};
+use super::convert::{count, duration, integer, limit, tags, text, whole_number, wrong_type};
 use super::errors::invalid;
 use super::handle::Handle;
 use super::message::Message;
@@ -348,7 +348,7 @@ impl Consumer {
         let level = match delay_level {
             None => None,
             Some(given) => {
-                let level = whole_number(given)?.and_then(|it| u8::try_from(it).ok());
+                let level = integer("delay_level", given)?.and_then(|it| u8::try_from(it).ok());
                 let wrong = || invalid("delay_level", given, "must be from 1 to 18, or None");
                 Some(level.ok_or_else(wrong)?)
             }

@@ -42,9 +42,15 @@ impl<'py> FromPyObject<'_, 'py> for Offset {
     }
 }
 
+/// A number as [`whole_number`] reads it, for an argument that PyO3 does not name in its errors.
+pub(super) fn integer(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    whole_number(object).map_err(|_| wrong_type(name, object, "an integer"))
+}
+
 /// A count of at least 1; one that is too large for `usize` is clamped.
 pub(super) fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
-    match whole_number(object)?.map(usize::try_from) {
+    let number = integer(name, object)?;
+    match number.map(usize::try_from) {
         Some(Ok(count)) if count > 0 => Ok(count),
         None if object.gt(0)? => Ok(usize::MAX),
         _ => Err(invalid(name, object, "must be at least 1")),
@@ -285,9 +291,7 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
 
 /// The number of queues to give a topic.
 pub(super) fn queue_count(queues: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let number = whole_number(queues)
-        .map_err(|_| wrong_type("queues", queues, "an integer"))?
-        .and_then(|number| u32::try_from(number).ok());
+    let number = integer("queues", queues)?.and_then(|number| u32::try_from(number).ok());
     let reason = format!("must be from 1 to {TOPIC_QUEUES_MAX}");
     number.ok_or_else(|| invalid("queues", queues, &reason))
 }

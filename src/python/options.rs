@@ -1,6 +1,6 @@
 //! Conversion of the arguments of `forebay.open` to the core's options.
 
-use super::convert::{duration, whole_number, wrong_type};
+use super::convert::{duration, integer, wrong_type};
 use super::errors::invalid;
 use crate::{AppendLockKind, EngineKind, Error, Flush, Isolation, Mode, Options};
 use pyo3::prelude::*;
@@ -185,7 +185,7 @@ fn size<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     if value.is_instance_of::<PyBool>() || !value.hasattr("__index__")? {
         return Err(wrong_type(name, value, "an integer"));
     }
-    let number = whole_number(value)?.and_then(|number| T::try_from(number).ok());
+    let number = integer(name, value)?.and_then(|number| T::try_from(number).ok());
     let bits = (8 * size_of::<T>()).min(63);
     let rule = format!("must be an integer from 0 to 2^{bits} - 1");
     number.ok_or_else(|| invalid(name, value, &rule))

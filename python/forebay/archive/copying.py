@@ -113,6 +113,8 @@ def _claim(files: Files) -> None:
 
 def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | None) -> Archived:
     """Copy the log files that the archive lacks; see `Store.archive`."""
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be callable, or None, got {type(progress).__name__}")
     files = at(target, filesystem)
     sealed = _forebay.sealed_files(store)
     _claim(files)

@@ -137,3 +137,35 @@ def test_every_option_is_documented_on_its_page(page: str, names: list[str]) -> 
         for name in re.findall(r"`([\w.]+)`", line)
     }
     assert [name for name in names if name not in named] == []
+
+
+def placed(code: str, folder: Path) -> str:
+    """Return a block with its paths in a folder: Spark's processes have another directory."""
+    names = r"/[\w*/]+|events|copy|lake|caches|newest|events\.html"
+    return re.sub(rf'"/?({names})"', lambda found: f'"{folder / found[1].lstrip("/")}"', code)
+
+
+def test_the_blocks_of_the_pages_of_spark_and_of_jobs_run(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but those that only start a stream; test_spark_write_stream.py has such streams."""
+    for path in ("events", "data/a/events", "archive/2026/events"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        with forebay.open(tmp_path / path, commitlog_file_size=1 << 20) as store:
+            store.send("orders", b"3 apples", key="42", tags="paid")
+    frame = spark.createDataFrame([("43", "4 pears")], "key string, value string")
+    names = {"spark": spark, "frame": frame}
+    for code in blocks("spark.md", "python"):
+        lines = [line for line in code.splitlines() if "stream.writeStream" not in line]
+        if "readStream" in code:
+            continue
+        exec(placed("\n".join(lines), tmp_path), names)
+    names["copy"](frame.selectExpr("key", "value"), 0)
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert "[34 32]" in capsys.readouterr().out
+    for code in blocks("spark-jobs.md", "python"):
+        exec(placed(code, tmp_path), names)
+    assert (tmp_path / "events.html").exists()
+    with forebay.open(tmp_path / "newest", mode="r") as store:
+        bodies = {message.body for message in store.tail("orders", "earliest", False)}
+    assert bodies == {b"3 apples", b"4 pears"}
