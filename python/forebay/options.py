@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 #: How a store is opened.
-Mode: TypeAlias = Literal["a", "r", "x"]
+Mode: TypeAlias = Literal["a", "r", "share", "x"]
 #: The engine of a store.
 EngineName: TypeAlias = Literal["commitlog", "memory"]
 #: When a send returns.

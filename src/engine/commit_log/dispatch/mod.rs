@@ -25,6 +25,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of records per step.
 const STEP_RECORDS: usize = 4096;
@@ -168,7 +169,9 @@ impl Dispatcher {
     }
 
     fn work(&self, progress: &mut Progress) -> Result<bool> {
-        let published = self.log.readable_end();
+        // Another process may publish more meanwhile, in files that are not open here.
+        let joined = self.log.join()?;
+        let published = self.log.readable_end().min(joined);
         if progress.walk.position() >= published {
             return self.finish(progress);
         }
@@ -181,7 +184,7 @@ impl Dispatcher {
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walk.position());
-            progress.stored_ms = progress.walked_ms;
+            self.show_stored(progress);
             self.queues.limit_maps();
             if done {
                 break;
@@ -198,8 +201,18 @@ impl Dispatcher {
         }
         self.put_keys(&mut progress.keys)?;
         self.log.state.set(Mark::Dispatched, end);
-        progress.stored_ms = progress.walked_ms;
+        self.show_stored(progress);
         Ok(true)
+    }
+
+    /// Notes the store time of the last dispatched record.
+    fn show_stored(&self, progress: &mut Progress) {
+        progress.stored_ms = progress.walked_ms;
+        if self.log.state.is_shared() && progress.stored_ms > 0 {
+            // In a shared store no sender of this process knows the last record.
+            let stored_ms = &self.log.stored_ms;
+            stored_ms.fetch_max(progress.stored_ms, Ordering::AcqRel);
+        }
     }
 
     /// Dispatches some records. Returns whether the published end was reached.

@@ -9,6 +9,8 @@
 //! Room is secured before the first byte is stored: files exist, and disk blocks are reserved for
 //! the whole batch. So an append fails before it has stored anything, or not at all.
 
+mod shared;
+
 use super::Log;
 use super::blank::blank;
 use crate::engine::commit_log::queues::row::QueueRow;
@@ -255,6 +257,9 @@ impl Tail {
         self.messages += count;
         self.bytes += self.position - begin;
         appended.end = self.position;
+        if with.log.state.is_shared() {
+            with.log.state.set_stored_ms(store_ms);
+        }
         self.publish(with);
         with.log.stored_ms.store(store_ms, Ordering::Release);
         self.show_ready(with);
@@ -546,6 +551,11 @@ impl Tail {
         let step = RESERVE_STEP.min(len);
         let preparer = with.allocator.preparer();
         let try_with = |reserve| preparer.create(path.clone(), start, len, reserve, Use::Next);
+        if with.log.state.is_shared()
+            && let Some(file) = self.open_made(with, &path, start)?
+        {
+            return Ok(file);
+        }
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
         made.map_err(|error| with_room(with, error, &path, step))
     }
@@ -554,6 +564,10 @@ impl Tail {
     /// blocks, faulted pages, files.
     #[inline]
     fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
+        if with.log.state.is_shared() {
+            // What one process has prepared, the others would not know of.
+            return;
+        }
         let Some(current) = &self.current else { return };
         let maps = !current.pooled && len < WRITE_LEN as u64;
         if self.populate && maps && self.position + POPULATE_STEP / 2 > self.populated {
