@@ -42,7 +42,7 @@ DENY := -- -D warnings
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test proof lint format bench docs clean
+.PHONY: help dev demo test proof lint format stub bench docs clean
 .PHONY: tools lane-rust lane-python lint-rust lint-python test-rust test-python test-compat test-faults
 .PHONY: test-stubs test-old-spark docs-rust docs-python
 
@@ -148,6 +148,10 @@ test-old-spark: tools $(EXTENSION) $(OLD_SPARK_READY)
 test-stubs: tools $(EXTENSION)
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
 
+stub: tools $(EXTENSION)  ## write the docstrings of the built module into python/forebay/_forebay.pyi
+	@$(BIN)/python tests/support/stub.py
+	@$(BIN)/ruff format --quiet python/forebay/_forebay.pyi
+
 # --- the rest -------------------------------------------------------------------------------------
 
 # Tests that draw cases look at FOREBAY_PROOF and draw many more; proptest takes its number of cases from a
@@ -181,6 +185,7 @@ docs-rust: tools
 
 docs-python: tools $(EXTENSION) $(DOCS_READY)
 	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
+	@$(STEP) "the reference" $(BIN)/python tests/support/reference.py
 
 clean:  ## remove everything that was built
 	rm -rf target $(VENV) $(OLD_SPARK) site dist python/forebay/_forebay*.so

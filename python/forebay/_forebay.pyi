@@ -52,48 +52,188 @@ class _ArrowArray(Protocol):
 
 @final
 class SendResult:
+    """Where a message was stored.
+
+    Attributes
+    ----------
+    topic, queue, offset
+        The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
+        delay level, else in rmq_sys_forebay_delay.
+    position
+        The position in the log.
+    message_id
+        RocketMQ's id of the message.
+    timestamp
+        Store time, in milliseconds since the epoch.
+    durable
+        Whether the message was durable when the call returned.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     result = store.send("orders", b"body")
+    >>> result.topic, result.offset
+    ('orders', 0)
+    """
+
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """topic, queue, offset: The place in the queue. A delayed message is in the topic
+        SCHEDULE_TOPIC_XXXX if it has a delay level, else in rmq_sys_forebay_delay.
+        """
     @property
-    def queue(self) -> int: ...
+    def queue(self) -> int:
+        """topic, queue, offset: The place in the queue. A delayed message is in the topic
+        SCHEDULE_TOPIC_XXXX if it has a delay level, else in rmq_sys_forebay_delay.
+        """
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """topic, queue, offset: The place in the queue. A delayed message is in the topic
+        SCHEDULE_TOPIC_XXXX if it has a delay level, else in rmq_sys_forebay_delay.
+        """
     @property
-    def position(self) -> int: ...
+    def position(self) -> int:
+        """The position in the log."""
     @property
-    def message_id(self) -> str: ...
+    def message_id(self) -> str:
+        """RocketMQ's id of the message."""
     @property
-    def timestamp(self) -> int: ...
+    def timestamp(self) -> int:
+        """Store time, in milliseconds since the epoch."""
     @property
-    def durable(self) -> bool: ...
+    def durable(self) -> bool:
+        """Whether the message was durable when the call returned."""
 
 @final
 class BatchResult:
+    """Where the messages of a batch were stored.
+
+    Attributes
+    ----------
+    count
+        Number of messages.
+    ranges
+        A dict from queue to the range of offsets from the batch's first message to its last. A
+        batch above 4 MiB is appended in chunks; the range then includes messages that other
+        senders appended to the queue in between.
+    timestamp
+        Store time, in milliseconds since the epoch.
+    durable
+        Whether all messages were durable when the call returned.
+    """
+
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Number of messages."""
     @property
-    def ranges(self) -> dict[int, range]: ...
+    def ranges(self) -> dict[int, range]:
+        """A dict from queue to the range of offsets from the batch's first message to its last.
+        A batch above 4 MiB is appended in chunks; the range then includes messages that other
+        senders appended to the queue in between.
+        """
     @property
-    def timestamp(self) -> int: ...
+    def timestamp(self) -> int:
+        """Store time, in milliseconds since the epoch."""
     @property
-    def durable(self) -> bool: ...
+    def durable(self) -> bool:
+        """Whether all messages were durable when the call returned."""
 
 @final
 class Ticket:
-    def done(self) -> bool: ...
-    def result(self, timeout: float | timedelta | None = None) -> SendResult: ...
-    def _after(self, timeout: timedelta) -> SendResult: ...
+    """A message in the log that is not durable yet; returned by `Producer.send_nowait`.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     orders = store.producer("orders")
+    ...     tickets = [orders.send_nowait(b"body") for _ in range(3)]
+    ...     all(ticket.result(timeout=5).durable for ticket in tickets)
+    True
+    """
+
+    def done(self) -> bool:
+        """Return whether `result` would return or raise without waiting."""
+    def result(self, timeout: float | timedelta | None = None) -> SendResult:
+        """Wait until the message is durable, and return where it is.
+
+        Parameters
+        ----------
+        timeout
+            Seconds or a timedelta; None waits without a limit.
+
+        Returns
+        -------
+        SendResult
+            The result that `Producer.send` would return, with ``durable`` true.
+
+        Raises
+        ------
+        FlushTimeoutError
+            If the message is not durable in time. It is in the log, and the attribute ``result``
+            says where; do not send it again.
+        StoreFailedError
+            If the flush failed. The message is in the log, but its durability is unknown.
+        ForkedError
+            In a child process of the one that sent the message.
+        """
+    def _after(self, timeout: timedelta) -> SendResult:
+        """The result, after an event loop has waited for `timeout`. Does not wait."""
 
 @final
 class BatchTicket:
-    def done(self) -> bool: ...
-    def result(self, timeout: float | timedelta | None = None) -> BatchResult: ...
-    def _after(self, timeout: timedelta) -> BatchResult: ...
+    """A batch in the log that is not durable yet; returned by `Producer.send_batch_nowait`.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     ticket = store.producer("orders", queue=0).send_batch_nowait([b"a", b"b"])
+    ...     ticket.result(timeout=5).ranges
+    {0: range(0, 2)}
+    """
+
+    def done(self) -> bool:
+        """Return whether `result` would return or raise without waiting."""
+    def result(self, timeout: float | timedelta | None = None) -> BatchResult:
+        """Wait until the batch is durable, and return where it is.
+
+        Parameters
+        ----------
+        timeout
+            Seconds or a timedelta; None waits without a limit.
+
+        Returns
+        -------
+        BatchResult
+            The result that `Producer.send_batch` would return, with ``durable`` true.
+
+        Raises
+        ------
+        FlushTimeoutError, StoreFailedError, ForkedError
+            As `Ticket.result`.
+        """
+    def _after(self, timeout: timedelta) -> BatchResult:
+        """The result, after an event loop has waited for `timeout`. Does not wait."""
 
 @final
 class Producer:
+    """Sends messages to one topic. Made by `Store.producer`; any thread may use it.
+
+    Use a producer in a loop: it is faster than `Store.send`, which finds the topic for each
+    message.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     orders = store.producer("orders", queue=0)
+    ...     for number in range(3):
+    ...         _ = orders.send(b"order %d" % number, key=str(number))
+    ...     store.get("orders", 0, 2).body
+    b'order 2'
+    """
+
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic's name."""
     def send(
         self,
         body: Buffer,
@@ -108,7 +248,51 @@ class Producer:
         flush: bool | None = None,
         delay: _Seconds | None = None,
         deliver_at: datetime | None = None,
-    ) -> SendResult: ...
+    ) -> SendResult:
+        """Send one message.
+
+        Parameters
+        ----------
+        body
+            Any contiguous buffer: bytes, bytearray, memoryview, a NumPy array, an Arrow buffer.
+        key, keys
+            One or several keys to find the message by: text without spaces or control
+            characters.
+        tags
+            A tag, by which readers can filter.
+        properties
+            Names and values that you choose, as a mapping of text.
+        queue
+            Number of the queue. The default is the producer's queue. If that has none, the first
+            key selects a queue; without a key, messages go to each queue in turn.
+        delay_level
+            With 1 to 18 the message is delivered after RocketMQ's delay of that level: 1 s, 5 s,
+            10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. Until then it waits in the topic
+            SCHEDULE_TOPIC_XXXX. 0 means no delay.
+        delay
+            Deliver the message after this time, seconds or a timedelta, at most 366 days. Until
+            then it waits in the topic rmq_sys_forebay_delay.
+        deliver_at
+            Deliver the message at this time, an aware datetime at most 366 days ahead; at once
+            if it has passed. Excludes ``delay`` and ``delay_level``.
+        timestamp
+            When the message was made, an aware datetime; by default now.
+        flush
+            True waits until the message is durable, False does not. None does what the store was
+            opened with: ``flush="sync"`` waits, ``flush="async"`` does not.
+
+        Returns
+        -------
+        SendResult
+            Topic, queue, offset and position of the message.
+
+        Raises
+        ------
+        MessageTooLargeError
+            If the body, or all properties together, exceed the limit.
+        InvalidOptionError
+            If a key, tag or property has characters that the format cannot store.
+        """
     def send_nowait(
         self,
         body: Buffer,
@@ -122,7 +306,24 @@ class Producer:
         timestamp: datetime | None = None,
         delay: _Seconds | None = None,
         deliver_at: datetime | None = None,
-    ) -> Ticket: ...
+    ) -> Ticket:
+        """Send one message, and return a ticket without waiting for the disk.
+
+        When the call returns, the message is in the log; the ticket is done when it is durable.
+        Waiting tickets share one flush. The parameters are those of `send`.
+
+        Returns
+        -------
+        Ticket
+            ``done()`` and ``result(timeout)``.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     ticket = store.producer("orders").send_nowait(b"body")
+        ...     ticket.result().durable
+        True
+        """
     def send_batch(
         self,
         bodies: Iterable[Buffer],
@@ -134,7 +335,49 @@ class Producer:
         atomic: bool = False,
         timestamp: datetime | None = None,
         flush: bool | None = None,
-    ) -> BatchResult: ...
+    ) -> BatchResult:
+        """Send many messages with one lock and one flush, in chunks of up to 4 MiB.
+
+        Parameters
+        ----------
+        bodies
+            A sequence of bodies.
+        keys
+            One entry per message: a key, a sequence of keys, or None.
+        tags
+            One tag for all messages, or a sequence with one entry per message.
+        properties
+            One mapping for all messages, or a sequence with one entry per message.
+        queue
+            Number of the queue. The default is the producer's queue. If that has none, the first
+            key of a message selects its queue; all messages without a key go to one queue, the
+            next in turn.
+        atomic
+            Store all messages or none, even if the process crashes or the power fails; up to 64
+            MiB.
+        timestamp
+            When the messages were made, an aware datetime; by default now.
+        flush
+            As for `send`.
+
+        Returns
+        -------
+        BatchResult
+            The number of messages, and their offsets by queue.
+
+        Raises
+        ------
+        ForebayError
+            If a message is refused; ``row`` is its index. Nothing of its chunk was appended, but
+            all chunks before it were.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     orders = store.producer("orders", queue=0)
+        ...     orders.send_batch([b"a", b"b"], keys=["1", "2"]).ranges
+        {0: range(0, 2)}
+        """
     def send_batch_nowait(
         self,
         bodies: Iterable[Buffer],
@@ -145,400 +388,1243 @@ class Producer:
         queue: int | None = None,
         atomic: bool = False,
         timestamp: datetime | None = None,
-    ) -> BatchTicket: ...
+    ) -> BatchTicket:
+        """Send many messages, and return a ticket without waiting for the disk.
+
+        When the call returns, the messages are in the log; the ticket is done when all are
+        durable. The parameters are those of `send_batch`.
+
+        Returns
+        -------
+        BatchTicket
+            ``done()`` and ``result(timeout)``.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     ticket = store.producer("orders").send_batch_nowait([b"a", b"b"])
+        ...     ticket.result().count
+        2
+        """
     def send_arrow(
         self,
         data: _ArrowStream | _ArrowArray,
         *,
         atomic: bool = False,
         flush: bool | None = None,
-    ) -> BatchResult: ...
-    def _waits(self, flush: bool | None) -> timedelta | None: ...
-    def _is_ready(self, len: int) -> bool: ...
+    ) -> BatchResult:
+        """Send the rows of a table, a record batch, or a stream of them.
+
+        Parameters
+        ----------
+        data
+            Any object with ``__arrow_c_stream__`` or ``__arrow_c_array__``. The column ``body``
+            (or ``value``) is required; ``key`` (or ``keys``), ``tags``, ``properties``,
+            ``queue`` and ``timestamp`` are optional. ``timestamp`` is a timestamp with a time
+            zone, or int64 milliseconds since the epoch.
+        atomic, flush
+            As for `send_batch`.
+
+        Returns
+        -------
+        BatchResult
+            The number of messages, and their offsets by queue.
+
+        Raises
+        ------
+        InvalidOptionError
+            If a column is unknown, missing, or of the wrong type; nothing is sent then.
+        ForebayError
+            If a row is refused; ``row`` is its index, counted over all batches.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> table = pyarrow.table({"body": [b"a", b"b"], "key": ["1", "2"]})
+        >>> with forebay.open(":memory:") as store:
+        ...     store.producer("orders").send_arrow(table).count
+        2
+        """
+    def _waits(self, flush: bool | None) -> timedelta | None:
+        """Whether a send with this `flush` waits for the disk, and how long at most."""
+    def _is_ready(self, len: int) -> bool:
+        """Whether an append of a body of this length is short enough for an event loop: it may at
+        most write to the page cache, as it does in a synchronous store.
+        """
 
 @final
 class Message(Buffer):
+    """An immutable message of the log.
+
+    It keeps its log file mapped, and decodes its fields on access. ``memoryview(message)`` is
+    the body; if the body is not compressed, this copies nothing.
+
+    Two messages are equal if their records are equal byte for byte: the same place, times and
+    content. The hash is computed from topic, queue, offset and position. A message can be
+    pickled; the pickle contains its record.
+
+    Attributes
+    ----------
+    topic, queue, offset, position
+        Where the message is: the offset counts in its queue, the position in the log.
+    size
+        Length of the whole record in bytes.
+    body, stored_body
+        The body, decompressed, and as it is stored in the log. Each access makes a new copy.
+    keys, key
+        All keys as a tuple; the first key, or None.
+    tags
+        The tag, or None.
+    properties, system_properties
+        Dicts of the sender's properties, and of properties with reserved names. Neither contains
+        keys, tags or the checksum.
+    raw_properties
+        The properties as stored.
+    headers
+        The sender's properties as a tuple of (name, bytes), in stored order.
+    flag, sys_flag, reconsume_times
+        A number that the sender chose, RocketMQ's flag bits, and how often the message was
+        redelivered.
+    born_timestamp, store_timestamp
+        When the message was made, and when it was stored, in milliseconds since the epoch.
+    born_time, store_time
+        The same as datetimes in UTC.
+    born_host, store_host
+        Addresses, such as ``"10.0.0.1:10911"``.
+    message_id
+        RocketMQ's id of the message, which `Store.message` accepts.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     _ = store.send("orders", b"body", key="42", properties={"region": "eu"})
+    ...     message, = store.query("orders", key="42")
+    >>> message.body, message.key, message.properties
+    (b'body', '42', {'region': 'eu'})
+    """
+
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
+        the position in the log.
+        """
     @property
-    def queue(self) -> int: ...
+    def queue(self) -> int:
+        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
+        the position in the log.
+        """
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
+        the position in the log.
+        """
     @property
-    def position(self) -> int: ...
+    def position(self) -> int:
+        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
+        the position in the log.
+        """
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Length of the whole record in bytes."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """body, stored_body: The body, decompressed, and as it is stored in the log. Each access
+        makes a new copy.
+        """
     @property
-    def stored_body(self) -> bytes: ...
+    def stored_body(self) -> bytes:
+        """body, stored_body: The body, decompressed, and as it is stored in the log. Each access
+        makes a new copy.
+        """
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """All keys as a tuple."""
     @property
-    def key(self) -> str | None: ...
+    def key(self) -> str | None:
+        """The first key, or None."""
     @property
-    def tags(self) -> str | None: ...
+    def tags(self) -> str | None:
+        """The tag, or None."""
     @property
-    def properties(self) -> dict[str, str]: ...
+    def properties(self) -> dict[str, str]:
+        """properties, system_properties: Dicts of the sender's properties, and of properties
+        with reserved names. Neither contains keys, tags or the checksum.
+        """
     @property
-    def system_properties(self) -> dict[str, str]: ...
+    def system_properties(self) -> dict[str, str]:
+        """properties, system_properties: Dicts of the sender's properties, and of properties
+        with reserved names. Neither contains keys, tags or the checksum.
+        """
     @property
-    def raw_properties(self) -> bytes: ...
+    def raw_properties(self) -> bytes:
+        """The properties as stored."""
     @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """The sender's properties as a tuple of (name, bytes), in stored order."""
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """flag, sys_flag, reconsume_times: A number that the sender chose, RocketMQ's flag bits,
+        and how often the message was redelivered.
+        """
     @property
-    def sys_flag(self) -> int: ...
+    def sys_flag(self) -> int:
+        """flag, sys_flag, reconsume_times: A number that the sender chose, RocketMQ's flag bits,
+        and how often the message was redelivered.
+        """
     @property
-    def born_timestamp(self) -> int: ...
+    def born_timestamp(self) -> int:
+        """born_timestamp, store_timestamp: When the message was made, and when it was stored, in
+        milliseconds since the epoch.
+        """
     @property
-    def store_timestamp(self) -> int: ...
+    def store_timestamp(self) -> int:
+        """born_timestamp, store_timestamp: When the message was made, and when it was stored, in
+        milliseconds since the epoch.
+        """
     @property
-    def born_time(self) -> datetime: ...
+    def born_time(self) -> datetime:
+        """born_time, store_time: The same as datetimes in UTC."""
     @property
-    def store_time(self) -> datetime: ...
+    def store_time(self) -> datetime:
+        """born_time, store_time: The same as datetimes in UTC."""
     @property
-    def born_host(self) -> str: ...
+    def born_host(self) -> str:
+        """born_host, store_host: Addresses, such as ``"10.0.0.1:10911"``."""
     @property
-    def store_host(self) -> str: ...
+    def store_host(self) -> str:
+        """born_host, store_host: Addresses, such as ``"10.0.0.1:10911"``."""
     @property
-    def reconsume_times(self) -> int: ...
+    def reconsume_times(self) -> int:
+        """flag, sys_flag, reconsume_times: A number that the sender chose, RocketMQ's flag bits,
+        and how often the message was redelivered.
+        """
     @property
-    def message_id(self) -> str: ...
+    def message_id(self) -> str:
+        """RocketMQ's id of the message, which `Store.message` accepts."""
     if sys.version_info >= (3, 12):
         def __buffer__(self, flags: int, /) -> memoryview: ...
 
-    def _repr_html_(self) -> str: ...
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class ReadBatch:
+    """The messages of one read, and where to continue.
+
+    Attributes
+    ----------
+    status
+        A `ReadStatus`.
+    messages
+        The messages in offset order. The batch itself also has a length and can be iterated.
+    next_offset
+        The offset at which the next read begins.
+    min_offset, max_offset
+        First offset of the queue, and the next offset to be written.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     _ = store.send("orders", b"a", queue=0), store.send("orders", b"b", queue=0)
+    ...     batch = store.read("orders", queue=0, offset=0)
+    >>> batch.status, [message.body for message in batch], batch.next_offset
+    (<ReadStatus.FOUND: 'found'>, [b'a', b'b'], 2)
+    """
+
     @property
-    def status(self) -> ReadStatus: ...
+    def status(self) -> ReadStatus:
+        """A `ReadStatus`."""
     @property
-    def messages(self) -> list[Message]: ...
+    def messages(self) -> list[Message]:
+        """The messages in offset order. The batch itself also has a length and can be iterated."""
     @property
-    def next_offset(self) -> int: ...
+    def next_offset(self) -> int:
+        """The offset at which the next read begins."""
     @property
-    def min_offset(self) -> int: ...
+    def min_offset(self) -> int:
+        """min_offset, max_offset: First offset of the queue, and the next offset to be written."""
     @property
-    def max_offset(self) -> int: ...
+    def max_offset(self) -> int:
+        """min_offset, max_offset: First offset of the queue, and the next offset to be written."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Message]: ...
 
 @final
 class Consumer:
+    """A member of a group of consumers; made by `Store.consumer`.
+
+    The queues of its topics are shared out among the consumers of a group: each queue has one
+    owner at a time. A message is delivered until it is settled: with `ack`, `nack` or `reject`.
+
+    Iterating blocks for each message. With ``ack="auto"`` taking the next message acknowledges
+    the previous one of the same iterator; leaving the loop leaves the last one unsettled. Any
+    thread may use a consumer; each message goes to one of them.
+
+    Attributes
+    ----------
+    group
+        The name of the group.
+    topics
+        The topics, as a tuple.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     _ = store.producer("orders").send_batch([b"apples", b"pears"])
+    ...     with store.consumer("orders", group="billing") as consumer:
+    ...         for message in consumer.poll(max_messages=10, timeout=1.0):
+    ...             print(message.body)
+    ...             consumer.ack(message)
+    b'apples'
+    b'pears'
+    """
+
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The name of the group."""
     @property
-    def topics(self) -> tuple[str, ...]: ...
+    def topics(self) -> tuple[str, ...]:
+        """The topics, as a tuple."""
     @property
-    def assignment(self) -> list[tuple[str, int]]: ...
-    def poll(self, max_messages: int = 64, timeout: _Seconds | None = None) -> list[Message]: ...
-    def _try_poll(self, max_messages: int) -> tuple[list[Message], _Pause]: ...
-    def _give_back(self, messages: list[Message]) -> None: ...
-    def ack(self, messages: Message | Iterable[Message]) -> None: ...
-    def nack(self, message: Message, delay_level: int | None = None) -> None: ...
-    def reject(self, message: Message, reason: str | None = None) -> None: ...
-    def extend(self, message: Message, seconds: _Seconds) -> None: ...
-    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None: ...
-    def seek(self, to: _Start) -> None: ...
-    def lag(self) -> dict[tuple[str, int], int]: ...
-    def commit(self) -> None: ...
-    def close(self) -> None: ...
+    def assignment(self) -> list[tuple[str, int]]:
+        """The queues that this consumer owns, as a sorted list of ``(topic, queue)``."""
+    def poll(self, max_messages: int = 64, timeout: _Seconds | None = None) -> list[Message]:
+        """Take messages, without settling them.
+
+        Parameters
+        ----------
+        max_messages
+            The most messages to return, at least 1. Queues are read in turn.
+        timeout
+            How long to wait for the first message, in seconds or as a timedelta; None waits for
+            ever. Ctrl-C interrupts the wait.
+
+        Returns
+        -------
+        list of Message
+            Messages of one queue are in the order of their offsets. They are delivered again if
+            they are not settled within ``visibility_timeout``. Empty after the timeout.
+
+        Raises
+        ------
+        LogShrunkError
+            If a queue ends before the offset that the group has reached.
+        StoreClosedError
+            If the store or the consumer is closed.
+        """
+    def _try_poll(self, max_messages: int) -> tuple[list[Message], _Pause]:
+        """Messages, without waiting; and what to wait for if there are none."""
+    def _give_back(self, messages: list[Message]) -> None:
+        """Have messages delivered again at once: nobody has seen them."""
+    def ack(self, messages: Message | Iterable[Message]) -> None:
+        """Settle one message or several: they are handled.
+
+        Progress moves to the smallest offset that is not settled. It is stored every 5 s, by
+        `commit` and by `close`, after the messages before it are durable.
+
+        Raises
+        ------
+        AlreadySettledError
+            If a message was settled before. All others are settled.
+        OwnershipLostError
+            If a message was delivered again since, or its queue has another owner. All others
+            are settled.
+        """
+    def nack(self, message: Message, delay_level: int | None = None) -> None:
+        """Have a message delivered again later.
+
+        With ``order="none"`` the message goes through the topic ``%RETRY%<group>``, after a
+        delay: by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
+        ``order="queue"`` it is delivered again in place, before anything after it in its queue;
+        later messages of the queue that are not settled are delivered again too. After 16
+        retries, or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``.
+
+        Parameters
+        ----------
+        message
+            A message that this consumer delivered.
+        delay_level
+            RocketMQ's level of the delay, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
+            30 min, 1 h, 2 h. None: by the number of attempts.
+
+        Raises
+        ------
+        AlreadySettledError, OwnershipLostError
+            As `ack`.
+        """
+    def reject(self, message: Message, reason: str | None = None) -> None:
+        """Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
+
+        Parameters
+        ----------
+        message
+            A message that this consumer delivered.
+        reason
+            A text that the dead letter keeps in its property ``FOREBAY_REASON``.
+
+        Raises
+        ------
+        AlreadySettledError, OwnershipLostError
+            As `ack`.
+        """
+    def extend(self, message: Message, seconds: _Seconds) -> None:
+        """Keep a message for longer before it is delivered again.
+
+        Parameters
+        ----------
+        message
+            A message that this consumer delivered.
+        seconds
+            From now on; a number or a timedelta.
+
+        Raises
+        ------
+        AlreadySettledError, OwnershipLostError
+            As `ack`.
+        """
+    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None:
+        """Handle messages with a function until the consumer or its store closes, or a signal
+        comes.
+
+        A call that returns acknowledges its messages; one that raises has them delivered again,
+        as `nack` does, and the exception is logged to the logger ``forebay``.
+
+        Parameters
+        ----------
+        handler
+            Called with a message; with ``batch`` above 1, with a list of up to that many.
+        threads
+            How many threads call it.
+        batch
+            The most messages of a call.
+
+        Notes
+        -----
+        Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with
+        KeyboardInterrupt, once the calls that run have returned.
+        """
+    def seek(self, to: _Start) -> None:
+        """Go on elsewhere in the queues that this consumer owns. What it holds of them counts no
+        more.
+
+        Parameters
+        ----------
+        to
+            ``"earliest"``, ``"latest"``, an aware datetime, a timedelta ago, or
+            ``{(topic, queue): offset}``, which leaves other queues where they are.
+
+        Raises
+        ------
+        OwnershipLostError
+            If another consumer owns a queue that is named.
+        OffsetOutOfRangeError
+            If a queue does not have the offset.
+        """
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Count the messages that are not settled yet, delivered or not, in each queue.
+
+        Returns
+        -------
+        dict
+            ``{(topic, queue): messages}`` for the queues that this consumer owns.
+        """
+    def commit(self) -> None:
+        """Store the progress of the group. What was settled is durable on return."""
+    def close(self) -> None:
+        """Leave the group. Messages that are not settled are delivered to others at once.
+
+        Stores the progress. A second call does nothing.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
     def __iter__(self) -> ConsumerIterator: ...
 
 @final
 class Run:
+    """The polls of `Consumer.run`, which end when it stops."""
+
     def __new__(cls, consumer: Consumer) -> Self: ...
-    def poll(self, max_messages: int) -> list[Message]: ...
-    def stop(self) -> None: ...
+    def poll(self, max_messages: int) -> list[Message]:
+        """Waits for messages; returns an empty list once `stop` was called."""
+    def stop(self) -> None:
+        """Ends all polls, also those that wait."""
 
 @final
 class ConsumerIterator:
+    """The messages of a consumer, one by one; made by iterating over a `Consumer`."""
+
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
-    def _ready(self) -> Message | None: ...
-    def _try_poll(self) -> tuple[bool, _Pause]: ...
+    def _ready(self) -> Message | None:
+        """Acknowledges the last message; returns the next one that was taken ahead."""
+    def _try_poll(self) -> tuple[bool, _Pause]:
+        """Takes messages ahead, without waiting. Returns whether there were some, and what to wait
+        for.
+        """
 
 @final
 class GroupQueue:
+    """How far a group has consumed one queue.
+
+    Attributes
+    ----------
+    group, topic, queue
+        Which group, and which queue.
+    committed
+        The smallest offset that is not settled.
+    max_offset
+        The next offset to be written to the queue.
+    lag, lag_bytes
+        Messages from ``committed`` to the end of the queue, and the bytes of their records.
+    lag_seconds
+        How long ago the first of them was stored; 0 if there is none.
+    unsettled
+        Messages that are delivered and not settled.
+    retries
+        Messages that were refused, or whose delivery was not settled, since the store was
+        opened.
+    owner
+        Number of the consumer that owns the queue, or None.
+    owned_timestamp
+        Since when it does, in milliseconds since the epoch, or None.
+    progress_timestamp
+        When ``committed`` last moved, or None.
+
+    The last five are known for the groups of this process; for others they are 0 and None.
+    """
+
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """group, topic, queue: Which group, and which queue."""
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """group, topic, queue: Which group, and which queue."""
     @property
-    def queue(self) -> int: ...
+    def queue(self) -> int:
+        """group, topic, queue: Which group, and which queue."""
     @property
-    def committed(self) -> int: ...
+    def committed(self) -> int:
+        """The smallest offset that is not settled."""
     @property
-    def max_offset(self) -> int: ...
+    def max_offset(self) -> int:
+        """The next offset to be written to the queue."""
     @property
-    def lag(self) -> int: ...
+    def lag(self) -> int:
+        """lag, lag_bytes: Messages from ``committed`` to the end of the queue, and the bytes of
+        their records.
+        """
     @property
-    def lag_bytes(self) -> int: ...
+    def lag_bytes(self) -> int:
+        """lag, lag_bytes: Messages from ``committed`` to the end of the queue, and the bytes of
+        their records.
+        """
     @property
-    def lag_seconds(self) -> float: ...
+    def lag_seconds(self) -> float:
+        """How long ago the first of them was stored; 0 if there is none."""
     @property
-    def unsettled(self) -> int: ...
+    def unsettled(self) -> int:
+        """Messages that are delivered and not settled."""
     @property
-    def retries(self) -> int: ...
+    def retries(self) -> int:
+        """Messages that were refused, or whose delivery was not settled, since the store was
+        opened.
+        """
     @property
-    def owner(self) -> int | None: ...
+    def owner(self) -> int | None:
+        """Number of the consumer that owns the queue, or None."""
     @property
-    def owned_timestamp(self) -> int | None: ...
+    def owned_timestamp(self) -> int | None:
+        """Since when it does, in milliseconds since the epoch, or None."""
     @property
-    def progress_timestamp(self) -> int | None: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def progress_timestamp(self) -> int | None:
+        """When ``committed`` last moved, or None."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Tail:
+    """Messages of all queues of a topic in the order in which they were stored; made by
+    `Store.tail`.
+
+    Any thread may take the next message; each message goes to one of them. Iteration ends when
+    the tail or its store is closed, also in threads that wait. It also ends if no message comes
+    for ``timeout``; then the tail can be iterated again.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     _ = store.send("orders", b"body")
+    ...     with store.tail("orders", start="earliest", timeout=0.1) as tail:
+    ...         [message.body for message in tail]
+    [b'body']
+    """
+
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the iteration, also in threads that wait for a message. A second call does
+        nothing.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
-    def _ready(self) -> Message | None: ...
-    def _try_next(self) -> tuple[Message | None, bool, int]: ...
+    def _ready(self) -> Message | None:
+        """The next message, if it can be had without reading or waiting."""
+    def _try_next(self) -> tuple[Message | None, bool, int]:
+        """The next message, without waiting; whether the tail is over; and the position above which
+        there is something new to read.
+        """
 
 @final
 class Notices:
+    """The waits of one event loop in one store."""
+
     def __new__(cls, store: Store) -> Self: ...
-    def fileno(self) -> int: ...
-    def take(self) -> list[int]: ...
-    def when_done(self, ticket: object, token: int) -> bool: ...
-    def when_readable(self, position: int, changes: int | None, token: int) -> None: ...
-    def forget(self, token: int) -> None: ...
-    def end(self) -> None: ...
+    def fileno(self) -> int:
+        """The descriptor that is readable while `take` has something to return."""
+    def take(self) -> list[int]:
+        """The tokens of the waits that ended since the last call."""
+    def when_done(self, ticket: object, token: int) -> bool:
+        """Post `token` when a ticket is done. Returns false if it is done already."""
+    def when_readable(self, position: int, changes: int | None, token: int) -> None:
+        """Post `token` when the log is readable above `position`, consumers have another reason to
+        look than `changes`, or the store closes.
+        """
+    def forget(self, token: int) -> None:
+        """Do not post a token of `when_readable` any more."""
+    def end(self) -> None:
+        """End the thread that watches the store."""
 
 @final
 class ManualClock:
+    """A clock that changes only when it is moved."""
+
     def __new__(cls, now_ms: int) -> Self: ...
     @property
-    def now_ms(self) -> int: ...
-    def advance(self, by_ms: int) -> None: ...
+    def now_ms(self) -> int:
+        """The time in ms since the epoch."""
+    def advance(self, by_ms: int) -> None:
+        """Move the clock forward."""
 
-def clock_moved(store: Store) -> None: ...
+def clock_moved(store: Store) -> None:
+    """Deliver what fell due in a store when its clock was moved."""
 
 @final
 class Scan:
+    """A scan of messages as Arrow record batches; made by `Store.scan`.
+
+    Each ``__arrow_c_stream__`` call reads the current state of the store and returns a new
+    stream. The stream does not depend on the store: its batches stay valid after the store is
+    closed, and after retention has removed the files. Ctrl-C ends a stream that the main thread
+    reads: its reader reports an error, and ``KeyboardInterrupt`` follows. A scan can be pickled
+    if its store was opened for reading.
+
+    Attributes
+    ----------
+    store
+        The store.
+    columns
+        Names of the columns.
+    damage
+        A list of `Damage`: rows that the streams of this scan skipped because their compressed
+        bodies are damaged. Other damage is in `Store.damage`.
+
+    Examples
+    --------
+    >>> import polars
+    >>> with forebay.open(":memory:") as store:
+    ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b"])
+    ...     frame = polars.DataFrame(store.scan("orders", columns=["offset", "body"]))
+    >>> frame["body"].to_list()
+    [b'a', b'b']
+    """
+
     @property
-    def store(self) -> Store: ...
+    def store(self) -> Store:
+        """The store."""
     @property
-    def columns(self) -> list[str]: ...
+    def columns(self) -> list[str]:
+        """Names of the columns."""
     @property
-    def damage(self) -> list[Damage]: ...
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
-    def __arrow_c_schema__(self) -> CapsuleType: ...
+    def damage(self) -> list[Damage]:
+        """A list of `Damage`: rows that the streams of this scan skipped because their
+        compressed bodies are damaged. Other damage is in `Store.damage`.
+        """
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType:
+        """Export a new stream. A requested schema is ignored, as the Arrow interface allows."""
+    def __arrow_c_schema__(self) -> CapsuleType:
+        """Export the schema of the batches."""
 
 @final
 class Topic:
+    """A topic of an open store. Each access to an attribute reads the current state of the store.
+
+    A topic can be pickled and copied. The copy holds the values of that moment, and does not
+    refer to the store.
+
+    Attributes
+    ----------
+    name
+        Name of the topic.
+    queues
+        A list of `Queue`, sorted by number.
+    write_queues, read_queues
+        Number of queues for senders, and for consumers.
+    readable, writable
+        Whether the topic's permissions allow consumers to read it, and senders to write it.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     topic = store.create_topic("orders", queues=2)
+    ...     _ = store.send("orders", b"body", queue=1)
+    ...     [queue.max_offset for queue in topic.queues]
+    [0, 1]
+    """
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the topic."""
     @property
-    def queues(self) -> list[Queue]: ...
+    def queues(self) -> list[Queue]:
+        """A list of `Queue`, sorted by number."""
     @property
-    def write_queues(self) -> int: ...
+    def write_queues(self) -> int:
+        """write_queues, read_queues: Number of queues for senders, and for consumers."""
     @property
-    def read_queues(self) -> int: ...
+    def read_queues(self) -> int:
+        """write_queues, read_queues: Number of queues for senders, and for consumers."""
     @property
-    def readable(self) -> bool: ...
+    def readable(self) -> bool:
+        """readable, writable: Whether the topic's permissions allow consumers to read it, and
+        senders to write it.
+        """
     @property
-    def writable(self) -> bool: ...
-    def _repr_html_(self) -> str: ...
+    def writable(self) -> bool:
+        """readable, writable: Whether the topic's permissions allow consumers to read it, and
+        senders to write it.
+        """
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
 
 @final
 class Queue:
+    """The state of a queue at the moment it was read.
+
+    Attributes
+    ----------
+    id
+        Number of the queue.
+    min_offset, max_offset
+        First offset, and the next offset to be written.
+    """
+
     @property
-    def id(self) -> int: ...
+    def id(self) -> int:
+        """Number of the queue."""
     @property
-    def min_offset(self) -> int: ...
+    def min_offset(self) -> int:
+        """min_offset, max_offset: First offset, and the next offset to be written."""
     @property
-    def max_offset(self) -> int: ...
+    def max_offset(self) -> int:
+        """min_offset, max_offset: First offset, and the next offset to be written."""
 
 @final
 class Recovery:
+    """What opening the store found and did.
+
+    Attributes
+    ----------
+    clean
+        Whether the store had been closed properly.
+    walked_from, end
+        Positions in the log: where its check began, and where the log ends.
+    truncated_bytes
+        Bytes after the end. Opening erases them; if the store is read-only, it ignores them.
+    records_checked, queue_entries_rebuilt, index_entries_rebuilt
+        Number of each.
+    stale_checksums
+        Copied records with the checksum of their original, as brokers write them.
+    elapsed
+        Duration of the opening in seconds.
+    """
+
     @property
-    def clean(self) -> bool: ...
+    def clean(self) -> bool:
+        """Whether the store had been closed properly."""
     @property
-    def walked_from(self) -> int: ...
+    def walked_from(self) -> int:
+        """walked_from, end: Positions in the log: where its check began, and where the log ends."""
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """walked_from, end: Positions in the log: where its check began, and where the log ends."""
     @property
-    def truncated_bytes(self) -> int: ...
+    def truncated_bytes(self) -> int:
+        """Bytes after the end. Opening erases them; if the store is read-only, it ignores them."""
     @property
-    def records_checked(self) -> int: ...
+    def records_checked(self) -> int:
+        """records_checked, queue_entries_rebuilt, index_entries_rebuilt: Number of each."""
     @property
-    def queue_entries_rebuilt(self) -> int: ...
+    def queue_entries_rebuilt(self) -> int:
+        """records_checked, queue_entries_rebuilt, index_entries_rebuilt: Number of each."""
     @property
-    def index_entries_rebuilt(self) -> int: ...
+    def index_entries_rebuilt(self) -> int:
+        """records_checked, queue_entries_rebuilt, index_entries_rebuilt: Number of each."""
     @property
-    def stale_checksums(self) -> int: ...
+    def stale_checksums(self) -> int:
+        """Copied records with the checksum of their original, as brokers write them."""
     @property
-    def elapsed(self) -> float: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def elapsed(self) -> float:
+        """Duration of the opening in seconds."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Damage:
+    """A damaged region of the store, and the messages lost with it.
+
+    Attributes
+    ----------
+    path
+        The file.
+    position
+        First damaged byte: a position in the log if this is a log file, else a byte of the file.
+    length
+        Number of unreadable bytes.
+    reason
+        What is wrong.
+    lost
+        Messages known to be lost, as (topic, queue, offset).
+    kind
+        What is damaged: log, queue, index, topics, checkpoint, options, table or foreign table.
+        If no file is damaged: retention or clock.
+    """
+
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The file."""
     @property
-    def position(self) -> int: ...
+    def position(self) -> int:
+        """First damaged byte: a position in the log if this is a log file, else a byte of the
+        file.
+        """
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Number of unreadable bytes."""
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """What is wrong."""
     @property
-    def lost(self) -> list[tuple[str, int, int]]: ...
+    def lost(self) -> list[tuple[str, int, int]]:
+        """Messages known to be lost, as (topic, queue, offset)."""
     @property
-    def kind(self) -> str: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def kind(self) -> str:
+        """What is damaged: log, queue, index, topics, checkpoint, options, table or foreign
+        table. If no file is damaged: retention or clock.
+        """
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Latency:
+    """A histogram of durations. Four buckets cover each power of two.
+
+    Attributes
+    ----------
+    count
+        Number of durations.
+    mean, p50, p99, p999, max
+        In seconds; 0 if nothing was counted. Percentiles are the upper ends of their buckets, so
+        they may be too long by up to a quarter.
+    buckets
+        The non-empty buckets, as (exclusive upper end in seconds, number of durations).
+    """
+
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Number of durations."""
     @property
-    def mean(self) -> float: ...
+    def mean(self) -> float:
+        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        upper ends of their buckets, so they may be too long by up to a quarter.
+        """
     @property
-    def p50(self) -> float: ...
+    def p50(self) -> float:
+        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        upper ends of their buckets, so they may be too long by up to a quarter.
+        """
     @property
-    def p99(self) -> float: ...
+    def p99(self) -> float:
+        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        upper ends of their buckets, so they may be too long by up to a quarter.
+        """
     @property
-    def p999(self) -> float: ...
+    def p999(self) -> float:
+        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        upper ends of their buckets, so they may be too long by up to a quarter.
+        """
     @property
-    def max(self) -> float: ...
+    def max(self) -> float:
+        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        upper ends of their buckets, so they may be too long by up to a quarter.
+        """
     @property
-    def buckets(self) -> list[tuple[float, int]]: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def buckets(self) -> list[tuple[float, int]]:
+        """The non-empty buckets, as (exclusive upper end in seconds, number of durations)."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Stats:
+    """Counters and times of a store since it was opened.
+
+    A put is the append of one message, or of one chunk of a batch. Its time covers encoding,
+    waiting for the append lock, and appending; `flush_wait` counts the wait for the disk. The
+    first 1,024 single messages are timed, and then one in 64, chosen at random, and every one
+    that takes longer than a few milliseconds. So counts and sums are estimates, but rare long
+    puts are counted exactly.
+
+    Attributes
+    ----------
+    messages_sent, bytes_sent, sends_failed, busy
+        Messages and bytes appended, failed appends, and how many of these failed because the log
+        was busy.
+    messages_per_second, bytes_per_second
+        Rates since the store was opened.
+    recent_messages_per_second, recent_bytes_per_second
+        Rates over about the last ten seconds.
+    put_latency, slow_puts
+        Duration of puts as a `Latency`, and the number of puts above 500 ms. Each of these is
+        logged as a warning to the logger ``forebay``.
+    encode_time, append_time
+        Seconds that senders spent encoding; seconds of waiting for the append lock and
+        appending.
+    append_held
+        Seconds since the current append began; 0 if there is none.
+    flushes, flush_time, longest_flush
+        Number of syncs of the log, their total time, and the longest, in seconds. Each sync
+        above 500 ms is logged as a warning to the logger ``forebay``.
+    flush_wait
+        How long senders and tickets waited for durability, as a `Latency`.
+    published, dispatched, durable
+        Positions up to which readers see the log, queues and index are built, and the log is
+        durable.
+    flush_behind, dispatch_behind
+        Bytes of the log that are not durable yet, and bytes not yet entered into queues and
+        index.
+    min_position
+        First position in the log.
+    log_bytes, disk_free
+        Total length of the log files; free bytes of the file system, or None if that is unknown.
+    recovered_records, truncated_bytes
+        Records that opening checked, and bytes after the end that it erased.
+    damaged
+        Number of known damaged regions.
+    stale_checksums
+        Copied records with the checksum of their original that were met.
+    retired_bytes_mapped
+        Bytes of log files that retention has deleted but that are still mapped. The disk space
+        is freed when the last message, scan or buffer that uses the file is dropped.
+    """
+
     @property
-    def messages_sent(self) -> int: ...
+    def messages_sent(self) -> int:
+        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
+        appends, and how many of these failed because the log was busy.
+        """
     @property
-    def bytes_sent(self) -> int: ...
+    def bytes_sent(self) -> int:
+        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
+        appends, and how many of these failed because the log was busy.
+        """
     @property
-    def sends_failed(self) -> int: ...
+    def sends_failed(self) -> int:
+        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
+        appends, and how many of these failed because the log was busy.
+        """
     @property
-    def busy(self) -> int: ...
+    def busy(self) -> int:
+        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
+        appends, and how many of these failed because the log was busy.
+        """
     @property
-    def messages_per_second(self) -> float: ...
+    def messages_per_second(self) -> float:
+        """messages_per_second, bytes_per_second: Rates since the store was opened."""
     @property
-    def bytes_per_second(self) -> float: ...
+    def bytes_per_second(self) -> float:
+        """messages_per_second, bytes_per_second: Rates since the store was opened."""
     @property
-    def recent_messages_per_second(self) -> float: ...
+    def recent_messages_per_second(self) -> float:
+        """recent_messages_per_second, recent_bytes_per_second: Rates over about the last ten
+        seconds.
+        """
     @property
-    def recent_bytes_per_second(self) -> float: ...
+    def recent_bytes_per_second(self) -> float:
+        """recent_messages_per_second, recent_bytes_per_second: Rates over about the last ten
+        seconds.
+        """
     @property
-    def put_latency(self) -> Latency: ...
+    def put_latency(self) -> Latency:
+        """put_latency, slow_puts: Duration of puts as a `Latency`, and the number of puts above
+        500 ms. Each of these is logged as a warning to the logger ``forebay``.
+        """
     @property
-    def slow_puts(self) -> int: ...
+    def slow_puts(self) -> int:
+        """put_latency, slow_puts: Duration of puts as a `Latency`, and the number of puts above
+        500 ms. Each of these is logged as a warning to the logger ``forebay``.
+        """
     @property
-    def encode_time(self) -> float: ...
+    def encode_time(self) -> float:
+        """Seconds that senders spent encoding."""
     @property
-    def append_time(self) -> float: ...
+    def append_time(self) -> float:
+        """Seconds of waiting for the append lock and appending."""
     @property
-    def append_held(self) -> float: ...
+    def append_held(self) -> float:
+        """Seconds since the current append began; 0 if there is none."""
     @property
-    def flushes(self) -> int: ...
+    def flushes(self) -> int:
+        """flushes, flush_time, longest_flush: Number of syncs of the log, their total time, and
+        the longest, in seconds. Each sync above 500 ms is logged as a warning to the logger
+        ``forebay``.
+        """
     @property
-    def flush_time(self) -> float: ...
+    def flush_time(self) -> float:
+        """flushes, flush_time, longest_flush: Number of syncs of the log, their total time, and
+        the longest, in seconds. Each sync above 500 ms is logged as a warning to the logger
+        ``forebay``.
+        """
     @property
-    def longest_flush(self) -> float: ...
+    def longest_flush(self) -> float:
+        """flushes, flush_time, longest_flush: Number of syncs of the log, their total time, and
+        the longest, in seconds. Each sync above 500 ms is logged as a warning to the logger
+        ``forebay``.
+        """
     @property
-    def flush_wait(self) -> Latency: ...
+    def flush_wait(self) -> Latency:
+        """How long senders and tickets waited for durability, as a `Latency`."""
     @property
-    def published(self) -> int: ...
+    def published(self) -> int:
+        """published, dispatched, durable: Positions up to which readers see the log, queues and
+        index are built, and the log is durable.
+        """
     @property
-    def dispatched(self) -> int: ...
+    def dispatched(self) -> int:
+        """published, dispatched, durable: Positions up to which readers see the log, queues and
+        index are built, and the log is durable.
+        """
     @property
-    def durable(self) -> int: ...
+    def durable(self) -> int:
+        """published, dispatched, durable: Positions up to which readers see the log, queues and
+        index are built, and the log is durable.
+        """
     @property
-    def flush_behind(self) -> int: ...
+    def flush_behind(self) -> int:
+        """flush_behind, dispatch_behind: Bytes of the log that are not durable yet, and bytes
+        not yet entered into queues and index.
+        """
     @property
-    def dispatch_behind(self) -> int: ...
+    def dispatch_behind(self) -> int:
+        """flush_behind, dispatch_behind: Bytes of the log that are not durable yet, and bytes
+        not yet entered into queues and index.
+        """
     @property
-    def min_position(self) -> int: ...
+    def min_position(self) -> int:
+        """First position in the log."""
     @property
-    def log_bytes(self) -> int: ...
+    def log_bytes(self) -> int:
+        """Total length of the log files."""
     @property
-    def disk_free(self) -> int | None: ...
+    def disk_free(self) -> int | None:
+        """Free bytes of the file system, or None if that is unknown."""
     @property
-    def recovered_records(self) -> int: ...
+    def recovered_records(self) -> int:
+        """recovered_records, truncated_bytes: Records that opening checked, and bytes after the
+        end that it erased.
+        """
     @property
-    def truncated_bytes(self) -> int: ...
+    def truncated_bytes(self) -> int:
+        """recovered_records, truncated_bytes: Records that opening checked, and bytes after the
+        end that it erased.
+        """
     @property
-    def damaged(self) -> int: ...
+    def damaged(self) -> int:
+        """Number of known damaged regions."""
     @property
-    def stale_checksums(self) -> int: ...
+    def stale_checksums(self) -> int:
+        """Copied records with the checksum of their original that were met."""
     @property
-    def retired_bytes_mapped(self) -> int: ...
-    def _repr_html_(self) -> str: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def retired_bytes_mapped(self) -> int:
+        """Bytes of log files that retention has deleted but that are still mapped. The disk
+        space is freed when the last message, scan or buffer that uses the file is dropped.
+        """
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Verification:
+    """The result of a verification.
+
+    Attributes
+    ----------
+    ok
+        Whether nothing is damaged.
+    records, queue_entries, index_entries
+        Number of intact records and entries.
+    stale_checksums
+        Copied records with the checksum of their original, as brokers write them.
+    damage
+        A list of all `Damage`.
+    """
+
     @property
-    def ok(self) -> bool: ...
+    def ok(self) -> bool:
+        """Whether nothing is damaged."""
     @property
-    def records(self) -> int: ...
+    def records(self) -> int:
+        """records, queue_entries, index_entries: Number of intact records and entries."""
     @property
-    def queue_entries(self) -> int: ...
+    def queue_entries(self) -> int:
+        """records, queue_entries, index_entries: Number of intact records and entries."""
     @property
-    def index_entries(self) -> int: ...
+    def index_entries(self) -> int:
+        """records, queue_entries, index_entries: Number of intact records and entries."""
     @property
-    def stale_checksums(self) -> int: ...
+    def stale_checksums(self) -> int:
+        """Copied records with the checksum of their original, as brokers write them."""
     @property
-    def damage(self) -> list[Damage]: ...
+    def damage(self) -> list[Damage]:
+        """A list of all `Damage`."""
 
 @final
 class RepairStep:
+    """What a repair did in one region.
+
+    Attributes
+    ----------
+    path
+        The file.
+    position, length
+        First byte, and number of bytes. The first is a position in the log if this is a log
+        file, else a byte of the file.
+    what
+        What was done.
+    saved
+        File with the previous bytes; None if they were zeros, or can be rebuilt from the log.
+    lost
+        Messages known to be lost, as (topic, queue, offset).
+    """
+
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The file."""
     @property
-    def position(self) -> int: ...
+    def position(self) -> int:
+        """position, length: First byte, and number of bytes. The first is a position in the log
+        if this is a log file, else a byte of the file.
+        """
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """position, length: First byte, and number of bytes. The first is a position in the log
+        if this is a log file, else a byte of the file.
+        """
     @property
-    def what(self) -> str: ...
+    def what(self) -> str:
+        """What was done."""
     @property
-    def saved(self) -> str | None: ...
+    def saved(self) -> str | None:
+        """File with the previous bytes; None if they were zeros, or can be rebuilt from the log."""
     @property
-    def lost(self) -> list[tuple[str, int, int]]: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def lost(self) -> list[tuple[str, int, int]]:
+        """Messages known to be lost, as (topic, queue, offset)."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Repair:
+    """What a repair did, and what it could not repair.
+
+    Attributes
+    ----------
+    ok
+        Whether all damage is repaired.
+    steps
+        A list of `RepairStep` in order; empty if nothing was damaged.
+    left
+        A list of all `Damage` that remains.
+    """
+
     @property
-    def ok(self) -> bool: ...
+    def ok(self) -> bool:
+        """Whether all damage is repaired."""
     @property
-    def steps(self) -> list[RepairStep]: ...
+    def steps(self) -> list[RepairStep]:
+        """A list of `RepairStep` in order; empty if nothing was damaged."""
     @property
-    def left(self) -> list[Damage]: ...
+    def left(self) -> list[Damage]:
+        """A list of all `Damage` that remains."""
 
 @final
 class Store:
+    """An open store; made by `forebay.open`. Any thread may use it.
+
+    Close it, or use it in a ``with`` statement: closing makes everything durable and reports
+    errors. When the interpreter exits, it closes all stores that are still open. A store that
+    was opened for reading can be pickled, as its path and options; others cannot.
+
+    Attributes
+    ----------
+    path, engine, mode
+        The path as passed to `forebay.open`; ``"commitlog"`` or ``"memory"``; and the mode.
+    recovery
+        What opening the store found and did, as a `Recovery`.
+    damage
+        A list of all `Damage` found so far. Each one is also logged once, as a warning to the
+        logger ``forebay``.
+    topics
+        A dict from name to `Topic`, including system topics.
+    durable_position
+        Position up to which the log is durable.
+    closed
+        Whether the store was closed.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:") as store:
+    ...     result = store.send("orders", b"body", key="42")
+    ...     store.get("orders", result.queue, result.offset).body
+    b'body'
+    """
+
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path as passed to `forebay.open`."""
     @property
-    def engine(self) -> EngineName: ...
+    def engine(self) -> EngineName:
+        """``"commitlog"`` or ``"memory"``."""
     @property
-    def mode(self) -> Mode: ...
+    def mode(self) -> Mode:
+        """The mode."""
     @property
-    def recovery(self) -> Recovery: ...
+    def recovery(self) -> Recovery:
+        """What opening the store found and did, as a `Recovery`."""
     @property
-    def damage(self) -> list[Damage]: ...
+    def damage(self) -> list[Damage]:
+        """A list of all `Damage` found so far. Each one is also logged once, as a warning to the
+        logger ``forebay``.
+        """
     @property
-    def topics(self) -> dict[str, Topic]: ...
+    def topics(self) -> dict[str, Topic]:
+        """A dict from name to `Topic`, including system topics."""
     @property
-    def durable_position(self) -> int: ...
+    def durable_position(self) -> int:
+        """Position up to which the log is durable."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether the store was closed."""
     def send(
         self,
         topic: str,
@@ -554,12 +1640,139 @@ class Store:
         flush: bool | None = None,
         delay: _Seconds | None = None,
         deliver_at: datetime | None = None,
-    ) -> SendResult: ...
-    def producer(self, topic: str, queue: int | None = None) -> Producer: ...
-    def create_topic(self, topic: str, queues: int | None = None) -> Topic: ...
-    def flush(self) -> int: ...
-    def roll(self) -> int | None: ...
-    def get(self, topic: str, queue: int, offset: int) -> Message: ...
+    ) -> SendResult:
+        """Send one message to a topic; the topic is created if it does not exist.
+
+        Parameters
+        ----------
+        topic
+            Name of the topic.
+        body
+            Any contiguous buffer, such as bytes.
+
+        Returns
+        -------
+        SendResult
+            Topic, queue, offset and position of the message.
+
+        Raises
+        ------
+        InvalidTopicError
+            If the name is empty, is too long, or has characters outside ``[%|a-zA-Z0-9_-]``.
+
+        See Also
+        --------
+        Producer.send : Documents the other parameters; faster in a loop.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     store.send("orders", b"body", key="42", tags="paid").offset
+        0
+        """
+    def producer(self, topic: str, queue: int | None = None) -> Producer:
+        """Return a producer for a topic, which sends faster than `send` in a loop.
+
+        Parameters
+        ----------
+        topic
+            Name of the topic; it is created if it does not exist.
+        queue
+            Number of the queue for messages that do not name one.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     store.producer("orders", queue=3).send(b"body").queue
+        3
+        """
+    def create_topic(self, topic: str, queues: int | None = None) -> Topic:
+        """Create a topic, or return the existing one; durable on return.
+
+        Parameters
+        ----------
+        topic
+            Name of the topic.
+        queues
+            Number of queues, 1 to 65,536. An existing topic with fewer queues gets more. By
+            default an existing topic is not changed, and a new one gets the store's
+            ``default_queues``.
+
+        Returns
+        -------
+        Topic
+            The topic.
+
+        Raises
+        ------
+        InvalidOptionError
+            If the topic has more queues than ``queues``: queues are never removed.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     len(store.create_topic("orders", queues=4).queues)
+        4
+        """
+    def flush(self) -> int:
+        """Make everything that was sent durable.
+
+        Returns
+        -------
+        int
+            The position up to which the log is durable.
+
+        Raises
+        ------
+        StoreFailedError
+            If the sync failed. The messages are in the log, but their durability is unknown.
+        """
+    def roll(self) -> int | None:
+        """Seal the current log file, so that it can be archived, and removed by retention.
+
+        The log is durable on return. The rest of the file stays unused, and the file keeps its
+        length. The next message goes to a new file.
+
+        Returns
+        -------
+        int or None
+            The position where the next file begins. None if nothing was sent since the last file
+            was sealed, or if the store is in memory and has no files.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     with forebay.open(path, commitlog_file_size=1 << 20) as store:
+        ...         _ = store.send("orders", b"body")
+        ...         store.roll(), store.roll()
+        (1048576, None)
+        """
+    def get(self, topic: str, queue: int, offset: int) -> Message:
+        """Return the message at an offset of a queue.
+
+        Parameters
+        ----------
+        topic, queue, offset
+            The place of the message.
+
+        Raises
+        ------
+        OffsetOutOfRangeError
+            If the queue does not have the offset; ``min_offset`` and ``max_offset`` are its
+            bounds.
+        UnknownTopicError
+            If the topic does not exist, or has no such queue.
+        CorruptError
+            If the message is lost to damage.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.send("orders", b"body", queue=0)
+        ...     store.get("orders", queue=0, offset=0).body
+        b'body'
+        """
     def read(
         self,
         topic: str,
@@ -568,8 +1781,49 @@ class Store:
         max_messages: int = 32,
         max_bytes: int | None = None,
         tags: _Tags | None = None,
-    ) -> ReadBatch: ...
-    def message(self, position: int | str, /) -> Message: ...
+    ) -> ReadBatch:
+        """Read messages of a queue.
+
+        Parameters
+        ----------
+        topic, queue, offset
+            Where to begin.
+        max_messages
+            Maximum number of messages to return.
+        max_bytes
+            Maximum total size of the records; the first message is returned whatever its size.
+        tags
+            Return only messages with this tag, or with one of several: ``"a"``, ``"a || b"`` or
+            ``["a", "b"]``.
+
+        Returns
+        -------
+        ReadBatch
+            ``status`` says what was found, ``next_offset`` where to continue.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b", b"c"])
+        ...     batch = store.read("orders", queue=0, offset=1)
+        >>> [message.body for message in batch]
+        [b'b', b'c']
+        """
+    def message(self, position: int | str, /) -> Message:
+        """Return the message at a position in the log, or the one with a message id.
+
+        Parameters
+        ----------
+        position
+            A position, or an id from `Message.message_id`.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     result = store.send("orders", b"body")
+        ...     store.message(result.message_id) == store.message(result.position)
+        True
+        """
     def query(
         self,
         topic: str,
@@ -577,8 +1831,45 @@ class Store:
         begin: _Time | None = None,
         end: _Time | None = None,
         max_messages: int = 32,
-    ) -> list[Message]: ...
-    def offset_at(self, topic: str, queue: int, time: _Time) -> int: ...
+    ) -> list[Message]:
+        """Return the messages of a topic that have exactly this key, newest first.
+
+        Parameters
+        ----------
+        topic, key
+            Topic to search, and key to find.
+        begin, end
+            Return only messages stored from ``begin`` to ``end``, both inclusive: aware
+            datetimes or integer milliseconds since the epoch.
+        max_messages
+            Maximum number of messages to return.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.send("orders", b"a", key="42"), store.send("orders", b"b", key="42")
+        ...     [message.body for message in store.query("orders", key="42")]
+        [b'b', b'a']
+        """
+    def offset_at(self, topic: str, queue: int, time: _Time) -> int:
+        """Return the offset of a queue's first message stored at or after a time.
+
+        Parameters
+        ----------
+        topic, queue
+            The queue to search.
+        time
+            An aware datetime, or integer milliseconds since the epoch. A time before the first
+            message gives the first offset. A time after the last gives the next offset to be
+            written.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     result = store.send("orders", b"body", queue=0)
+        ...     store.offset_at("orders", queue=0, time=result.timestamp + 1)
+        1
+        """
     def tail(
         self,
         topic: str,
@@ -586,7 +1877,38 @@ class Store:
         follow: bool = True,
         *,
         timeout: _Seconds | None = None,
-    ) -> Tail: ...
+    ) -> Tail:
+        """Iterate over the messages of all queues of a topic, in the order they were stored.
+
+        Parameters
+        ----------
+        topic
+            Name of the topic.
+        start
+            Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue:
+            offset}``; queues that are not named begin at their first message.
+        follow
+            Whether to wait for new messages. Otherwise the iterator ends at the end that the log
+            has when the iterator is created.
+        timeout
+            Seconds or a timedelta: the iteration ends if no message comes for this long. None
+            waits for ever.
+
+        Returns
+        -------
+        Tail
+            An iterator. While it blocks, Ctrl-C interrupts it. It ends when it is closed, which
+            the end of its ``with`` statement does, and when the store is closed.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.producer("orders").send_batch([b"a", b"b"])
+        ...     for message in store.tail("orders", start="earliest", follow=False):
+        ...         print(message.body)
+        b'a'
+        b'b'
+        """
     def consumer(
         self,
         topics: str | Iterable[str],
@@ -600,10 +1922,85 @@ class Store:
         max_unsettled: int = 2000,
         retry_in_place: int = 16,
         prefetch: int = 64,
-    ) -> Consumer: ...
+    ) -> Consumer:
+        """Join a group of consumers.
+
+        Parameters
+        ----------
+        topics
+            A topic or a sequence of topics. One that does not exist is created with its first
+            message.
+        group
+            Name of the group. Its consumers share the queues of the topics.
+        start
+            Where a group begins that has no progress in a topic: ``"earliest"`` (default:
+            nothing is skipped), ``"latest"``, an aware datetime, a timedelta ago, or ``{(topic,
+            queue): offset}``. Progress that is stored wins.
+        order
+            ``"none"``: a message that fails goes to the group's retry topic, and later messages
+            go on. ``"queue"``: it is tried again before anything after it in its queue is
+            delivered.
+        tags
+            Deliver only messages with this tag, or with one of several (``"a || b"``). Others
+            count as settled.
+        ack
+            ``"auto"``: iterating acknowledges each message when the next one is taken.
+            ``"manual"``: nothing is acknowledged but by `Consumer.ack`.
+        visibility_timeout
+            A message that is not settled within this time is delivered again; seconds or a
+            timedelta, 15 minutes by default.
+        max_unsettled
+            How many offsets of a queue may be delivered ahead of the smallest one that is not
+            settled; 2,000 by default.
+        retry_in_place
+            With ``order="queue"``: attempts at a message before it becomes a dead letter; 16 by
+            default.
+        prefetch
+            Messages that an iterator takes at once; 64 by default.
+
+        Returns
+        -------
+        Consumer
+            Use it in a ``with`` statement: closing it gives back what is not settled.
+
+        Raises
+        ------
+        ReadOnlyError
+            If the store is not open for writing.
+        InvalidOptionError
+            If ``config/subscriptionGroup.json`` does not allow the group to consume.
+        CorruptError
+            If ``config/consumerOffset.json`` or ``config/subscriptionGroup.json``, and its
+            backup, cannot be read.
+        """
     @property
-    def groups(self) -> dict[str, list[GroupQueue]]: ...
-    def reset_offsets(self, group: str, topic: str, to: _Limit) -> None: ...
+    def groups(self) -> dict[str, list[GroupQueue]]:
+        """How far each group has consumed, as a dict from its name to a list of `GroupQueue`.
+
+        Includes the groups of other processes and of a broker, by
+        ``config/consumerOffset.json``. Reads 20 bytes of the queue for each message that is not
+        consumed.
+        """
+    def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
+        """Set how far a group has consumed a topic; durable on return.
+
+        Consumers of the group go on there, and what they hold counts no more.
+
+        Parameters
+        ----------
+        group, topic
+            Which group, and which topic.
+        to
+            ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``, which leaves
+            other queues where they are.
+
+        Raises
+        ------
+        UnknownTopicError
+            If there is no such topic or queue.
+        OffsetOutOfRangeError
+            If a queue does not have the offset.
+        """
     def scan(
         self,
         topic: str | Iterable[str] | None = None,
@@ -618,19 +2015,142 @@ class Store:
         batch_bytes: int = 16777216,
         body_type: BodyType = "binary",
         verify: bool = True,
-    ) -> Scan: ...
-    def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification: ...
+    ) -> Scan:
+        """Describe a scan of messages as Arrow record batches.
+
+        Parameters
+        ----------
+        topic
+            A topic, a sequence of topics, or None for all. Rows are ordered by topic, queue and
+            offset; with None they come in log order.
+        columns
+            Names of the columns, in order. A column that is not named costs nothing.
+        queues
+            Numbers of the queues; by default all.
+        start, end
+            Where to begin and stop, half-open: ``"earliest"``, ``"latest"``, an aware datetime,
+            or ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
+        tags, key
+            Return only messages with one of these tags, and with this key.
+        batch_rows, batch_bytes
+            Maximum rows, and bytes of bodies, of a batch.
+        body_type
+            ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points
+            into the mapped log files, which stay mapped while a batch is alive.
+        verify
+            Whether to check the checksums of each record.
+
+        Returns
+        -------
+        Scan
+            Exports ``__arrow_c_stream__``: pyarrow, Polars, DuckDB and others read it.
+
+        Examples
+        --------
+        >>> import pyarrow
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.producer("trades").send_batch([b"AAPL 187.2", b"MSFT 402.1"])
+        ...     pyarrow.table(store.scan("trades", columns=["offset", "body"])).num_rows
+        2
+        """
+    def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification:
+        """Check the whole store: records, queue entries and index entries.
+
+        Parameters
+        ----------
+        progress
+            Called with the bytes checked so far and in total; an exception from it stops the
+            check.
+
+        Returns
+        -------
+        Verification
+            Counts of what is intact, and the damage. Nothing is repaired.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.send("orders", b"body")
+        ...     store.verify().ok
+        True
+        """
     def archive(
         self,
         target: str | PathLike[str],
         *,
         filesystem: Any = None,
         progress: Callable[[int, int], object] | None = None,
-    ) -> Archived: ...
-    def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair: ...
-    def stats(self) -> Stats: ...
-    def close(self) -> None: ...
-    def _repr_html_(self) -> str: ...
+    ) -> Archived:
+        """Copy sealed log files, which are never written again, to an archive.
+
+        Files that the archive already has are not copied again. See `forebay.archive`.
+
+        Parameters
+        ----------
+        target
+            A directory, a URI such as ``"s3://bucket/prefix"``, or a path in `filesystem`.
+        filesystem
+            A pyarrow or fsspec file system.
+        progress
+            Called with the bytes copied so far and in total; an exception from it stops the
+            copy.
+
+        Returns
+        -------
+        forebay.archive.Archived
+            What was copied, and the position up to which the archive has the log.
+        """
+    def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair:
+        """Save damaged bytes beside the log, and repair what can be repaired.
+
+        Damaged bytes are saved in the store's directory `damaged`. Holes in the log are filled
+        with records that belong to no queue, so that RocketMQ, too, can read past them. Queue
+        entries, index files and the tables that Forebay writes are rebuilt from the log. Damaged
+        tables of another system are saved and left as they are. Other threads may send and read
+        meanwhile; readers in other processes see the repaired files when they open the store
+        again. The disk needs space for one more log file.
+
+        Parameters
+        ----------
+        progress
+            Called with the bytes checked so far and in total. This happens before anything is
+            changed; an exception from it stops the repair.
+
+        Returns
+        -------
+        Repair
+            What was repaired, durably, and what is still damaged.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.send("orders", b"body")
+        ...     store.repair().steps
+        []
+        """
+    def stats(self) -> Stats:
+        """Return counters and times since the store was opened, without waiting for senders or
+        flushes.
+
+        Returns
+        -------
+        Stats
+            Rates, latencies, and how far flush and dispatch lag behind.
+
+        Examples
+        --------
+        >>> with forebay.open(":memory:") as store:
+        ...     _ = store.producer("orders").send_batch([b"a", b"b"])
+        ...     stats = store.stats()
+        >>> stats.messages_sent, stats.put_latency.count, stats.flush_behind
+        (2, 1, 0)
+        """
+    def close(self) -> None:
+        """Make everything durable, report errors, and release the files. Closing again does
+        nothing.
+        """
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -645,11 +2165,24 @@ def open_store(
     adopt: bool,
     options: dict[str, Any],
     clock: ManualClock | None = None,
-) -> Store: ...
-def message_from_record(record: bytes) -> Message: ...
+) -> Store:
+    """Open a store; `forebay.open` checks and documents the arguments."""
+
+def message_from_record(record: bytes) -> Message:
+    """Return the message that a record encodes; used for unpickling.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not a record.
+    """
 
 @final
 class QueueBounds:
+    """Bounds of a queue: its first offset, and the offset after its last message that ends at or
+    below the position.
+    """
+
     @property
     def topic(self) -> str: ...
     @property
@@ -661,29 +2194,53 @@ class QueueBounds:
 
 @final
 class Bounds:
+    """Bounds of queues below a position of the log."""
+
     @property
     def position(self) -> int: ...
     @property
     def queues(self) -> list[QueueBounds]: ...
 
-def bounds_below(store: Store, topics: list[str], position: int | None = None) -> Bounds: ...
+def bounds_below(store: Store, topics: list[str], position: int | None = None) -> Bounds:
+    """Return the bounds of the topics' queues below a position of the log, by default the durable
+    position. Topics that the store does not have are omitted.
+    """
+
 def fit(
     store: Store, topic: str, queue: int, start: int, end: int, max_bytes: int
-) -> tuple[int, int]: ...
+) -> tuple[int, int]:
+    """Return the offset up to which the messages of a queue, from `start` on, fit into `max_bytes`
+    together, and their total size in bytes.
+    """
+
 def offsets_between(
     source: Any,
     topic: str,
     queues: list[tuple[int, int, int]],
     start: _Limit,
     end: _Limit,
-) -> list[tuple[int, int, int]]: ...
-def epochs(path: str | PathLike[str]) -> tuple[int, list[tuple[int, int, int]]] | None: ...
-def scan_again(store: Store, arguments: dict[str, Any]) -> Scan: ...
+) -> list[tuple[int, int, int]]:
+    """The offsets between two bounds, of queues of a topic with their first offset and the next to
+    be written. `source` is a store or an archive: its `offset_at` is asked for the offset of a
+    time.
+    """
+
+def epochs(path: str | PathLike[str]) -> tuple[int, list[tuple[int, int, int]]] | None:
+    """Return the epochs of the store at a path; `None` if Forebay has never written to it."""
+
+def scan_again(store: Store, arguments: dict[str, Any]) -> Scan:
+    """Return a scan of a store with these arguments. Used for unpickling, and by Spark, which also
+    passes the dialect.
+    """
 
 _Range: TypeAlias = tuple[str, int, int, int]
 
 @final
 class Block:
+    """A block of an archived log file; ``begin_ms`` and ``end_ms`` are its lowest and highest store
+    times.
+    """
+
     @property
     def position(self) -> int: ...
     @property
@@ -699,6 +2256,10 @@ class Block:
 
 @final
 class QueueRange:
+    """The messages of one queue in an archived log file: offsets ``start`` to ``end``
+    (exclusive).
+    """
+
     @property
     def topic(self) -> str: ...
     @property
@@ -714,6 +2275,8 @@ class QueueRange:
 
 @final
 class SealedFile:
+    """A sealed log file of a store: it is never written again."""
+
     @property
     def path(self) -> Path: ...
     @property
@@ -723,6 +2286,8 @@ class SealedFile:
 
 @final
 class Survey:
+    """The tables that an archive keeps for a log file: one of blocks, one of keys."""
+
     @property
     def blocks(self) -> bytes: ...
     @property
@@ -730,6 +2295,8 @@ class Survey:
 
 @final
 class BlockTable:
+    """The table of blocks of an archived log file."""
+
     def __new__(cls, data: Buffer, path: str, log: str) -> Self: ...
     @property
     def start(self) -> int: ...
@@ -749,13 +2316,24 @@ class BlockTable:
 
 @final
 class BlockScan:
+    """A scan of blocks that were read from an archive.
+
+    It exports a single stream, which owns a copy of the bytes.
+    """
+
     @property
     def damage(self) -> list[Damage]: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
 
-def sealed_files(store: Store) -> list[SealedFile]: ...
-def survey(store: Store, start: int) -> Survey: ...
-def block_schema(arguments: dict[str, Any]) -> CapsuleType: ...
+def sealed_files(store: Store) -> list[SealedFile]:
+    """Return the sealed log files of a store; they are never written again."""
+
+def survey(store: Store, start: int) -> Survey:
+    """Return the tables of the sealed log file that begins at `start`."""
+
+def block_schema(arguments: dict[str, Any]) -> CapsuleType:
+    """Return the batch schema of a scan with these arguments, as an Arrow capsule."""
+
 def scan_blocks(
     data: Buffer,
     position: int,
@@ -763,33 +2341,69 @@ def scan_blocks(
     blocks: Sequence[tuple[int, int]],
     ranges: Sequence[_Range],
     arguments: dict[str, Any],
-) -> BlockScan: ...
+) -> BlockScan:
+    """Scan adjacent blocks.
+
+    `data` begins at `position` of the log and was read from `path`. `blocks` holds the expected
+    length and CRC-32 of each block.
+    """
+
 def block_offset_at(
     data: Buffer, position: int, path: str, ranges: Sequence[_Range], time: int
-) -> int | None: ...
+) -> int | None:
+    """Return the lowest offset in `ranges` of a message in these blocks stored at or after
+    `time`.
+    """
 
 _Staged: TypeAlias = tuple[str, tuple[int, int], list[tuple[int, int]]]
 
 @final
 class Stager:
+    """Writes the rows of one task to a stage."""
+
     def __new__(cls, path: str | PathLike[str], query: str, topic: str | None = None) -> Self: ...
-    def write(self, batch: _ArrowStream | _ArrowArray) -> None: ...
-    def finish(self) -> _Staged | None: ...
-    def close(self) -> None: ...
+    def write(self, batch: _ArrowStream | _ArrowArray) -> None:
+        """Add the rows of a record batch."""
+    def finish(self) -> _Staged | None:
+        """Complete the stage, without making it durable; ``None`` if no row was written."""
+    def close(self) -> None:
+        """Delete the stage, unless it is complete."""
 
 @final
 class CommitProgress:
-    @property
-    def state(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-    @property
-    def appended(self) -> bool: ...
-    @property
-    def held(self) -> bool: ...
+    """The progress of a commit.
 
-def check_topic(name: str) -> None: ...
-def stage_target(path: str | PathLike[str]) -> bool: ...
+    Attributes
+    ----------
+    state
+        ``"pending"``, ``"begun"``, ``"refused"`` or ``"gone"``.
+    reason
+        Why the commit was refused; None in other states.
+    appended
+        Whether a part of a refused commit is in the log.
+    held
+        Whether a process has the store open for writing.
+    """
+
+    @property
+    def state(self) -> str:
+        """``"pending"``, ``"begun"``, ``"refused"`` or ``"gone"``."""
+    @property
+    def reason(self) -> str | None:
+        """Why the commit was refused; None in other states."""
+    @property
+    def appended(self) -> bool:
+        """Whether a part of a refused commit is in the log."""
+    @property
+    def held(self) -> bool:
+        """Whether a process has the store open for writing."""
+
+def check_topic(name: str) -> None:
+    """Raise an error if a topic name is invalid."""
+
+def stage_target(path: str | PathLike[str]) -> bool:
+    """Return whether a Forebay store exists at a path; raise an error if there cannot be one."""
+
 def publish_commit(
     path: str | PathLike[str],
     query: str,
@@ -797,146 +2411,341 @@ def publish_commit(
     kind: str,
     stages: Sequence[_Staged],
     conflict: str = "fail",
-) -> bool: ...
-def resolve_commit(path: str | PathLike[str], query: str, batch: int, resolution: str) -> bool: ...
-def take_commits(store: Store) -> None: ...
+) -> bool:
+    """Write the manifest of a commit. Return whether the writer will process it, and not an earlier
+    one of the same batch.
+    """
+
+def resolve_commit(path: str | PathLike[str], query: str, batch: int, resolution: str) -> bool:
+    """Decide what happens to a batch of which only a part is in the log. Return whether the writer
+    will process this decision, and not a pending commit of the batch.
+    """
+
+def take_commits(store: Store) -> None:
+    """Append all pending commits, as the writer of the store."""
+
 def holds_commit(
     store: Store, query: str, batch: int, contents: tuple[int, int], skips: bool
-) -> bool: ...
-def last_marker(store: Store, query: str) -> str | None: ...
+) -> bool:
+    """Return whether the durable log holds a whole batch with these contents (rows and sum)."""
+
+def last_marker(store: Store, query: str) -> str | None:
+    """Return the body of a query's last marker in the log, a JSON object; ``None`` if there is
+    none.
+    """
+
 def wait_for_commit(
     path: str | PathLike[str], query: str, batch: int, timeout: float
-) -> CommitProgress: ...
-def writer_of(path: str | PathLike[str]) -> int | None: ...
-def withdraw_commit(path: str | PathLike[str], query: str, batch: int) -> bool: ...
-def discard_stages(path: str | PathLike[str], query: str, names: Sequence[str]) -> None: ...
-def close_query(path: str | PathLike[str], query: str) -> None: ...
+) -> CommitProgress:
+    """Wait until a commit is processed, or no process writes the store, or no commit makes progress
+    for the length of the timeout.
+    """
+
+def writer_of(path: str | PathLike[str]) -> int | None:
+    """Return the id of the process that writes the store, if known."""
+
+def withdraw_commit(path: str | PathLike[str], query: str, batch: int) -> bool:
+    """Withdraw a commit and delete its stages; return false if it has begun or was processed."""
+
+def discard_stages(path: str | PathLike[str], query: str, names: Sequence[str]) -> None:
+    """Delete stages, unless a manifest names them."""
+
+def close_query(path: str | PathLike[str], query: str) -> None:
+    """Delete the directory of a query that will have no more commits."""
 
 _Pairs: TypeAlias = list[tuple[int, int]]
 
 @final
 class Stretch:
+    """A part of a store to verify: a range of the log, a range of a queue's entries, or an index
+    file.
+
+    Attributes
+    ----------
+    kind
+        ``"log"``, ``"queue"`` or ``"index"``.
+    size
+        Number of bytes of the log, or of entries of a queue or an index file.
+    """
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """``"log"``, ``"queue"`` or ``"index"``."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of bytes of the log, or of entries of a queue or an index file."""
 
 @final
 class FoundHole:
+    """A range of the log without intact records.
+
+    Attributes
+    ----------
+    start, end
+        Positions in the log.
+    reason
+        What is wrong with the first record.
+    lost
+        Messages known to be lost, as (topic, queue, offset).
+    """
+
     @property
-    def start(self) -> int: ...
+    def start(self) -> int:
+        """start, end: Positions in the log."""
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """start, end: Positions in the log."""
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """What is wrong with the first record."""
     @property
-    def lost(self) -> list[tuple[str, int, int]]: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def lost(self) -> list[tuple[str, int, int]]:
+        """Messages known to be lost, as (topic, queue, offset)."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Finding:
+    """The result of verifying one part.
+
+    Attributes
+    ----------
+    verification
+        Counts of intact records and entries, and damage other than holes.
+    holes
+        For a part of the log, the holes that begin in it; for others, the holes that its entries
+        point into.
+    last_store_ms
+        Store time of the last intact record, in milliseconds since the epoch.
+    """
+
     @property
-    def verification(self) -> Verification: ...
+    def verification(self) -> Verification:
+        """Counts of intact records and entries, and damage other than holes."""
     @property
-    def holes(self) -> list[FoundHole]: ...
+    def holes(self) -> list[FoundHole]:
+        """For a part of the log, the holes that begin in it; for others, the holes that its
+        entries point into.
+        """
     @property
-    def last_store_ms(self) -> int: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def last_store_ms(self) -> int:
+        """Store time of the last intact record, in milliseconds since the epoch."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class LaidRun:
+    """Adjacent queue entries that were built from a range of the log.
+
+    Attributes
+    ----------
+    topic, queue
+        The queue.
+    first, next
+        First offset, and the offset after the last.
+    position
+        Position in the log of the first record.
+    """
+
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """topic, queue: The queue."""
     @property
-    def queue(self) -> int: ...
+    def queue(self) -> int:
+        """topic, queue: The queue."""
     @property
-    def first(self) -> int: ...
+    def first(self) -> int:
+        """first, next: First offset, and the offset after the last."""
     @property
-    def next(self) -> int: ...
+    def next(self) -> int:
+        """first, next: First offset, and the offset after the last."""
     @property
-    def position(self) -> int: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def position(self) -> int:
+        """Position in the log of the first record."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class LaidRange:
+    """A range of the log whose queue entries and keys were written.
+
+    Attributes
+    ----------
+    start, end
+        Positions in the log.
+    records, keys
+        Number of records and keys.
+    runs
+        A list of `LaidRun`.
+    holes, bridges
+        Start and end of damaged ranges, and of records that fill repaired holes.
+    """
+
     @property
-    def start(self) -> int: ...
+    def start(self) -> int:
+        """start, end: Positions in the log."""
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """start, end: Positions in the log."""
     @property
-    def records(self) -> int: ...
+    def records(self) -> int:
+        """records, keys: Number of records and keys."""
     @property
-    def keys(self) -> int: ...
+    def keys(self) -> int:
+        """records, keys: Number of records and keys."""
     @property
-    def runs(self) -> list[LaidRun]: ...
+    def runs(self) -> list[LaidRun]:
+        """A list of `LaidRun`."""
     @property
-    def holes(self) -> _Pairs: ...
+    def holes(self) -> _Pairs:
+        """holes, bridges: Start and end of damaged ranges, and of records that fill repaired
+        holes.
+        """
     @property
-    def bridges(self) -> _Pairs: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def bridges(self) -> _Pairs:
+        """holes, bridges: Start and end of damaged ranges, and of records that fill repaired
+        holes.
+        """
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class IndexKeys:
+    """An index file to build.
+
+    Attributes
+    ----------
+    name
+        Its name, a number.
+    first, count
+        Index of its first key among all keys of the log, and its number of keys.
+    """
+
     @property
-    def name(self) -> int: ...
+    def name(self) -> int:
+        """Its name, a number."""
     @property
-    def first(self) -> int: ...
+    def first(self) -> int:
+        """first, count: Index of its first key among all keys of the log, and its number of
+        keys.
+        """
     @property
-    def count(self) -> int: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    def count(self) -> int:
+        """first, count: Index of its first key among all keys of the log, and its number of
+        keys.
+        """
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Merged:
-    @property
-    def end(self) -> int: ...
-    @property
-    def records(self) -> int: ...
-    @property
-    def queues(self) -> int: ...
-    @property
-    def queue_entries(self) -> int: ...
-    @property
-    def fillers(self) -> int: ...
-    @property
-    def holes(self) -> _Pairs: ...
-    @property
-    def index(self) -> list[IndexKeys]: ...
-    def _asdict(self) -> dict[str, Any]: ...
+    """The completed queues of a store, and the index files still to build.
 
-def verify_stretches(store: Store) -> list[Stretch]: ...
-def verify_parts(store: Store, parts: list[Stretch], holes: _Pairs) -> list[Finding]: ...
-def values_again(kind: str, values: dict[str, Any]) -> Any: ...
-def verify_join(store: Store, findings: list[Finding]) -> Verification: ...
-def rebuild_ranges(path: str | PathLike[str], locked: bool) -> _Pairs: ...
+    Attributes
+    ----------
+    end
+        End position of the log.
+    records, queues, queue_entries
+        Number of each.
+    fillers
+        Queue entries for offsets that have no message.
+    holes
+        Start and end of damaged ranges of the log.
+    index
+        A list of `IndexKeys`.
+    """
+
+    @property
+    def end(self) -> int:
+        """End position of the log."""
+    @property
+    def records(self) -> int:
+        """records, queues, queue_entries: Number of each."""
+    @property
+    def queues(self) -> int:
+        """records, queues, queue_entries: Number of each."""
+    @property
+    def queue_entries(self) -> int:
+        """records, queues, queue_entries: Number of each."""
+    @property
+    def fillers(self) -> int:
+        """Queue entries for offsets that have no message."""
+    @property
+    def holes(self) -> _Pairs:
+        """Start and end of damaged ranges of the log."""
+    @property
+    def index(self) -> list[IndexKeys]:
+        """A list of `IndexKeys`."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
+
+def verify_stretches(store: Store) -> list[Stretch]:
+    """Return the parts of a verification in order."""
+
+def verify_parts(store: Store, parts: list[Stretch], holes: _Pairs) -> list[Finding]:
+    """Verify parts, and return a finding for each. `holes` lists start and end of all holes of the
+    log.
+    """
+
+def values_again(kind: str, values: dict[str, Any]) -> Any:
+    """Restore a pickled object from the name of its class and its values."""
+
+def verify_join(store: Store, findings: list[Finding]) -> Verification:
+    """Combine the findings of all parts, given in the order of the parts."""
+
+def rebuild_ranges(path: str | PathLike[str], locked: bool) -> _Pairs:
+    """Return the ranges of the log of a store that no process writes. `locked` says that the caller
+    holds its lock.
+    """
+
 def rebuild_lay(
     path: str | PathLike[str],
     target: str | PathLike[str],
     ranges: _Pairs,
     index: bool,
     token: str,
-) -> list[LaidRange]: ...
+) -> list[LaidRange]:
+    """Write the queue entries of ranges of the log, and with `index` their keys; durable on
+    return.
+    """
+
 def rebuild_merge(
     path: str | PathLike[str], target: str | PathLike[str], laid: list[LaidRange]
-) -> Merged: ...
+) -> Merged:
+    """Check and complete the queues of all ranges, given in log order, and plan the index files."""
+
 def rebuild_index(
     path: str | PathLike[str],
     target: str | PathLike[str],
     staged: _Pairs,
     plans: list[IndexKeys],
     token: str,
-) -> None: ...
+) -> None:
+    """Build index files. `staged` holds the start position and the number of keys of each range, in
+    log order.
+    """
 
 @final
 class StoreLock:
+    """The lock of a store that no process writes; held until `release`."""
+
     def __new__(cls, path: str | PathLike[str], adopt: bool) -> Self: ...
     def install(
         self,
         built: str | PathLike[str],
         away: str | PathLike[str],
         index: list[IndexKeys],
-    ) -> None: ...
-    def release(self) -> None: ...
+    ) -> None:
+        """Replace the store's queues and index by those in `built`, and move the old ones to
+        `away`.
+        """
+    def release(self) -> None:
+        """Release the lock, so that other processes can open the store for writing."""
 
 def record_offsets(
     path: str | PathLike[str], group: str, offsets: Mapping[tuple[str, int], int]
-) -> None: ...
+) -> None:
+    """Set rows of the table of offsets of the store at `path`, for a group that consumes elsewhere.
+
+    ``offsets`` maps (topic, queue) to the next offset. All other rows stay. Durable on return.
+    """

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumeHook", "Consumer", "Producer", "SendHook", "consumer", "producer", "tracing"]
 
-#: Called before a send, with the topic and the properties to send.
 SendHook: TypeAlias = Callable[[str, dict[str, str]], "AbstractContextManager[Any] | None"]
-#: Called before a message is handled.
+"""Called before a send, with the topic and the properties to send."""
 ConsumeHook: TypeAlias = Callable[["Message"], "AbstractContextManager[Any] | None"]
+"""Called before a message is handled."""
 
 
 def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:

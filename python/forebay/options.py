@@ -27,22 +27,22 @@ __all__ = [
     "Order",
 ]
 
-#: How a store is opened.
 Mode: TypeAlias = Literal["a", "r", "share", "x"]
-#: The engine of a store.
+"""How a store is opened."""
 EngineName: TypeAlias = Literal["commitlog", "memory"]
-#: When a send returns.
+"""The engine of a store."""
 Flush: TypeAlias = Literal["async", "sync"]
-#: The Arrow type of bodies in a scan.
+"""When a send returns."""
 BodyType: TypeAlias = Literal["binary", "binary_view"]
-#: How senders wait for each other.
+"""The Arrow type of bodies in a scan."""
 AppendLock: TypeAlias = Literal["mutex", "spin"]
-#: In which order a group gets the messages of a queue.
+"""How senders wait for each other."""
 Order: TypeAlias = Literal["none", "queue"]
-#: Whether iteration acknowledges messages.
+"""In which order a group gets the messages of a queue."""
 Ack: TypeAlias = Literal["auto", "manual"]
-#: Seconds, or a timedelta.
+"""Whether iteration acknowledges messages."""
 Duration: TypeAlias = float | timedelta
+"""Seconds, or a timedelta."""
 
 
 class Options(TypedDict, total=False):

@@ -20,24 +20,24 @@ __all__ = ["ReadStatus", "open"]
 class ReadStatus(enum.Enum):
     """The outcome of a read; `ReadBatch.next_offset` is where to continue."""
 
-    #: At least one message was found.
     FOUND = "found"
-    #: There were messages, but none passed the filter.
+    """At least one message was found."""
     NO_MATCHED_MESSAGE = "no matched message"
-    #: The topic or the queue does not exist.
+    """There were messages, but none passed the filter."""
     NO_MATCHED_LOGIC_QUEUE = "no matched logic queue"
-    #: The queue has never held a message.
+    """The topic or the queue does not exist."""
     NO_MESSAGE_IN_QUEUE = "no message in queue"
-    #: The offset is before the first message.
+    """The queue has never held a message."""
     OFFSET_TOO_SMALL = "offset too small"
-    #: The offset is the next one to be written.
+    """The offset is before the first message."""
     OFFSET_OVERFLOW_ONE = "offset overflow one"
-    #: The offset is beyond the next one to be written.
+    """The offset is the next one to be written."""
     OFFSET_OVERFLOW_BADLY = "offset overflow badly"
-    #: The queue entries at the offset point to no message: they are fillers, or damaged.
+    """The offset is beyond the next one to be written."""
     OFFSET_FOUND_NULL = "offset found null"
-    #: The messages at the offset were retired during the read.
+    """The queue entries at the offset point to no message: they are fillers, or damaged."""
     MESSAGE_WAS_REMOVING = "message was removing"
+    """The messages at the offset were retired during the read."""
 
 
 # Stores to close when the interpreter exits. Everything that uses a store references its handle,

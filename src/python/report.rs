@@ -204,7 +204,7 @@ put_latency, slow_puts
     Duration of puts as a `Latency`, and the number of puts above 500 ms. Each of these is logged as
     a warning to the logger ``forebay``.
 encode_time, append_time
-    Seconds that senders spent encoding; and waiting for the append lock and appending.
+    Seconds that senders spent encoding; seconds of waiting for the append lock and appending.
 append_held
     Seconds since the current append began; 0 if there is none.
 flushes, flush_time, longest_flush
@@ -219,7 +219,7 @@ flush_behind, dispatch_behind
 min_position
     First position in the log.
 log_bytes, disk_free
-    Total length of the log files, and free bytes of the file system; None if unknown.
+    Total length of the log files; free bytes of the file system, or None if that is unknown.
 recovered_records, truncated_bytes
     Records that opening checked, and bytes after the end that it erased.
 damaged

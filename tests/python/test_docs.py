@@ -5,13 +5,16 @@ import doctest
 import io
 import logging
 import re
+import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import get_origin
 
 import prometheus_client
 import pytest
+from cli_support import unpack
 
 import forebay
 import forebay.aio
@@ -24,6 +27,7 @@ import forebay.polars
 import forebay.serde
 import forebay.store
 import forebay.testing
+from forebay import cli
 
 MODULES = (
     *(forebay.aio, forebay.duckdb, forebay.hooks, forebay.metrics, forebay.options),
@@ -79,68 +83,102 @@ def test_every_public_name_is_documented():
             assert value.__doc__ or get_origin(value), name
 
 
+def pages():
+    """Return the names of all pages, and of the README."""
+    found = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]
+    return sorted([*found, "../README.md"])
+
+
 def blocks(page):
-    """Return the code blocks of a page."""
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    """Return the Python blocks of a page, each with the output that the page shows after it."""
+    code = r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?"
+    return re.findall(code, (DOCS / page).read_text(), re.DOTALL)
 
 
-def run_block(code):
-    """Run a block as a program; return what it printed."""
+def run_block(code, names):
+    """Run a block; return what it printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(code, {"__name__": "__main__"})
+        exec(compile(code, "<page>", "exec"), names)
     return printed.getvalue()
+
+
+#: Pages whose blocks are run by other tests: they need Spark, a loop in debug mode, or pytest.
+ELSEWHERE = {
+    "../README.md",
+    "asyncio.md",
+    "spark-jobs.md",
+    "spark-kafka.md",
+    "spark-tutorial.md",
+    "spark.md",
+    "testing.md",
+}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages() if page not in ELSEWHERE and blocks(page)]
+)
+def test_the_blocks_of_a_page_run_one_after_another(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
+    unpack("broker", tmp_path)
+    names = {"__name__": "__main__"}
+    for code, expected in blocks(page):
+        printed = run_block(code, names)
+        if expected:
+            assert printed.strip() == expected.strip(), code
 
 
 def test_the_page_of_asyncio_runs_and_finds_a_call_that_blocks(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
-    first, blocking, several = blocks("asyncio.md")
-    printed = run_block(first)
-    assert "b'apples'" in printed and "b'pears'" in printed
-    assert len(printed.splitlines()) == 4
-    with caplog.at_level(logging.WARNING, logger="asyncio"):
-        run_block(blocking)
+    for code, expected in blocks("asyncio.md"):
+        is_blocking = "slow_callback_duration" in code
+        with caplog.at_level(logging.WARNING if is_blocking else logging.ERROR, logger="asyncio"):
+            printed = run_block(code, {"__name__": "__main__"})
+        assert printed.strip() == expected.strip(), code
     found = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
     assert any(re.match(r"Executing <Task .* took [\d.]+ seconds", text) for text in found)
-    run_block(several)
 
 
 def test_the_page_of_testing_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tests, elsewhere = blocks("testing.md")
+    (tests, _), (elsewhere, _) = blocks("testing.md")
     (tmp_path / "test_page.py").write_text(tests)
     words = ["-m", "pytest", "-p", "pytest_forebay", "-q", "-p", "no:cacheprovider", "test_page.py"]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
-    assert run_block(elsewhere) == "1767229200000\n"
+    assert run_block(elsewhere, {"__name__": "__main__"}) == "1767229200000\n"
 
 
-def test_the_page_of_engines_runs(tmp_path, monkeypatch):
+def test_the_readme_runs(tmp_path, monkeypatch):
+    """All but its block of Spark, which the pages of Spark have."""
     monkeypatch.chdir(tmp_path)
-    by_polars, by_duckdb = blocks("engines.md")
-    assert run_block(by_polars) == "2\n"
-    assert run_block(by_duckdb) == "[(2,)]\n"
+    names = {"__name__": "__main__"}
+    for code, _ in blocks("../README.md"):
+        if "async with" in code:
+            body = textwrap.indent(code, "    ")
+            code = f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())"
+        if "spark" not in code:
+            run_block(code, names)
 
 
-def test_the_page_of_metrics_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
-    by_prometheus, by_opentelemetry, traced, in_a_loop = blocks("metrics.md")
-    run_block(by_prometheus)
-    run_block(by_opentelemetry)
-    assert run_block(traced) == "b'apples'\n"
-    run_block(in_a_loop)
+def commands():
+    """Return the commands of `forebay` that pages show, as words without what the shell adds."""
+    for page in pages():
+        for block in re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+            for line in block.splitlines():
+                command = re.split(r" [|<>] | #", line)[0].strip()
+                if command.startswith("forebay "):
+                    yield page, shlex.split(command)[1:]
 
 
-def test_the_page_of_serde_runs():
-    (code,) = blocks("serde.md")
-    assert run_block(code).split() == ["apples", "pears", "plums"]
-
-
-def test_the_page_of_consumers_runs():
-    (code,) = blocks("consumers.md")
-    assert run_block(code) == "b'apples'\nb'pears'\n"
+def test_the_parser_takes_every_command_on_a_page():
+    for page, words in commands():
+        try:
+            cli.make_parser().parse_args(cli.join_times(words))
+        except SystemExit:
+            pytest.fail(f"{page}: forebay {shlex.join(words)}")
 
 
 def test_every_test_that_the_durability_page_names_exists():

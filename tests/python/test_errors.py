@@ -283,10 +283,10 @@ def test_an_option_that_is_not_allowed_is_named(options, name):
 
 
 def test_a_misspelt_option_names_the_nearest():
-    page = Path(__file__).parents[2] / "docs/format/options.md"
+    page = Path(__file__).parents[2] / "docs/options.md"
     rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
-    names = set(re.findall("[a-z_]+", " ".join(rows)))
-    assert {"mode", "flush", "retention", "append_lock"} <= names
+    names = set(re.findall("`([a-z_]+)`", " ".join(rows)))
+    assert names == {"mode", *forebay.options.OpenOptions.__annotations__}
     for name in names:
         with pytest.raises(forebay.InvalidOptionError, match=f"did you mean {name}\\?"):
             forebay.open(":memory:", **{f"{name}_": 1})

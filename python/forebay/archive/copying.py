@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MARKER", "NOTE", "Archived", "check_marker"]
 
-#: The file that marks a directory as an archive.
 MARKER = "forebay.archive"
+"""The file that marks a directory as an archive."""
 #: The file of a store that records its archives and how far each has the log.
 NOTE = "forebay.archived"
 VERSION = 1

@@ -32,11 +32,15 @@ class ArchiveDamage(NamedTuple):
     """A damaged region of an archive, with the fields of `forebay.Damage`."""
 
     path: str
+    """The file of the archive."""
     position: int
+    """The position in the log at which the region begins."""
     length: int
+    """Its length in bytes."""
     reason: str
-    #: Empty: it is not known which messages are lost.
+    """What was found there."""
     lost: list[tuple[str, int, int]] = []  # noqa: RUF012
+    """Empty: it is not known which messages are lost."""
 
     @property
     def kind(self) -> str:

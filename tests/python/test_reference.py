@@ -1,0 +1,29 @@
+"""The reference has every public name, and the check of that notices what is missing."""
+
+import re
+import zlib
+from pathlib import Path
+
+import reference
+
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def test_every_public_name_is_on_a_page():
+    """What `make docs-python` checks in the site, as far as the sources of the pages say it."""
+    text = "".join(page.read_text() for page in PAGES.glob("*.md"))
+    drawn = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
+    for module in reference.MODULES:
+        names = {name for name in reference.public_names() if name.rpartition(".")[0] == module}
+        errors = {name for name in names if name.endswith("Error") and "forebay.errors" in drawn}
+        assert module in drawn or names - errors <= drawn | {"forebay.ForebayError"}, module
+
+
+def test_a_name_without_a_page_is_noticed(tmp_path, monkeypatch):
+    listed = b"forebay.open py:function 1 reference/#$ -\n"
+    inventory = tmp_path / "objects.inv"
+    inventory.write_bytes(b"# compressed using zlib.\n" + zlib.compress(listed))
+    monkeypatch.setattr(reference, "INVENTORY", inventory)
+    missing = reference.missing()
+    assert "forebay.open" not in missing
+    assert {"forebay.Store", "forebay.Store.send", "forebay.Message.body"} <= set(missing)
