@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 import forebay
+from forebay import _forebay
 
 SMALL = {"commitlog_file_size": 64 << 10, "default_queues": 2}
 
@@ -123,6 +125,10 @@ def test_what_processes_cannot_share_is_refused_by_name(tmp_path: Path):
             "delay": lambda: store.send("orders", b"x", delay=5),
             "repairing": store.repair,
         }
+        stager = _forebay.Stager(tmp_path / "s", "q", "orders")
+        stager.write(pyarrow.record_batch({"key": ["a"], "value": [b"x"]}))
+        stages = [stager.finish()]
+        calls["commits"] = lambda: _forebay.publish_commit(tmp_path / "s", "q", 0, "batch", stages)
         for name, call in calls.items():
             with pytest.raises(forebay.UnsupportedError, match=name):
                 call()

@@ -35,7 +35,7 @@
 //! 576   u32    changes when the dispatched mark has moved and when an epoch begins; readers in
 //!              other processes sleep on it
 //! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
-//! 704   836    what the processes of a shared store tell one another; see `sharing.rs`
+//! 704   840    what the processes of a shared store tell one another; see `sharing.rs`
 //! 2048  16 each    the last 128 epochs, each at its number modulo 128: u64 time at which it
 //!                  began, in ns since 1970, u64 end of the log at that time
 //! ```
@@ -643,6 +643,7 @@ impl StatePage {
         self.store(AT_EPOCH_START, end);
         self.set_words(AT_CHECKSUMS, &checksums);
         self.set_erasing(0);
+        self.show_sharing();
         self.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
         self.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.set_words(AT_BOOT_ID, &self.boot_id);

@@ -13,6 +13,7 @@
 //! 964   u32    bytes of the reason
 //! 968   512    the reason, UTF-8
 //! 1536  u32    changes when a process has written the table of topics
+//! 1540  u32    1 if the epoch is that of a shared store
 //! ```
 //!
 //! Any process may have stored anything here, and may have died at any moment. A wrong position
@@ -30,7 +31,8 @@ const AT_FAILED: usize = 960;
 const AT_REASON_LEN: usize = 964;
 const AT_REASON: usize = 968;
 const AT_TOPICS: usize = 1536;
-const _: () = assert!(AT_TOPICS + size_of::<u32>() <= AT_EPOCHS);
+const AT_OF_MANY: usize = 1540;
+const _: () = assert!(AT_OF_MANY + size_of::<u32>() <= AT_EPOCHS);
 const _: () = assert!(AT_REASON + REASON_LEN_MAX <= AT_TOPICS);
 
 /// Maximum length of the reason for a failure.
@@ -43,6 +45,16 @@ impl StatePage {
     pub fn shared(mut self) -> StatePage {
         self.shared = true;
         self
+    }
+
+    /// Whether the last writer shared the store with others.
+    pub fn is_of_many(&self) -> bool {
+        self.word(AT_OF_MANY) == 1
+    }
+
+    /// Records whether the writer shares the store with others.
+    pub fn show_sharing(&self) {
+        self.set_words(AT_OF_MANY, &u32::from(self.shared).to_ne_bytes());
     }
 
     /// Whether other processes move the marks too.

@@ -15,13 +15,14 @@
 //! The threads of one process take a lock of their process first, so one of them at a time gets
 //! here.
 
-use crate::sync::Instant;
+use crate::plant::{Bug, planted};
+use crate::sync::{Instant, TRIES};
 use std::time::Duration;
 
 /// Number of slots: this many processes may share a store.
 pub const SLOTS: u32 = 250;
-/// How often the word is read before the first sleep.
-const SPINS: u32 = 100;
+/// Pauses of the processor between two looks at the word before the first sleep.
+const SPINS: u32 = 16;
 /// A process sleeps this long before it checks whether the holder is alive.
 const CHECK: Duration = Duration::from_millis(10);
 
@@ -58,9 +59,10 @@ pub enum Taken {
     Dirty,
 }
 
-/// Takes the lock for `slot`. `None` if a living process holds it for longer than `timeout`.
+/// Takes the lock for `slot`. `None` if a living process holds it for longer than `timeout`; waits
+/// without limit if there is none.
 #[inline]
-pub fn acquire(word: &impl LockWord, slot: u32, timeout: Duration) -> Option<Taken> {
+pub fn acquire(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
     let seen = word.load();
     if seen & HOLDER == 0 && word.exchange(seen, taken_by(seen, slot)) {
         return Some(how(seen));
@@ -70,7 +72,11 @@ pub fn acquire(word: &impl LockWord, slot: u32, timeout: Duration) -> Option<Tak
 
 /// The word after `slot` has taken the lock. Who slept on it wakes when it is released.
 fn taken_by(seen: u64, slot: u32) -> u64 {
-    let generation = (seen & !(GENERATION - 1)).wrapping_add(GENERATION);
+    let step = match planted(Bug::KeepGeneration) {
+        true => 0,
+        false => GENERATION,
+    };
+    let generation = (seen & !(GENERATION - 1)).wrapping_add(step);
     generation | seen & (WAITERS | DIRTY) | u64::from(slot)
 }
 
@@ -82,9 +88,9 @@ fn how(seen: u64) -> Taken {
 }
 
 #[cold]
-fn wait(word: &impl LockWord, slot: u32, timeout: Duration) -> Option<Taken> {
+fn wait(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
     let began = Instant::now();
-    let mut spins = SPINS;
+    let mut tries = TRIES;
     loop {
         let seen = word.load();
         let holder = (seen & HOLDER) as u32;
@@ -94,9 +100,9 @@ fn wait(word: &impl LockWord, slot: u32, timeout: Duration) -> Option<Taken> {
             }
             continue;
         }
-        if spins > 0 {
-            spins -= 1;
-            std::hint::spin_loop();
+        if tries > 0 {
+            tries -= 1;
+            (0..SPINS).for_each(|_| std::hint::spin_loop());
             continue;
         }
         if !word.is_alive(holder) {
@@ -105,7 +111,10 @@ fn wait(word: &impl LockWord, slot: u32, timeout: Duration) -> Option<Taken> {
             }
             continue;
         }
-        let left = timeout.saturating_sub(began.elapsed());
+        let left = match timeout {
+            Some(timeout) => timeout.saturating_sub(began.elapsed()),
+            None => CHECK,
+        };
         if left.is_zero() {
             return None;
         }
@@ -134,8 +143,12 @@ pub fn release(word: &impl LockWord, slot: u32) -> bool {
         if seen & HOLDER != u64::from(slot) {
             return false;
         }
-        if word.exchange(seen, seen & !(HOLDER | WAITERS)) {
-            if seen & WAITERS != 0 {
+        let forgotten = match planted(Bug::ForgetDirt) {
+            true => HOLDER | WAITERS | DIRTY,
+            false => HOLDER | WAITERS,
+        };
+        if word.exchange(seen, seen & !forgotten) {
+            if seen & WAITERS != 0 && !planted(Bug::WakeNobody) {
                 word.wake();
             }
             return true;

@@ -18,6 +18,7 @@ use crate::engine::report::Report;
 use crate::engine::service::doorbell::Doorbell;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
+use crate::plant::{Point, pass};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::sync::{Mutex, MutexGuard};
@@ -181,6 +182,7 @@ impl Dispatcher {
             let batch = left.min(INDEX_BATCH);
             left -= batch;
             let done = self.batch(progress, batch)?;
+            pass(Point::Dispatched);
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walk.position());

@@ -19,6 +19,7 @@ use crate::engine::{Appended, Place, Topic};
 use crate::error::{At, Error, Op, Result};
 use crate::mapped::{Allocator, Latch, MappedFile, Ready, TransientPool, Use};
 use crate::num::index;
+use crate::plant::{Point, pass};
 use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::record::{Batch, rocketmq};
 use crate::region::{PAGE, Region};
@@ -259,6 +260,7 @@ impl Tail {
         appended.end = self.position;
         if with.log.state.is_shared() {
             with.log.state.set_stored_ms(store_ms);
+            pass(Point::Stored);
         }
         self.publish(with);
         with.log.stored_ms.store(store_ms, Ordering::Release);
@@ -373,6 +375,7 @@ impl Tail {
             (None, Some(coming)) => with.allocator.begin_coming(coming),
             (None, None) => {}
         }
+        pass(Point::Rolled);
         self.enter(next)
     }
 

@@ -18,7 +18,7 @@ use crate::engine::directory::page::{Mark, Word};
 use crate::engine::service::durability::Durable;
 use crate::error::Result;
 use crate::mapped::TransientPool;
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, Point, pass, planted};
 use crate::region::PAGE;
 use crate::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -102,6 +102,7 @@ impl Parts {
         let len = published.saturating_sub(durable);
         self.flushing.meter.flushed(len, began.elapsed());
         flushed.map_err(|error| self.fail_appended(&error))?;
+        pass(Point::Synced);
         self.log.state.set(Mark::Durable, published);
         if self.log.state.is_shared() {
             self.log.state.ring(Word::Flushed);

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::mapped::Allocator;
 use crate::options::{Flush, Options};
+use crate::plant::{Point, pass};
 use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutexGuard};
@@ -147,7 +148,9 @@ impl Core {
         }
         let held = self.hold(timeout)?;
         let done = self.follow(&mut tail, &held).and_then(|()| {
+            pass(Point::Locked);
             let done = work(&mut tail);
+            pass(Point::Published);
             self.log.state.check()?;
             done
         });
@@ -385,6 +388,7 @@ impl Core {
             }
             table.update(&self.topics, self.machine.clock.now_ms());
             table.save(disk)?;
+            pass(Point::TopicsWritten);
             let page = &self.member.page;
             page.next_topics_version();
             self.topics_version

@@ -15,6 +15,7 @@ use crate::engine::service::hold::Hold;
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::options::Options;
+use crate::plant::{Point, pass};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +57,7 @@ impl Leader {
         let (held, _) = member.hold(LOCK_TIMEOUT)?;
         let opened = open(machine, root, options)?;
         held.clean();
+        pass(Point::Recovered);
         let (parts, options) = (opened.parts, opened.options);
         let services = Arc::new(Services::new(&options, &parts, machine.drive, holds)?);
         if let Err(error) = services.start(&parts) {

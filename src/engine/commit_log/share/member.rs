@@ -144,7 +144,7 @@ impl Member {
     /// [`Error::Busy`] if a living process holds it for longer than `timeout`.
     #[inline]
     pub fn hold(&self, timeout: Duration) -> Result<(Held<'_>, Taken)> {
-        match shared_lock::acquire(self, self.slot, timeout) {
+        match shared_lock::acquire(self, self.slot, Some(timeout)) {
             Some(taken) => Ok((Held(self), taken)),
             None => {
                 let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);

@@ -18,3 +18,6 @@ mod open;
 
 pub use core::Core;
 pub use open::Share;
+
+#[cfg(test)]
+mod test;

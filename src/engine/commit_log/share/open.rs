@@ -24,6 +24,7 @@ use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::mapped::{Allocator, Extent, MappedFileQueue};
 use crate::options::Options;
+use crate::plant::{Point, pass};
 use crate::record::RecordStyle;
 use crate::region::Access;
 use crate::sync::Mutex;
@@ -66,6 +67,7 @@ impl Share {
         let maker = writer::permit(disk, root, options)?;
         find::prepare(disk, root, maker)?;
         let member = Member::join(disk, root, options.lock_timeout)?;
+        pass(Point::Joined);
         let leader = lead_or_wait(machine, root, options, &member, &holds)?;
         let kept = Kept::load(disk, root, options)?;
         if leader.is_none() {
@@ -133,6 +135,7 @@ impl Share {
         if let Some(watcher) = self.watcher.lock().take() {
             let _ = watcher.join();
         }
+        pass(Point::Leaving);
         let left = self.leave();
         core.allocator.stop();
         core.member.leave();

@@ -14,6 +14,7 @@ use crate::engine::directory::page::Mark;
 use crate::error::{Error, Result};
 use crate::mapped::queue::list_files;
 use crate::mapped::{Extent, MappedFile};
+use crate::plant::{Point, pass};
 use crate::region::Access;
 use std::path::Path;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ impl Tail {
                 for run in file.data_runs(end - start..len)? {
                     disk.erase(file.path(), run.start, run.end - run.start)?;
                 }
+                pass(Point::Erased);
                 disk.sync_file(file.path())?;
             }
         }
