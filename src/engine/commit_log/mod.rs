@@ -43,7 +43,6 @@ mod wait;
 
 use super::directory::page::StatePage;
 pub use super::directory::page::{Epoch, Epochs};
-use super::service::durability::Durable;
 use super::service::hold::Hold;
 use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
@@ -295,7 +294,7 @@ impl Engine for CommitLog {
 
     fn flush(&self) -> Result<u64> {
         match &self.share {
-            Some(share) => share.core.flush_to(share.core.published())?,
+            Some(share) => share.flush_to(share.core.published(), self.options.flush_timeout)?,
             None => self.parts.flush()?,
         }
         Ok(self.durable_position())
@@ -422,7 +421,11 @@ impl Engine for CommitLog {
 impl Files for CommitLog {
     fn roll(&self) -> Result<Option<u64>> {
         match &self.share {
-            Some(share) => share.core.seal(),
+            Some(share) => {
+                let end = share.core.seal()?;
+                let flushed = end.map(|end| share.flush_to(end, self.options.flush_timeout));
+                flushed.transpose().map(|_| end)
+            }
             None => roll::seal(&self.parts, None),
         }
     }

@@ -127,7 +127,6 @@ impl Core {
         let end = self.with_tail(|tail| tail.seal(&self.appender(), None))?;
         if let Some(end) = end {
             self.announce(end);
-            self.flush_to(end)?;
         }
         Ok(end)
     }
@@ -137,7 +136,7 @@ impl Core {
         let began_ms = self.machine.clock.coarse_ms();
         guard::renew_at(began_ms);
         let timeout = self.rules.busy_timeout;
-        let mut tail = self.tail.acquire(began_ms, timeout)?;
+        let mut tail = self.unless_recovered(|| self.tail.acquire(began_ms, timeout))?;
         if self.health.is_closed() {
             return Err(Error::Closed);
         }
@@ -175,17 +174,20 @@ impl Core {
 
     /// Takes the lock that the processes share.
     fn hold(&self, timeout: Duration) -> Result<(Held<'_>, Taken)> {
+        let held = self.unless_recovered(|| self.member.hold(timeout))?;
+        self.check()?;
+        Ok(held)
+    }
+
+    /// Calls `take` again while it fails because a process recovers the store after another one has
+    /// died, which may take longer than an append.
+    fn unless_recovered<T>(&self, take: impl Fn() -> Result<T>) -> Result<T> {
         let began = Instant::now();
         loop {
-            match self.member.hold(timeout) {
-                // A process recovers the store after another one has died.
+            match take() {
                 Err(Error::Busy { .. })
                     if self.member.page.pid().is_none() && began.elapsed() < RECOVERY_TIMEOUT => {}
-                held => {
-                    let held = held?;
-                    self.check()?;
-                    return Ok(held);
-                }
+                taken => return taken,
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::engine::directory::page::StatePage;
 use crate::engine::directory::writer;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::durability::Durable;
-use crate::engine::service::group_commit::GroupCommit;
+use crate::engine::service::group_commit::{self, GroupCommit};
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
 use crate::engine::service::shutdown::Shutdown;
@@ -100,6 +100,15 @@ impl Share {
             }
         }
         Ok((share, opened))
+    }
+
+    /// Waits until the log is durable up to `end`, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FlushTimeout`] if the leader hangs; [`Error::Failed`].
+    pub fn flush_to(&self, end: u64, timeout: Duration) -> Result<()> {
+        group_commit::enlist(&self.group, &self.core, end).wait_or_fail(timeout)
     }
 
     /// The figures of a reader, with those of this process's appends, and with what all processes

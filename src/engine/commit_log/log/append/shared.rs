@@ -10,7 +10,6 @@ use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::walker::{Step, Walker};
 use crate::engine::commit_log::queues::queue::entry::queue_and_offset;
 use crate::engine::commit_log::queues::queue::is_directory_name;
-use crate::engine::directory::page::Mark;
 use crate::error::{Error, Result};
 use crate::mapped::queue::list_files;
 use crate::mapped::{Extent, MappedFile};
@@ -80,7 +79,8 @@ impl Tail {
         {
             self.enter(file)?;
         }
-        log.files.forget_below(log.state.get(Mark::Minimum));
+        // Files below the end are read through the parts of a reader.
+        log.files.forget_below(end);
         Ok(true)
     }
 
