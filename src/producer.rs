@@ -25,6 +25,7 @@ thread_local! {
 
 /// A message may be delivered this much later at most.
 const DELAY_MAX: Duration = Duration::from_hours(366 * 24);
+const DELAY_TOO_LONG: &str = "a message is delivered at most 366 days after it is sent";
 
 /// When a message is delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,6 +169,10 @@ impl Producer {
             Delay::None => {}
             Delay::Level(level) => return self.send_to_level(to, draft, level, durability),
             Delay::Until(at) => return self.send_to_timer(to, draft, at, durability),
+            Delay::For(delay) if delay > DELAY_MAX => {
+                let seconds = delay.as_secs_f64();
+                return Err(Error::option("delay", seconds, DELAY_TOO_LONG));
+            }
             Delay::For(delay) => {
                 let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
                 let at = self.shared.clock.now_ms().saturating_add(ms);
@@ -278,8 +283,7 @@ impl Producer {
     ) -> Result<Sent> {
         let longest = i64::try_from(DELAY_MAX.as_millis()).unwrap_or(i64::MAX);
         if at.saturating_sub(self.shared.clock.now_ms()) > longest {
-            let reason = "a message is delivered at most 366 days after it is sent";
-            return Err(Error::option("deliver_at", at, reason));
+            return Err(Error::option("deliver_at", at, DELAY_TOO_LONG));
         }
         let real_queue = self.queue_for(&to.topic, draft, self.queue)?.to_string();
         let at = at.to_string();

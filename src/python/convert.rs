@@ -285,7 +285,9 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
 
 /// The number of queues to give a topic.
 pub(super) fn queue_count(queues: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
+    let number = whole_number(queues)
+        .map_err(|_| wrong_type("queues", queues, "an integer"))?
+        .and_then(|number| u32::try_from(number).ok());
     let reason = format!("must be from 1 to {TOPIC_QUEUES_MAX}");
     number.ok_or_else(|| invalid("queues", queues, &reason))
 }

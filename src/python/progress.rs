@@ -1,5 +1,6 @@
 //! Long calls that report their progress.
 
+use super::convert::wrong_type;
 use super::waiting::SLICE;
 use pyo3::prelude::*;
 use std::time::Instant;
@@ -11,6 +12,9 @@ pub(super) fn with_progress<T: Send>(
     progress: Option<Py<PyAny>>,
     work: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> crate::Result<T> + Send,
 ) -> PyResult<T> {
+    if let Some(other) = progress.as_ref().filter(|it| !it.bind(py).is_callable()) {
+        return Err(wrong_type("progress", other.bind(py), "callable, or None"));
+    }
     let mut stopped = None;
     let done = py.detach(|| {
         work(&mut |done, all| {

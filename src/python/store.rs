@@ -3,6 +3,7 @@
 use super::arrow::Scan;
 use super::convert::{
     Offset, Queue, Time, limit, max_bytes, max_messages, queue_count, tags, text, whole_number,
+    wrong_type,
 };
 use super::errors::invalid;
 use super::handle::{Handle, call};
@@ -413,9 +414,8 @@ impl Store {
             return Ok(self.call(py, |store| store.message_by_id(id))?.into());
         }
         if !position.is_instance_of::<PyInt>() && !position.hasattr("__index__")? {
-            return Err(PyTypeError::new_err(
-                "message must be a position (int) or a message id (str)",
-            ));
+            let wanted = "an int, or a message id (str)";
+            return Err(wrong_type("position", position, wanted));
         }
         let position = whole_number(position)?
             .and_then(|number| u64::try_from(number).ok())

@@ -107,7 +107,7 @@ fn a_delay_of_more_than_366_days_is_refused() {
         let Err(Error::InvalidOption { name, .. }) = refused else {
             panic!("the delay is too long");
         };
-        assert_eq!(name, "deliver_at");
+        assert_eq!(name, "delay");
         bed.pass(year - 1);
         assert!(bed.store.topic("orders").is_ok());
         assert_eq!(delivered(&bed.store), [0; 0]);

@@ -18,6 +18,7 @@ from cli_support import unpack
 
 import forebay
 import forebay.aio
+import forebay.console
 import forebay.duckdb
 import forebay.errors
 import forebay.hooks
@@ -30,8 +31,8 @@ import forebay.testing
 from forebay import cli
 
 MODULES = (
-    *(forebay.aio, forebay.duckdb, forebay.hooks, forebay.metrics, forebay.options),
-    *(forebay.polars, forebay.serde, forebay.testing),
+    *(forebay.aio, forebay.console, forebay.duckdb, forebay.hooks, forebay.metrics),
+    *(forebay.options, forebay.polars, forebay.serde, forebay.testing),
 )
 
 DOCS = Path(__file__).parents[2] / "docs"

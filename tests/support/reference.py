@@ -17,6 +17,7 @@ MODULES = (
     "forebay",
     "forebay.aio",
     "forebay.archive",
+    "forebay.console",
     "forebay.duckdb",
     "forebay.errors",
     "forebay.hooks",

@@ -52,7 +52,12 @@ class Files(Protocol):
 
 def normal(target: str | os.PathLike[str]) -> str:
     """Return the URI of an archive, or the absolute path of its directory."""
+    if not isinstance(target, str | os.PathLike):
+        raise TypeError(f"target must be a path or a URI, got {type(target).__name__}")
     text = os.fspath(target)
+    if not text:
+        reason = "must name a directory, or be a URI"
+        raise InvalidOptionError(f'target {reason}, got ""', name="target", value="", reason=reason)
     if text.lower().startswith("file:"):
         return os.path.abspath(unquote(_split(text).path))
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", text):

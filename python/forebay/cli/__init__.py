@@ -2,7 +2,7 @@
 
 Related verbs share a module: `inspect` (info, topics, verify), `read` (cat, tail, query), `send`,
 `repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `commits`, `doctor`,
-`spark`, `shell`, `completion`; the demo is `forebay.demo`.
+`spark`, `console`, `shell`, `completion`; the demo is `forebay.demo`.
 This module joins them. It reports any error of a verb as one line on standard error and an exit
 status.
 
@@ -31,6 +31,7 @@ from forebay.cli import (
     archive,
     commits,
     completion,
+    console,
     demo,
     dlq,
     doctor,
@@ -51,7 +52,7 @@ __all__ = ["main", "make_parser"]
 _VERBS = (
     *(demo, inspect, send, read, groups, dlq),
     *(export, archive, repair, commits, doctor, spark),
-    *(shell, completion),
+    *(console, shell, completion),
 )
 
 
@@ -138,6 +139,7 @@ def make_parser() -> Parser:
 
 def _complain(error: Exception) -> int:
     """Report an error in one line and return the exit status."""
+    error = _in_words_of_the_shell(error)
     expected = (forebay.ForebayError, OSError, ValueError, TypeError, OverflowError)
     if isinstance(error, OSError) and not isinstance(error, forebay.ForebayError):
         where = "" if error.filename is None else f"{os.fspath(error.filename)!s}: "
@@ -147,6 +149,16 @@ def _complain(error: Exception) -> int:
     else:
         _say(f"forebay: unexpected {type(error).__name__}: {error}")
     return 1
+
+
+def _in_words_of_the_shell(error: Exception) -> Exception:
+    """Return an error whose advice is about options of the command, not arguments of Python."""
+    if type(error) is forebay.StoreNotFoundError:
+        return forebay.StoreNotFoundError(f"there is no store at {error.path}", path=error.path)
+    if isinstance(error, forebay.ForeignStoreError):
+        text = f"{error.path} was not created by forebay: --adopt allows to write to it"
+        return forebay.ForeignStoreError(text, path=error.path)
+    return error
 
 
 def _say(line: str) -> None:

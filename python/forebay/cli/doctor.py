@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--lock-memory",
         action="store_true",
-        help="the store will be opened with lock_memory=True",
+        help="also check the limit that the option lock_memory of a store needs",
     )
     parser.add_argument("--json", action="store_true", help="write a JSON document")
     parser.set_defaults(run=_doctor)

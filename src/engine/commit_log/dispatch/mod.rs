@@ -229,6 +229,13 @@ impl Dispatcher {
                     }
                     progress.walked_ms = record.store_timestamp();
                 }
+                // Another process has shown an end that is not that of a record.
+                Some(Sound::Hole(hole)) if self.log.state.is_shared() && !hole.is_followed => {
+                    let start = hole.range.start;
+                    progress.walk.move_to(start);
+                    let path = self.log.path_at(start);
+                    return Err(Error::corrupt(path, start, hole.flaw.to_string()));
+                }
                 // Published bytes were damaged while the store was open.
                 Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),
                 None => {

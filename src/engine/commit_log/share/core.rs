@@ -339,8 +339,9 @@ impl Core {
     fn walk_ahead(&self) {
         let mut tail = self.tail.lock();
         if self.is_behind(&tail) {
-            // The next append meets the error again.
-            let _ = tail.follow(&self.log, &self.topics);
+            let walked = tail.follow(&self.log, &self.topics);
+            // The next append reports it.
+            let _ = walked.inspect_err(|error| self.fail_of(error));
         }
     }
 

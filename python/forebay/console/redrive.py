@@ -1,0 +1,50 @@
+"""Redriving dead letters, the only thing by which the console changes a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import forebay
+from forebay._forebay import Store
+from forebay.console.bodies import cut
+from forebay.dead_letters import Redriver, letter_queues
+
+__all__ = ["redrive"]
+
+#: Dead letters of one request.
+_MOST = 10_000
+
+
+def redrive(store: Store, asked: dict[str, Any]) -> dict[str, Any]:
+    """Redrive dead letters as a request asks: ``group``, and perhaps ``limit`` and ``to``.
+
+    This blocks: call it in a thread.
+
+    Raises
+    ------
+    StoreLockedError
+        If another process has the store open for writing.
+    """
+    given = dict(asked)
+    group, limit, to = given.pop("group", None), given.pop("limit", 100), given.pop("to", None)
+    if given:
+        raise ValueError(f"there is no argument {cut(next(iter(given)))!r}")
+    if not isinstance(group, str):
+        raise ValueError("group must be the name of a group")
+    if type(limit) is not int or not 1 <= limit <= _MOST:
+        raise ValueError(f"limit must be an integer from 1 to {_MOST}")
+    if not (to is None or isinstance(to, str)):
+        raise ValueError("to must be the name of a topic")
+    if not letter_queues(store, group):
+        raise LookupError(f'there is no dead letter of group "{cut(group)}"')
+    if store.mode != "r":
+        return _redrive(store, group, limit, to)
+    with forebay.open(store.path) as writer:
+        return _redrive(writer, group, limit, to)
+
+
+def _redrive(store: Store, group: str, limit: int, to: str | None) -> dict[str, Any]:
+    redriver = Redriver(store, group, to or None)
+    redriver.redrive(limit, lambda _done, _total: None)
+    waiting = sum(one.waiting for one in letter_queues(store, group))
+    return {"group": group, "sent": dict(redriver.sent), "waiting": waiting}

@@ -1,0 +1,155 @@
+"""Dead letters: messages that a group of consumers could not handle.
+
+They are messages of the topic ``%DLQ%<group>``. How far they are redriven or purged is kept as the
+progress of the group in that topic, so a second run begins where the first ended.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from forebay._forebay import Message, Store
+from forebay.errors import ForebayError
+
+__all__ = ["PREFIX", "LetterQueue", "Redriver", "dead_groups", "letter_queues", "origin"]
+
+#: What the topic of dead letters begins with; the name of the group follows.
+PREFIX = "%DLQ%"
+#: Dead letters that are redriven with one flush. A process that dies may send these twice.
+_BATCH = 100
+#: System properties that name the topic of a dead letter: of Forebay and RocketMQ, and of newer
+#: releases of RocketMQ.
+_TOPICS = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
+_REASON = "FOREBAY_REASON"
+
+
+@dataclass(frozen=True)
+class LetterQueue:
+    """The dead letters of a group in one queue; those from `next` on are waiting."""
+
+    topic: str
+    queue: int
+    first: int
+    next: int
+    end: int
+
+    @property
+    def waiting(self) -> int:
+        """The number of dead letters that are neither redriven nor purged."""
+        return self.end - self.next
+
+    def read(self, store: Store, *, start: int, limit: int | None = None) -> Iterator[Message]:
+        """Read from `start` on, at most `limit`."""
+        offset, left = start, self.end - start if limit is None else limit
+        while offset < self.end and left > 0:
+            found = store.read(self.topic, self.queue, offset, min(left, _BATCH))
+            yield from found.messages
+            left -= len(found.messages)
+            if found.next_offset <= offset:
+                return
+            offset = found.next_offset
+
+
+def dead_groups(store: Store) -> list[str]:
+    """Return the groups that have dead letters, waiting or not, in the order of their names."""
+    return sorted(name.removeprefix(PREFIX) for name in store.topics if name.startswith(PREFIX))
+
+
+def letter_queues(store: Store, group: str) -> list[LetterQueue]:
+    """Return the dead letters of a group, by queue; none if there is no topic of them."""
+    name = PREFIX + group
+    topic = store.topics.get(name)
+    if topic is None:
+        return []
+    done = {one.queue: one.committed for one in store.groups.get(group, []) if one.topic == name}
+    return [
+        LetterQueue(
+            name,
+            queue.id,
+            queue.min_offset,
+            min(max(done.get(queue.id, 0), queue.min_offset), queue.max_offset),
+            queue.max_offset,
+        )
+        for queue in topic.queues
+    ]
+
+
+def origin(letter: Message) -> dict[str, Any]:
+    """Return what a dead letter says about the message that it was."""
+    system = letter.system_properties
+    topics = [system[name] for name in _TOPICS if name in system]
+    return {
+        "original_topic": topics[0] if topics else None,
+        "attempts": letter.reconsume_times,
+        "reason": letter.properties.get(_REASON),
+    }
+
+
+class Redriver:
+    """Sends dead letters again, each batch durably before it is counted.
+
+    Parameters
+    ----------
+    store
+        The store, open for writing.
+    group
+        The group of consumers.
+    to
+        The topic to send to; by default the original topic of each dead letter.
+    """
+
+    def __init__(self, store: Store, group: str, to: str | None = None) -> None:
+        self._store = store
+        self._group = group
+        self._to = to
+        #: How many were sent, by topic.
+        self.sent: collections.Counter[str] = collections.Counter()
+
+    def redrive(self, limit: int | None, progress: Callable[[int, int], object]) -> None:
+        """Redrive waiting dead letters, at most `limit`; `progress` gets their number and total."""
+        queues = letter_queues(self._store, self._group)
+        left = sum(one.waiting for one in queues)
+        left = total = left if limit is None else min(limit, left)
+        for queue in queues:
+            count = min(left, queue.waiting)
+            self._redrive(queue, count, lambda done: progress(done, total))
+            left -= count
+
+    def _redrive(self, queue: LetterQueue, limit: int, progress: Callable[[int], object]) -> None:
+        letters = queue.read(self._store, start=queue.next, limit=limit)
+        while batch := list(itertools.islice(letters, _BATCH)):
+            for at, letter in enumerate(batch):
+                try:
+                    self._send(letter)
+                except (ForebayError, ValueError) as error:
+                    if at > 0:
+                        self._count(queue, batch[at - 1])
+                    sent = self.sent.total()
+                    where = f"dead letter {letter.queue}@{letter.offset}"
+                    raise ValueError(f"{where}: {error}; {sent:,} were sent before it") from error
+            self._count(queue, batch[-1])
+            progress(self.sent.total())
+
+    def _send(self, letter: Message) -> None:
+        topic = self._to or origin(letter)["original_topic"]
+        if topic is None:
+            raise ValueError("it does not name its original topic: choose a topic to send to")
+        properties = {name: value for name, value in letter.properties.items() if name != _REASON}
+        self._store.send(
+            topic,
+            letter.body,
+            keys=letter.keys,
+            tags=letter.tags,
+            properties=properties,
+            timestamp=letter.born_time,
+            flush=False,
+        )
+        self.sent[topic] += 1
+
+    def _count(self, queue: LetterQueue, last: Message) -> None:
+        self._store.flush()
+        self._store.reset_offsets(self._group, queue.topic, {queue.queue: last.offset + 1})

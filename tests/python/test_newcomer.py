@@ -1,0 +1,163 @@
+"""A wrong use of each argument: the error names the argument, the value, and what is allowed."""
+
+import inspect
+import re
+from datetime import datetime
+
+import pytest
+
+import forebay
+import forebay.archive
+
+
+class Odd:
+    """A value of a type that no argument takes."""
+
+
+#: Calls with their least arguments, by object and method; `message` stands for a delivered message.
+CALLS = {
+    ("store", "send"): {"topic": "orders", "body": b"x"},
+    ("store", "producer"): {"topic": "orders"},
+    ("store", "create_topic"): {"topic": "bills"},
+    ("store", "get"): {"topic": "orders", "queue": 0, "offset": 0},
+    ("store", "read"): {"topic": "orders", "queue": 0, "offset": 0},
+    ("store", "message"): {"position": 0},
+    ("store", "query"): {"topic": "orders", "key": "1"},
+    ("store", "offset_at"): {"topic": "orders", "queue": 0, "time": 0},
+    ("store", "tail"): {"topic": "orders", "follow": False},
+    ("store", "consumer"): {"topics": "orders", "group": "other"},
+    ("store", "reset_offsets"): {"group": "billing", "topic": "orders", "to": "latest"},
+    ("store", "scan"): {"topic": "orders"},
+    ("store", "verify"): {},
+    ("store", "repair"): {},
+    ("store", "archive"): {"target": "archive"},
+    ("producer", "send"): {"body": b"x"},
+    ("producer", "send_nowait"): {"body": b"x"},
+    ("producer", "send_batch"): {"bodies": [b"x"]},
+    ("producer", "send_batch_nowait"): {"bodies": [b"x"]},
+    ("producer", "send_arrow"): {"data": None},
+    ("consumer", "poll"): {"timeout": 0},
+    ("consumer", "ack"): {"messages": []},
+    ("consumer", "nack"): {"message": "message"},
+    ("consumer", "reject"): {"message": "message"},
+    ("consumer", "extend"): {"message": "message", "seconds": 60},
+    ("consumer", "run"): {"handler": print},
+    ("consumer", "seek"): {"to": "earliest"},
+}
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory):
+    """Return a store with two messages, a producer, a consumer, and a delivered message."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    with forebay.open(folder / "store", commitlog_file_size=1 << 20, default_queues=1) as store:
+        store.producer("orders").send_batch([b"a", b"b"], keys=["1", "2"])
+        with store.consumer("orders", group="billing") as consumer:
+            (message, *_) = consumer.poll(timeout=0)
+            made = {"store": store, "producer": store.producer("orders"), "consumer": consumer}
+            yield made | {"message": message}
+
+
+def parameters():
+    """Return each parameter of each call: object, method and name."""
+    classes = {
+        "store": forebay.Store, "producer": forebay.Producer, "consumer": forebay.Consumer
+    }  # fmt: skip
+    for owner, method in CALLS:
+        signature = inspect.signature(getattr(classes[owner], method))
+        yield from ((owner, method, name) for name in signature.parameters if name != "self")
+
+
+def said(error):
+    """Return what a traceback shows of an error: its text, and the notes below it."""
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def called(objects, owner, method, given):
+    function = getattr(objects[owner], method)
+    given = {k: objects["message"] if v == "message" else v for k, v in given.items()}
+    if (owner, method) == ("store", "message"):
+        return function(given["position"])
+    return function(**given)
+
+
+#: What the text calls a parameter where it does not use its name.
+ALSO = {"topics": "topic", "keys": "key", "bodies": "bod", "messages": "Message"}
+#: Any object is a file system until it is asked for something.
+ANYTHING = {("archive", "filesystem")}
+
+
+def test_every_public_call_is_tried():
+    for kind in (forebay.Store, forebay.Producer, forebay.Consumer):
+        for name, member in vars(kind).items():
+            if name.startswith("_") or not callable(member):
+                continue
+            if len(inspect.signature(member).parameters) > 1:
+                assert (kind.__name__.lower(), name) in CALLS, name
+
+
+def test_a_value_of_a_wrong_type_is_a_type_error_that_names_the_argument(objects):
+    for owner, method, name in parameters():
+        if (method, name) in ANYTHING:
+            continue
+        given = CALLS[owner, method] | {name: Odd()}
+        with pytest.raises(TypeError) as error:
+            called(objects, owner, method, given)
+        text = said(error.value)
+        assert name in text or ALSO.get(name, name) in text, (method, name, text)
+        assert "Odd" in text, (method, name, text)
+
+
+#: Arguments with a value that is not allowed: what the error says of it.
+VALUES = [
+    ("store", "send", {"topic": "a/b"}, 'topic "a/b": only the characters'),
+    ("store", "send", {"key": "a b"}, 'key is "a b": spaces'),
+    ("store", "send", {"keys": ["a", ""]}, "key is empty: a key must have at least"),
+    ("store", "send", {"tags": "a||b"}, "tags"),
+    ("store", "send", {"properties": {"KEYS": "x"}}, "KEYS"),
+    ("store", "send", {"queue": 9}, 'topic "orders" has no queue 9: it has 1 queue'),
+    ("store", "send", {"queue": -1}, "queue must be .*-1"),
+    ("store", "send", {"delay_level": 19}, "delay_level.*19"),
+    ("store", "send", {"delay": -1}, "delay must be .* 0 or more, got -1"),
+    ("store", "send", {"delay": 10**9}, "delay is 1000000000: .*at most 366 days"),
+    ("store", "send", {"timestamp": datetime(2026, 1, 1)}, "timestamp.*time zone"),
+    ("store", "create_topic", {"queues": 0}, "queues.* 1 .*65536.*0"),
+    ("store", "get", {"offset": 99}, "offset 99 .* out of range: 0 to 2"),
+    ("store", "get", {"topic": "nope"}, 'no topic "nope"'),
+    ("store", "read", {"max_messages": 0}, "max_messages must be at least 1, got 0"),
+    ("store", "read", {"max_bytes": 0}, "max_bytes must be at least 1, got 0"),
+    ("store", "message", {"position": "xyz"}, 'message id must be .* hex digits, got "xyz"'),
+    ("store", "query", {"begin": datetime(2026, 1, 1)}, "begin.*time zone"),
+    ("store", "query", {"max_messages": 0}, "max_messages must be at least 1, got 0"),
+    ("store", "tail", {"start": "first"}, 'start must be .*"earliest".*first'),
+    ("store", "tail", {"timeout": -1}, "timeout must be .* 0 or more, got -1"),
+    ("store", "consumer", {"order": "random"}, 'order must be "none" or "queue".*random'),
+    ("store", "consumer", {"ack": "never"}, 'ack must be "auto" or "manual".*never'),
+    ("store", "consumer", {"group": "a b"}, "group.*a b"),
+    ("store", "consumer", {"max_unsettled": 0}, "max_unsettled must be .*0"),
+    ("store", "consumer", {"visibility_timeout": -1}, "visibility_timeout must be .*-1"),
+    ("store", "scan", {"columns": ["colour"]}, "colour"),
+    ("store", "scan", {"batch_rows": 0}, "batch_rows must be .*0"),
+    ("store", "scan", {"body_type": "text"}, 'body_type must be .*"binary".*text'),
+    ("store", "scan", {"end": "last"}, 'end must be .*"latest".*last'),
+    ("store", "archive", {"target": ""}, 'target must name a directory, or be a URI, got ""'),
+    ("store", "archive", {"target": "nope://x"}, "target.*nope"),
+    ("producer", "send_batch", {"keys": ["a", "b"]}, "keys.*2 entries for 1 bod"),
+    ("consumer", "poll", {"max_messages": 0}, "max_messages must be .*0"),
+    ("consumer", "nack", {"delay_level": 19}, "delay_level.*19"),
+    ("consumer", "run", {"threads": 0}, "threads must be .*0"),
+    ("consumer", "run", {"batch": 0}, "batch must be .*0"),
+]
+
+
+def test_a_value_that_is_not_allowed_is_named_with_what_is(objects):
+    wrong = []
+    for owner, method, given, pattern in VALUES:
+        try:
+            called(objects, owner, method, CALLS[owner, method] | given)
+        except (forebay.ForebayError, ValueError) as error:
+            if not re.search(pattern, str(error)):
+                wrong.append((method, given, str(error)))
+        else:
+            wrong.append((method, given, "no error"))
+    assert wrong == []
