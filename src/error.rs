@@ -364,14 +364,15 @@ impl Error {
                 pid: Some(pid),
             } => write!(
                 f,
-                "{} is being written by process {pid}: read it with mode=\"r\", or wait for that \
-                 process with lock_timeout",
+                "{} is being written by process {pid}: read it with mode=\"r\", wait for that \
+                 process with lock_timeout, or open it with mode=\"share\" in all that write",
                 path.display()
             ),
             Error::Locked { path, pid: None } => write!(
                 f,
-                "{} is being written by another process (pid unknown): read it with mode=\"r\", or \
-                 wait for that process with lock_timeout",
+                "{} is being written by another process (pid unknown): read it with mode=\"r\", \
+                 wait for that process with lock_timeout, or open it with mode=\"share\" in all \
+                 that write",
                 path.display()
             ),
             Error::Closed => write!(f, "the store is closed"),
@@ -388,7 +389,8 @@ impl Error {
             Error::ReadOnly { what } => write!(f, "{what} is read-only"),
             Error::Forked => write!(
                 f,
-                "this handle was opened before fork: reopen the store in the child process"
+                "this handle was opened before fork: reopen the store in the child process; with \
+                 mode=\"share\" in all of them, parent and children can write"
             ),
             Error::Busy { waited_ms } => write!(
                 f,

@@ -17,6 +17,13 @@ pub(crate) trait Service: Send + Sync {
     fn end(&self);
 }
 
+/// A handle of a shared store is opened again in a child of its process, in a child of that, and so
+/// on up to this many times.
+const GENERATIONS: usize = 16;
+
+/// Opens a store again as it was opened.
+pub(crate) type Reopen = Box<dyn Fn() -> Result<Handle> + Send + Sync>;
+
 /// An open store.
 pub(crate) struct Handle {
     pub(crate) engine: Arc<dyn Engine>,
@@ -31,6 +38,12 @@ pub(crate) struct Handle {
     pub(crate) generation: u32,
     /// Called with the end of a delayed message that was appended.
     pub(crate) delayed: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
+    /// How a child of this process opens the store for itself, if it is shared.
+    pub(crate) reopen: Option<Reopen>,
+    /// The handles of forked children, by the number of forks since this one was opened. A process
+    /// uses one of them. It never touches what its parent used: a thread that was inside at the
+    /// fork does not exist in the child.
+    pub(crate) again: [OnceLock<Box<Handle>>; GENERATIONS],
 }
 
 impl Handle {
@@ -53,18 +66,67 @@ impl Handle {
 
     /// The collector of the store's warnings.
     pub(crate) fn warnings(&self) -> &Arc<Warnings> {
-        &self.engine.report().warnings
+        &self.opened().unwrap_or(self).engine.report().warnings
     }
 
+    /// Whether this is a child of the process that opened the store.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation != crate::disk::fork_generation()
+    }
+
+    /// The handle that this process uses. A child of the process that opened a shared store opens
+    /// it again on first use.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in such a child if the store is not shared; those of opening it.
+    #[inline]
+    pub(crate) fn current(&self) -> Result<&Handle> {
+        match self.is_forked() {
+            false => Ok(self),
+            true => self.join_again(),
+        }
+    }
+
+    #[cold]
+    fn join_again(&self) -> Result<&Handle> {
+        let (Some(reopen), Some(slot)) = (&self.reopen, self.slot()) else {
+            return Err(Error::Forked);
+        };
+        if slot.get().is_none() && !self.closed.load(Ordering::Acquire) {
+            // Of two threads that open it at the same time, one closes it again.
+            let _ = slot.set(Box::new(reopen()?));
+        }
+        slot.get().map(|handle| &**handle).ok_or(Error::Closed)
+    }
+
+    /// The handle that this process has opened already.
+    pub(crate) fn opened(&self) -> Option<&Handle> {
+        match self.is_forked() {
+            false => Some(self),
+            true => self.slot()?.get().map(|handle| &**handle),
+        }
+    }
+
+    /// Where a child of the process that opened the store keeps its handle.
+    fn slot(&self) -> Option<&OnceLock<Box<Handle>>> {
+        let forks = crate::disk::fork_generation().wrapping_sub(self.generation);
+        self.again.get((forks as usize).checked_sub(1)?)
+    }
+
+    /// The engine that this process uses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], and those of [`Handle::current`].
     #[inline]
     pub(crate) fn engine(&self) -> Result<&dyn Engine> {
-        if self.generation != crate::disk::fork_generation() {
-            return Err(Error::Forked);
-        }
-        if self.closed.load(Ordering::Acquire) {
+        let handle = self.current()?;
+        if handle.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        Ok(&*self.engine)
+        Ok(&*handle.engine)
     }
 
     #[inline]
@@ -77,6 +139,23 @@ impl Handle {
         self.engine()
     }
 
+    /// Whether this process keeps the progress of consumers, and delivers delayed messages.
+    pub(crate) fn keeps_consumers(&self) -> bool {
+        let alone = !matches!(self.options.mode, Mode::Read | Mode::Share);
+        alone && !self.is_forked() && !self.closed.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for what processes that share a store cannot do yet.
+    pub(crate) fn refuse_shared(&self, what: &str) -> Result<()> {
+        if self.options.mode == Mode::Share {
+            let what = format!("{what} in a store that is open with mode=\"share\"");
+            return Err(Error::Unsupported { what });
+        }
+        Ok(())
+    }
+
     /// Ends the services and closes the engine.
     pub(crate) fn close(&self) -> Result<()> {
         self.services.iter().for_each(|service| service.end());
@@ -87,9 +166,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // Cleans up only: a caller that wants to see errors calls `close`.
-        if self.generation == crate::disk::fork_generation()
-            && !self.closed.swap(true, Ordering::AcqRel)
-        {
+        if !self.is_forked() && !self.closed.swap(true, Ordering::AcqRel) {
             let _ = self.close();
         }
     }

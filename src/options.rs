@@ -16,6 +16,8 @@ pub enum Mode {
     Create,
     /// Read; the directory is not modified.
     Read,
+    /// Write, beside other processes that have opened it so; create the store if there is none.
+    Share,
 }
 
 /// The storage engine.

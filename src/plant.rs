@@ -64,6 +64,12 @@ pub enum Bug {
     WakeOnce,
     /// A thread sleeps without checking whether the lock that it waits for was released.
     SleepUnchecked,
+    /// The append lock of a shared store keeps its generation when it changes hands.
+    KeepGeneration,
+    /// A released append lock wakes nobody.
+    WakeNobody,
+    /// A released append lock no longer says that a holder died inside.
+    ForgetDirt,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
 }
@@ -90,4 +96,56 @@ pub fn planted(bug: Bug) -> bool {
 #[cfg(test)]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
+}
+
+/// A point at which a process that shares a store may die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// It has a slot, and nothing else.
+    Joined,
+    /// It holds the append lock and has stored nothing.
+    Locked,
+    /// It has stored records that are not published.
+    Stored,
+    /// It has begun another log file.
+    Rolled,
+    /// It has published records and holds the append lock.
+    Published,
+    /// It has erased what another process left, and not synced that.
+    Erased,
+    /// It has written the table of topics, and has told nobody.
+    TopicsWritten,
+    /// It runs no services yet, and has recovered the store.
+    Recovered,
+    /// It has dispatched records, and has not moved the mark.
+    Dispatched,
+    /// It has synced the log, and has not moved the mark.
+    Synced,
+    /// It leaves the store, and has released nothing.
+    Leaving,
+}
+
+/// Passes a point.
+#[cfg(not(test))]
+#[inline(always)]
+pub const fn pass(_: Point) {}
+
+/// Passes a point. Dies there if the environment says so: `FOREBAY_DIE_AT` names the point, after a
+/// colon the number of earlier passes.
+#[cfg(test)]
+pub fn pass(point: Point) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static DEATH: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    let death = DEATH.get_or_init(|| {
+        let given = std::env::var("FOREBAY_DIE_AT").ok()?;
+        let (point, passes) = given.split_once(':')?;
+        Some((point.to_owned(), AtomicI64::new(passes.parse().ok()?)))
+    });
+    if let Some((name, left)) = death
+        && *name == format!("{point:?}")
+        && left.fetch_sub(1, Ordering::Relaxed) == 0
+    {
+        std::process::abort();
+    }
 }

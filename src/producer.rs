@@ -1,12 +1,14 @@
 //! Sending single messages and batches.
 
-use crate::engine::{Appended, Atomicity, Durability, Engine, Topic, Waiter, topic};
+use crate::engine::topic::PERMISSION_WRITE;
+use crate::engine::{Appended, Atomicity, Durability, Engine, Topic, Waiter};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::record::{Batch, Draft, java_hash, names};
 use crate::ticket::{Sent, Ticket};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,11 +64,23 @@ impl Delay {
 const SCRATCH_LEN_MAX: usize = 1 << 20;
 
 /// Sends to one topic; the fastest way to send in a loop. Clones share the store.
+///
+/// In a child of the process that opened a shared store, a producer opens the store again on first
+/// use.
 #[derive(Clone)]
 pub struct Producer {
     shared: Arc<Handle>,
+    /// The topic in the engine of `shared`. In a forked child, another engine has a topic of this
+    /// name.
     topic: Arc<Topic>,
     queue: Option<u32>,
+}
+
+/// Where a process sends to.
+struct To<'a> {
+    handle: &'a Handle,
+    engine: &'a dyn Engine,
+    topic: Cow<'a, Arc<Topic>>,
 }
 
 impl Producer {
@@ -96,8 +110,7 @@ impl Producer {
         delay: Delay,
         durability: Durability,
     ) -> Result<Sent> {
-        let engine = self.shared.writer()?;
-        self.append_draft(engine, draft, delay, durability)
+        self.append_draft(&self.to()?, draft, delay, durability)
     }
 
     /// Sends one message and returns at once with a ticket for its durability.
@@ -106,30 +119,56 @@ impl Producer {
     ///
     /// As [`Producer::send`]; there is no ticket for a message that is not in the log.
     pub fn send_nowait(&self, draft: &Draft<'_>, delay: Delay) -> Result<Ticket> {
-        let engine = self.shared.writer()?;
-        let written = Durability::Written;
-        let sent = self.append_draft(engine, draft, delay, written)?;
-        Ok(Ticket::new(sent, engine.enlist(sent.end)))
+        let to = self.to()?;
+        let sent = self.append_draft(&to, draft, delay, Durability::Written)?;
+        Ok(Ticket::new(sent, to.engine.enlist(sent.end)))
     }
 
     /// A waiter for the durability of the log up to `end`, even after the store was closed; see
     /// [`Engine::enlist`].
     pub fn enlist(&self, end: u64) -> Arc<Waiter> {
-        self.shared.engine.enlist(end)
+        let shared = self.shared.opened().unwrap_or(&self.shared);
+        shared.engine.enlist(end)
+    }
+
+    /// Where this process sends to.
+    #[inline]
+    fn to(&self) -> Result<To<'_>> {
+        let engine = self.shared.writer()?;
+        match self.shared.is_forked() {
+            false => Ok(To {
+                handle: &self.shared,
+                engine,
+                topic: Cow::Borrowed(&self.topic),
+            }),
+            true => self.to_in_child(engine),
+        }
+    }
+
+    #[cold]
+    fn to_in_child<'a>(&'a self, engine: &'a dyn Engine) -> Result<To<'a>> {
+        Ok(To {
+            handle: self.shared.current()?,
+            engine,
+            topic: Cow::Owned(engine.topic_for_append(&self.topic.name)?),
+        })
     }
 
     #[inline]
     fn append_draft(
         &self,
-        engine: &dyn Engine,
+        to: &To<'_>,
         draft: &Draft<'_>,
         delay: Delay,
         durability: Durability,
     ) -> Result<Sent> {
+        if delay != Delay::None {
+            self.shared.refuse_shared("a delay")?;
+        }
         match delay {
             Delay::None => {}
-            Delay::Level(level) => return self.send_to_level(engine, draft, level, durability),
-            Delay::Until(at) => return self.send_to_timer(engine, draft, at, durability),
+            Delay::Level(level) => return self.send_to_level(to, draft, level, durability),
+            Delay::Until(at) => return self.send_to_timer(to, draft, at, durability),
             Delay::For(delay) if delay > DELAY_MAX => {
                 let seconds = delay.as_secs_f64();
                 return Err(Error::option("delay", seconds, DELAY_TOO_LONG));
@@ -137,18 +176,18 @@ impl Producer {
             Delay::For(delay) => {
                 let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
                 let at = self.shared.clock.now_ms().saturating_add(ms);
-                return self.send_to_timer(engine, draft, at, durability);
+                return self.send_to_timer(to, draft, at, durability);
             }
         }
-        let queue = self.queue_for(draft, self.queue)?;
-        self.append_one(engine, &self.topic, queue, draft, durability)
+        let queue = self.queue_for(&to.topic, draft, self.queue)?;
+        self.append_one(to, &to.topic, queue, draft, durability)
     }
 
     /// Encodes and appends.
     #[inline]
     fn append_one(
         &self,
-        engine: &dyn Engine,
+        to: &To<'_>,
         topic: &Topic,
         queue: u32,
         draft: &Draft<'_>,
@@ -157,19 +196,21 @@ impl Producer {
         SCRATCH.with_borrow_mut(|scratch| {
             let batch = match scratch {
                 Some(kept) => {
-                    kept.renew(&engine.batch());
+                    kept.renew(&to.engine.batch());
                     kept
                 }
-                None => scratch.insert(engine.batch()),
+                None => scratch.insert(to.engine.batch()),
             };
-            let meter = &self.shared.meter;
+            let meter = &to.handle.meter;
             let mut put = meter.begin();
             self.push(batch, topic, queue, draft, put.clock_ms())?;
             put.encoded();
-            let appended = engine.append(&mut [(topic, batch)], Atomicity::Rows, durability)?;
+            let appended = to
+                .engine
+                .append(&mut [(topic, batch)], Atomicity::Rows, durability)?;
             let len = batch.encoded_len();
             if let Some(now) = meter.end(&put, &topic.name, len, appended.waited) {
-                self.shared.sample_rates(now);
+                to.handle.sample_rates(now);
             }
             if batch.capacity() > SCRATCH_LEN_MAX {
                 *scratch = None;
@@ -204,7 +245,7 @@ impl Producer {
 
     fn send_to_level(
         &self,
-        engine: &dyn Engine,
+        to: &To<'_>,
         draft: &Draft<'_>,
         delay_level: u8,
         durability: Durability,
@@ -214,20 +255,20 @@ impl Producer {
             let reason = format!("must be between 1 and {levels}, or 0 for no delay");
             return Err(Error::option("delay_level", delay_level, reason));
         }
-        let real_queue = self.queue_for(draft, self.queue)?.to_string();
+        let real_queue = self.queue_for(&to.topic, draft, self.queue)?.to_string();
         let level = delay_level.to_string();
         let system = [
             (names::DELAY, level.as_str()),
             (names::REAL_TOPIC, &self.topic.name),
             (names::REAL_QID, real_queue.as_str()),
         ];
-        let schedule = engine.topic_for_append(names::SCHEDULE_TOPIC)?;
+        let schedule = to.engine.topic_for_append(names::SCHEDULE_TOPIC)?;
         let draft = Draft {
             system_properties: &system,
             ..*draft
         };
         let queue = u32::from(delay_level) - 1;
-        let sent = self.append_one(engine, &schedule, queue, &draft, durability)?;
+        let sent = self.append_one(to, &schedule, queue, &draft, durability)?;
         self.shared.delayed(sent.end);
         Ok(sent)
     }
@@ -235,7 +276,7 @@ impl Producer {
     /// Appends a message that waits until `at`.
     fn send_to_timer(
         &self,
-        engine: &dyn Engine,
+        to: &To<'_>,
         draft: &Draft<'_>,
         at: i64,
         durability: Durability,
@@ -244,40 +285,40 @@ impl Producer {
         if at.saturating_sub(self.shared.clock.now_ms()) > longest {
             return Err(Error::option("deliver_at", at, DELAY_TOO_LONG));
         }
-        let real_queue = self.queue_for(draft, self.queue)?.to_string();
+        let real_queue = self.queue_for(&to.topic, draft, self.queue)?.to_string();
         let at = at.to_string();
         let system = [
             (names::DELIVER_AT, at.as_str()),
             (names::REAL_TOPIC, &self.topic.name),
             (names::REAL_QID, real_queue.as_str()),
         ];
-        let timer = engine.topic_for_append(names::TIMER_TOPIC)?;
+        let timer = to.engine.topic_for_append(names::TIMER_TOPIC)?;
         let draft = Draft {
             system_properties: &system,
             ..*draft
         };
-        let sent = self.append_one(engine, &timer, 0, &draft, durability)?;
+        let sent = self.append_one(to, &timer, 0, &draft, durability)?;
         self.shared.delayed(sent.end);
         Ok(sent)
     }
 
     /// The queue of a message: the requested one, else chosen by the first key, else the next.
     #[inline]
-    fn queue_for(&self, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
-        let queues = self.topic.write_queues();
-        if self.topic.permissions() & topic::PERMISSION_WRITE == 0 {
+    fn queue_for(&self, topic: &Topic, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
+        let queues = topic.write_queues();
+        if topic.permissions() & PERMISSION_WRITE == 0 {
             return Err(Error::ReadOnly {
-                what: format!("topic {:?}", self.topic.name),
+                what: format!("topic {:?}", topic.name),
             });
         }
         match (draft.queue.or(fallback), draft.keys.first()) {
             (Some(queue), _) if queue < queues => Ok(queue),
-            (Some(queue), _) => Err(self.topic.unknown_queue(queue)),
+            (Some(queue), _) => Err(topic.unknown_queue(queue)),
             (None, Some(key)) => {
                 let hash = java_hash(key.as_bytes()) as u32 & 0x7FFF_FFFF;
                 Ok(hash % queues.max(1))
             }
-            (None, None) => Ok(self.topic.next_queue()),
+            (None, None) => Ok(topic.next_queue()),
         }
     }
 
@@ -345,10 +386,10 @@ impl Producer {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<BatchSender<'_>> {
-        let engine = self.shared.writer()?;
-        let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
+        let to = self.to()?;
+        let turn = self.queue.unwrap_or_else(|| to.topic.next_queue());
         let now = self.shared.clock.now_ms();
-        let empty = engine.batch();
+        let empty = to.engine.batch();
         let batch = match SCRATCH.take() {
             Some(mut kept) => {
                 kept.renew(&empty);
@@ -358,7 +399,7 @@ impl Producer {
         };
         Ok(BatchSender {
             producer: self,
-            engine,
+            to,
             atomicity,
             durability,
             turn,
@@ -373,7 +414,8 @@ impl Producer {
     /// Whether a send would not wait; see [`Engine::is_ready_for`].
     #[inline]
     pub fn is_ready_for(&self, len: usize) -> bool {
-        self.shared.engine.is_ready_for(len)
+        // A forked child opens the store again, perhaps now.
+        !self.shared.is_forked() && self.shared.engine.is_ready_for(len)
     }
 
     /// Waits until the readable end of the log is above `position`; see [`Engine::wait_until`].
@@ -386,7 +428,7 @@ impl Producer {
 /// that were pushed and not appended.
 pub struct BatchSender<'a> {
     producer: &'a Producer,
-    engine: &'a dyn Engine,
+    to: To<'a>,
     atomicity: Atomicity,
     durability: Durability,
     turn: u32,
@@ -426,14 +468,14 @@ impl BatchSender<'_> {
     fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
         let producer = self.producer;
         let turn = draft.keys.is_empty().then_some(self.turn);
-        let queue = producer.queue_for(draft, turn.or(producer.queue))?;
-        let (batch, topic) = (&mut self.batch, &producer.topic);
+        let queue = producer.queue_for(&self.to.topic, draft, turn.or(producer.queue))?;
+        let (batch, topic) = (&mut self.batch, &self.to.topic);
         if self.row % ROWS_A_SAMPLE != self.first_sample {
             return producer.push(batch, topic, queue, draft, self.now);
         }
         let began = Instant::now();
         producer.push(batch, topic, queue, draft, self.now)?;
-        producer.shared.meter.encoded_row(began.elapsed());
+        self.to.handle.meter.encoded_row(began.elapsed());
         Ok(())
     }
 
@@ -451,15 +493,16 @@ impl BatchSender<'_> {
     }
 
     fn append(&mut self) -> Result<Appended> {
-        let (topic, batch) = (&self.producer.topic, &mut self.batch);
+        let (topic, batch) = (&self.to.topic, &mut self.batch);
         let (rows, len) = (batch.len(), batch.encoded_len());
         let began = Instant::now();
         let part = self
+            .to
             .engine
             .append(&mut [(topic, batch)], self.atomicity, self.durability)?;
         let now = Instant::now();
         self.batch.clear();
-        let shared = &*self.producer.shared;
+        let shared = self.to.handle;
         let took = now.duration_since(began).saturating_sub(part.waited);
         shared.meter.batch(took, &topic.name, rows, len);
         shared.sample_rates(now);

@@ -9,16 +9,18 @@ pub use read::{ReadBatch, ReadStatus};
 use crate::bound::Bound;
 use crate::clock::Clock;
 use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
+use crate::disk::Disk;
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::partition_log::names::is_log_directory;
+use crate::engine::service::hold::Hold;
 use crate::engine::{
     Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
 };
 use crate::error::{At, Error, Op, Result};
-use crate::handle::Handle;
+use crate::handle::{Handle, Reopen};
 use crate::machine::Machine;
 use crate::meter::{PutMeter, RateSampler};
 use crate::options::{EngineKind, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
@@ -27,7 +29,7 @@ use crate::record::{Contents, Message, check_topic};
 use crate::stages::intake::Intake;
 use crate::stages::marker;
 use crate::warning::Warning;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -72,59 +74,15 @@ impl Store {
     }
 
     /// [`Store::open`] on the given machine.
-    pub(crate) fn open_on(machine: &Machine, path: &Path, mut options: Options) -> Result<Store> {
+    pub(crate) fn open_on(machine: &Machine, path: &Path, options: Options) -> Result<Store> {
         options.check()?;
+        let given = options.clone();
         crate::disk::watch_forks();
-        let memory = check_path(path, options.engine)?;
-        let mut place = None;
-        let mut services = Vec::new();
         let waiting = Arc::new(Waiting::default());
-        let (engine, intake): (Arc<dyn Engine>, _) = if memory {
-            if options.mode == Mode::Read {
-                return Err(Error::option(
-                    "mode",
-                    "\"r\"",
-                    "a memory store has nothing to read",
-                ));
-            }
-            let engine = Memory::open(Arc::clone(&machine.clock), &options)?;
-            (Arc::from(engine), None)
-        } else {
-            // Absolute, so that it does not depend on the current directory of the process.
-            let root = std::path::absolute(path).at(Op::Find, path)?;
-            if is_partition_log(machine, &root, &options)? {
-                let engine = PartitionLog::open(machine, &root, &options)?;
-                // Keys are found by scanning.
-                options.index = Some(false);
-                (Arc::new(engine), None)
-            } else {
-                if options.guard_maps {
-                    crate::region::guard::install();
-                }
-                let hold = Arc::<Waiting>::clone(&waiting);
-                let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
-                options = opened.engine.options().clone();
-                services = opened.services();
-                place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
-                (opened.engine, opened.intake)
-            }
-        };
-        check_isolation(&*engine, options.isolation)?;
-        let path = path.to_path_buf();
-        let generation = crate::disk::fork_generation();
-        let closed = AtomicBool::new(false);
-        let shared = Arc::new(Handle {
-            meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
-            engine,
-            services,
-            clock: Arc::clone(&machine.clock),
-            path,
-            options,
-            rates: RateSampler::default(),
-            closed,
-            generation,
-            delayed: OnceLock::new(),
-        });
+        let hold = Arc::<Waiting>::clone(&waiting);
+        let (mut shared, intake, place) = open_handle(machine, path, options, hold)?;
+        shared.reopen = reopen(machine, path, given)?;
+        let shared = Arc::new(shared);
         let consumers = Consumers::new(Arc::clone(&shared), place)?;
         waiting.set(&consumers);
         Ok(Store {
@@ -247,6 +205,7 @@ impl Store {
         group: &str,
         options: ConsumerOptions,
     ) -> Result<Consumer> {
+        self.shared.refuse_shared("consumers")?;
         self.consumers.consumer(topics, group, options)
     }
 
@@ -284,6 +243,7 @@ impl Store {
     ///
     /// [`Error::Corrupt`] if the table of offsets cannot be read; errors of reading.
     pub fn groups(&self) -> Result<Vec<GroupQueue>> {
+        self.shared.refuse_shared("groups of consumers")?;
         self.consumers.groups()
     }
 
@@ -295,6 +255,7 @@ impl Store {
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
     /// [`Error::ReadOnly`]; [`Error::Corrupt`] if the table of offsets cannot be read.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
+        self.shared.refuse_shared("groups of consumers")?;
         self.consumers.reset_offsets(group, topic, to)
     }
 
@@ -318,6 +279,7 @@ impl Store {
     /// return.
     pub fn take_commits(&self) -> Result<()> {
         self.writer()?;
+        self.shared.refuse_shared("taking up commits")?;
         self.intake.as_ref().map_or(Ok(()), |intake| intake.step())
     }
 
@@ -464,12 +426,14 @@ impl Store {
 
     /// What opening found and repaired.
     pub fn recovery(&self) -> Recovery {
-        self.shared.engine.recovery()
+        let shared = &self.shared;
+        shared.opened().unwrap_or(shared).engine.recovery()
     }
 
     /// Known damage.
     pub fn damage(&self) -> Vec<Damage> {
-        self.shared.engine.report().damage()
+        let shared = &self.shared;
+        shared.opened().unwrap_or(shared).engine.report().damage()
     }
 
     /// Whether [`Store::take_warnings`] would return any.
@@ -487,7 +451,7 @@ impl Store {
     /// Counters and times since the store was opened. Does not wait for senders or flushes.
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = self.engine()?.stats();
-        let shared = &*self.shared;
+        let shared = self.shared.current()?;
         let now = Instant::now();
         shared.sample_rates(now);
         let (messages, bytes) = (stats.messages_sent, stats.bytes_sent);
@@ -504,19 +468,41 @@ impl Store {
     /// which changes nothing.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {
-            return Err(Error::Forked);
+            return self.close_in_child();
         }
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let stored = self.consumers.close();
+        let stored = match self.shared.options.mode {
+            Mode::Share => Ok(()),
+            _ => self.consumers.close(),
+        };
         let closed = self.shared.close();
         closed.and(stored)
     }
 
+    /// Closes what a child of the process that opened the store has opened for itself.
+    fn close_in_child(&self) -> Result<()> {
+        if !self.rejoins() {
+            return Err(Error::Forked);
+        }
+        // In the child's memory: the parent's store stays open.
+        self.shared.closed.store(true, Ordering::Release);
+        match self.shared.opened() {
+            Some(again) if !again.closed.swap(true, Ordering::AcqRel) => again.close(),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether this is a child of the process that opened the store.
     pub fn is_forked(&self) -> bool {
-        self.shared.generation != crate::disk::fork_generation()
+        self.shared.is_forked()
+    }
+
+    /// Whether a child of the process that opened the store can use it: a shared store is opened
+    /// again there.
+    pub fn rejoins(&self) -> bool {
+        self.shared.reopen.is_some()
     }
 
     /// Whether [`Store::close`] was called.
@@ -545,6 +531,81 @@ fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<
         format!("{:?}", isolation.word()),
         rule,
     ))
+}
+
+/// The disk and the folder of the tables of consumers, if the store has files.
+type Tables = Option<(Arc<dyn Disk>, PathBuf)>;
+
+/// Opens an engine, and what runs above it except for consumers. Retention asks `hold`.
+fn open_handle(
+    machine: &Machine,
+    path: &Path,
+    mut options: Options,
+    hold: Arc<dyn Hold>,
+) -> Result<(Handle, Option<Arc<Intake>>, Tables)> {
+    let mut place = None;
+    let mut services = Vec::new();
+    let (engine, intake): (Arc<dyn Engine>, _) = if check_path(path, options.engine)? {
+        let refused = match options.mode {
+            Mode::Read => Some(("\"r\"", "a memory store has nothing to read")),
+            Mode::Share => Some(("\"share\"", "a memory store belongs to one process")),
+            Mode::Append | Mode::Create => None,
+        };
+        if let Some((mode, reason)) = refused {
+            return Err(Error::option("mode", mode, reason));
+        }
+        let engine = Memory::open(Arc::clone(&machine.clock), &options)?;
+        (Arc::from(engine), None)
+    } else {
+        // Absolute, so that it does not depend on the current directory of the process.
+        let root = std::path::absolute(path).at(Op::Find, path)?;
+        if is_partition_log(machine, &root, &options)? {
+            let engine = PartitionLog::open(machine, &root, &options)?;
+            // Keys are found by scanning.
+            options.index = Some(false);
+            (Arc::new(engine), None)
+        } else {
+            if options.guard_maps {
+                crate::region::guard::install();
+            }
+            let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
+            options = opened.engine.options().clone();
+            services = opened.services();
+            place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
+            (opened.engine, opened.intake)
+        }
+    };
+    check_isolation(&*engine, options.isolation)?;
+    let handle = Handle {
+        meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
+        engine,
+        services,
+        clock: Arc::clone(&machine.clock),
+        path: path.to_path_buf(),
+        options,
+        rates: RateSampler::default(),
+        closed: AtomicBool::new(false),
+        generation: crate::disk::fork_generation(),
+        delayed: OnceLock::new(),
+        reopen: None,
+        again: Default::default(),
+    };
+    Ok((handle, intake, place))
+}
+
+/// How children of this process open a shared store again.
+fn reopen(machine: &Machine, path: &Path, options: Options) -> Result<Option<Reopen>> {
+    if options.mode != Mode::Share {
+        return Ok(None);
+    }
+    let root = std::path::absolute(path).at(Op::Find, path)?;
+    let machine = machine.clone();
+    let open = move || {
+        let hold = Arc::new(Waiting::default());
+        let (handle, _, _) = open_handle(&machine, &root, options.clone(), hold)?;
+        Ok(handle)
+    };
+    Ok(Some(Box::new(open)))
 }
 
 /// Whether a path means the memory engine.

@@ -7,7 +7,7 @@
 //! grow meanwhile; they wait for their round.
 
 use crate::bound::{Bound, Bounded};
-use crate::engine::{Check, Filter, Point, Rows, Topic};
+use crate::engine::{Check, Engine, Filter, Point, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::record::Message;
 use crate::store::Store;
@@ -59,6 +59,8 @@ pub struct Tail {
     end: u64,
     at_end: AtEnd,
     closed: Arc<AtomicBool>,
+    /// A tail belongs to the process that created it.
+    generation: u32,
 }
 
 /// Closes a [`Tail`], from any thread.
@@ -101,6 +103,7 @@ impl Tail {
             end: engine.readable_position(),
             at_end,
             closed: Arc::default(),
+            generation: crate::disk::fork_generation(),
         };
         let queues = engine.queues(&topic);
         if let Bound::Offsets(offsets) = start
@@ -118,7 +121,7 @@ impl Tail {
     }
 
     fn first_offset(&self, queue: u32, start: &Bound) -> Result<u64> {
-        let engine = self.store.engine()?;
+        let engine = self.engine()?;
         let bounds = engine.bounds(&self.topic, queue)?.unwrap_or(0..0);
         let there = Bounded {
             topic: &self.topic.name,
@@ -149,7 +152,7 @@ impl Tail {
     ///
     /// Errors of reading; `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Step> {
-        let usable = self.store.engine().map(drop);
+        let usable = self.engine().map(drop);
         if self.closed.load(Ordering::Acquire) {
             return Ok(Step::End);
         }
@@ -168,7 +171,7 @@ impl Tail {
             return Ok(Step::End);
         }
         let is_closed = || self.closed.load(Ordering::Acquire);
-        let engine = self.store.engine()?;
+        let engine = self.engine()?;
         let end = engine.wait_until(self.end, timeout, &is_closed);
         if end > self.end {
             self.end = end;
@@ -201,7 +204,7 @@ impl Tail {
     }
 
     fn begin_round(&mut self) -> Result<()> {
-        let engine = self.store.engine()?;
+        let engine = self.engine()?;
         engine.refresh(Some(&self.topic.name))?;
         for queue in engine.queues(&self.topic) {
             self.lanes.entry(queue).or_default();
@@ -239,6 +242,18 @@ impl Tail {
             .and_then(|lane| lane.ahead.pop_front());
         self.enter(queue)?;
         Ok(message)
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, and `Forked` also if the store can be used in a child.
+    fn engine(&self) -> Result<&dyn Engine> {
+        match self.generation == crate::disk::fork_generation() {
+            true => self.store.engine(),
+            false => Err(Error::Forked),
+        }
     }
 }
 

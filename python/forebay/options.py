@@ -28,7 +28,7 @@ __all__ = [
     "Order",
 ]
 
-Mode: TypeAlias = Literal["a", "r", "x"]
+Mode: TypeAlias = Literal["a", "r", "share", "x"]
 """How a store is opened."""
 EngineName: TypeAlias = Literal["commitlog", "partitionlog", "memory"]
 """The engine of a store."""

@@ -64,6 +64,8 @@ def open(
     mode
         ``"a"`` writes, and creates the store if there is none. ``"x"`` creates it, and fails if it
         exists. ``"r"`` only reads, even while another process writes, and never changes a byte.
+        ``"share"`` writes beside up to 249 other processes that have opened the store so, and
+        creates it if there is none.
     engine
         ``"commitlog"``, ``"partitionlog"`` or ``"memory"``. By default the engine found on disk; a
         new store gets a commit log. A partition log is the log directory of a Kafka broker, which
@@ -130,7 +132,8 @@ def open(
     ForeignStoreError
         If another system created the directory: pass ``mode="r"`` to read or ``adopt=True``.
     InvalidOptionError
-        If an option is unknown, out of range, or does not match the files.
+        If an option is unknown, out of range, or does not match the files or, with
+        ``mode="share"``, the other processes.
     UnsupportedError
         If a partition log is opened for writing.
 

@@ -112,7 +112,7 @@ impl Consumers {
             save_at: AtomicI64::new(i64::MAX),
         });
         let handle = &consumers.handle;
-        if handle.writer().is_ok() {
+        if handle.keeps_consumers() {
             let weak = Arc::downgrade(&consumers);
             handle.on_delayed(Box::new(move |end| {
                 if let Some(consumers) = weak.upgrade() {
@@ -327,7 +327,7 @@ impl Consumers {
 
 impl Drop for Consumers {
     fn drop(&mut self) {
-        if self.handle.writer().is_ok() {
+        if self.handle.keeps_consumers() {
             // To learn of errors, callers close the store.
             let _ = self.close();
         }

@@ -1,5 +1,7 @@
 //! The lock of a store: byte 0 of the file `lock`, as RocketMQ locks it.
 
+pub use super::syscall::ByteLock;
+
 use super::syscall;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -65,14 +67,30 @@ pub fn lock(path: &Path) -> io::Result<LockState> {
     if !syscall::lock_byte_zero(&file)? {
         return Ok(LockState::Taken);
     }
+    fill(&file)?;
+    watch(&file)?;
+    let generation = syscall::fork_generation();
+    Ok(LockState::Held(FileLock {
+        file: Some(file),
+        generation,
+    }))
+}
+
+/// Writes the contents of the file, if it is empty.
+fn fill(file: &File) -> io::Result<()> {
     if file.metadata()?.len() == 0 {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
             file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         }
-        syscall::write_all_at(&file, b"lock", 0)?;
+        syscall::write_all_at(file, b"lock", 0)?;
     }
+    Ok(())
+}
+
+/// Has forked children close the descriptor.
+fn watch(file: &File) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::fd::AsRawFd;
@@ -82,11 +100,9 @@ pub fn lock(path: &Path) -> io::Result<LockState> {
             ));
         }
     }
-    let generation = syscall::fork_generation();
-    Ok(LockState::Held(FileLock {
-        file: Some(file),
-        generation,
-    }))
+    #[cfg(not(unix))]
+    let _ = file;
+    Ok(())
 }
 
 /// The holder of a store's lock.
@@ -108,6 +124,99 @@ pub fn probe(path: &Path) -> io::Result<Holder> {
         Ok(file) => syscall::holder_of_byte_zero(&file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Holder::Nobody),
         Err(error) => Err(error),
+    }
+}
+
+/// The file `lock`, of which bytes are locked one by one. All locks are released when it is
+/// dropped, or when the process ends.
+#[derive(Debug)]
+pub struct ByteLocks {
+    file: Option<File>,
+    generation: u32,
+}
+
+impl ByteLocks {
+    /// Opens the file at `path`, creating it if it is missing. Nothing is locked.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it; an error if too many stores are open.
+    pub fn open(path: &Path) -> io::Result<ByteLocks> {
+        let file = open(path, true)?;
+        watch(&file)?;
+        Ok(ByteLocks {
+            file: Some(file),
+            generation: syscall::fork_generation(),
+        })
+    }
+
+    /// The file; an error in a forked child, which has closed the descriptor.
+    fn file(&self) -> io::Result<&File> {
+        let own = self.generation == syscall::fork_generation();
+        let file = self.file.as_ref().filter(|_| own);
+        file.ok_or_else(|| io::Error::other("the lock was inherited through fork"))
+    }
+
+    /// Tries to change the lock of a byte. Returns whether it was changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call.
+    pub fn set(&self, byte: u32, lock: ByteLock) -> io::Result<bool> {
+        syscall::lock_byte(self.file()?, byte, lock)
+    }
+
+    /// Whether another handle, in this process or another, holds a byte.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call.
+    pub fn is_taken(&self, byte: u32) -> io::Result<bool> {
+        syscall::is_byte_locked(self.file()?, byte)
+    }
+
+    /// Name of the file system, if it cannot be shared between processes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call.
+    pub fn unshared_file_system(&self) -> io::Result<Option<&'static str>> {
+        syscall::unshared_file_system(self.file()?)
+    }
+
+    /// Releases all bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call.
+    pub fn release(&self) -> io::Result<()> {
+        syscall::unlock_all(self.file()?)
+    }
+
+    /// Writes what an exclusive lock leaves in an empty file.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn fill(&self) -> io::Result<()> {
+        fill(self.file()?)
+    }
+}
+
+impl Drop for ByteLocks {
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        if self.generation != syscall::fork_generation() {
+            // As in `FileLock::drop`.
+            std::mem::forget(file);
+            return;
+        }
+        #[cfg(unix)]
+        {
+            use std::os::fd::AsRawFd;
+            syscall::forget_descriptor(file.as_raw_fd());
+        }
+        let _ = syscall::unlock_all(&file);
     }
 }
 

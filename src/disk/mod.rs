@@ -22,7 +22,7 @@ pub use event::Event;
 pub use file_system::{FileSystem, NotBegun};
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
-pub use lock::{FileLock, Holder, LockState};
+pub use lock::{ByteLock, ByteLocks, FileLock, Holder, LockState};
 pub use open_file::OpenFile;
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};

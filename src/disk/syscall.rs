@@ -318,6 +318,27 @@ pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
+/// Releases all locks of the open file description.
+#[cfg(target_os = "linux")]
+pub fn unlock_all(file: &File) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let mut range = byte_zero();
+    range.l_type = libc::F_UNLCK as libc::c_short;
+    // To the end of the file, however long it is.
+    range.l_len = 0;
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// As on Linux.
+#[cfg(not(target_os = "linux"))]
+pub fn unlock_all(file: &File) -> io::Result<()> {
+    file.unlock()
+}
+
 /// As on Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
@@ -358,6 +379,109 @@ pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
         return Ok(Holder::Nobody);
     }
     Ok(Holder::Forebay)
+}
+
+/// How a byte of a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteLock {
+    /// By one holder alone.
+    Exclusive,
+    /// Beside other shared holders.
+    Shared,
+    /// Not at all.
+    Released,
+}
+
+/// Changes the lock of one byte of a file, without waiting. The lock belongs to the open file
+/// description. Returns whether it was changed; if not, another holder is in the way.
+///
+/// # Errors
+///
+/// Those of the system call; `Unsupported` on systems whose locks belong to processes.
+#[cfg(target_os = "linux")]
+pub fn lock_byte(file: &File, byte: u32, lock: ByteLock) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    let mut range = byte_zero();
+    range.l_start = libc::off_t::from(byte);
+    range.l_type = match lock {
+        ByteLock::Exclusive => libc::F_WRLCK,
+        ByteLock::Shared => libc::F_RDLCK,
+        ByteLock::Released => libc::F_UNLCK,
+    } as libc::c_short;
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Whether another open file description, or a process, holds a lock of this byte.
+///
+/// # Errors
+///
+/// As [`lock_byte`].
+#[cfg(target_os = "linux")]
+pub fn is_byte_locked(file: &File, byte: u32) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    let mut range = byte_zero();
+    range.l_start = libc::off_t::from(byte);
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(range.l_type != libc::F_UNLCK as libc::c_short)
+}
+
+/// Such locks exist on Linux only.
+#[cfg(not(target_os = "linux"))]
+pub fn lock_byte(_: &File, _: u32, _: ByteLock) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// As [`lock_byte`].
+#[cfg(not(target_os = "linux"))]
+pub fn is_byte_locked(_: &File, _: u32) -> io::Result<bool> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Name of the file system of a file, if maps of it are not shared between all processes that open
+/// it, or its locks may be lost: network file systems, and those in user space.
+#[cfg(target_os = "linux")]
+pub fn unshared_file_system(file: &File) -> io::Result<Option<&'static str>> {
+    use std::os::fd::AsRawFd;
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open while `file` is borrowed, and the call writes to `found`
+    // alone, which outlives it.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has filled the structure.
+    let kind = unsafe { found.assume_init() }.f_type;
+    // The numbers of `linux/magic.h`. The type of the field differs between libraries.
+    Ok(match kind as u32 {
+        0x6969 => Some("NFS"),
+        0xFF53_4D42 | 0xFE53_4D42 | 0x517B => Some("SMB"),
+        0x6573_5546 => Some("FUSE"),
+        0x0102_1997 => Some("9P"),
+        0x00C3_6400 => Some("Ceph"),
+        0x5346_414F => Some("AFS"),
+        0x0BD0_0BD0 => Some("Lustre"),
+        0x7461_636F => Some("OCFS2"),
+        0x0116_1970 => Some("GFS2"),
+        0x4750_4653 => Some("GPFS"),
+        0x7363_6673 => Some("a file system of a virtual machine's host"),
+        _ => None,
+    })
+}
+
+/// Such file systems are told apart on Linux only.
+#[cfg(not(target_os = "linux"))]
+pub fn unshared_file_system(_: &File) -> io::Result<Option<&'static str>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A descriptor that becomes readable when somebody writes to the other: on Linux an eventfd,

@@ -105,6 +105,11 @@ impl MappedFileQueue {
         &*self.disk
     }
 
+    /// The disk of the files, for files that outlive a call.
+    pub fn shared_disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -43,13 +43,11 @@ fn read_mode(mode: &str) -> PyResult<Mode> {
         "a" => Ok(Mode::Append),
         "x" => Ok(Mode::Create),
         "r" => Ok(Mode::Read),
-        "share" => {
-            unsupported("mode \"share\": only one process may write; others read with mode=\"r\"")
-        }
+        "share" => Ok(Mode::Share),
         other => Err(invalid(
             "mode",
             format!("{other:?}"),
-            "must be \"a\", \"r\" or \"x\"",
+            "must be \"a\", \"r\", \"share\" or \"x\"",
         )),
     }
 }

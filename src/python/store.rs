@@ -122,6 +122,7 @@ impl Store {
             Mode::Append => "a",
             Mode::Create => "x",
             Mode::Read => "r",
+            Mode::Share => "share",
         }
     }
 
@@ -751,7 +752,7 @@ impl Store {
         _exception: &Bound<'_, pyo3::types::PyTuple>,
     ) -> PyResult<()> {
         // A forked child has nothing to close; it may be leaving the statement while it exits.
-        match self.core.is_forked() {
+        match self.core.is_forked() && !self.core.rejoins() {
             true => Ok(()),
             false => self.close(py),
         }

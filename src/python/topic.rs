@@ -102,6 +102,10 @@ impl Topic {
         };
         let queues = store.call(py, |store| {
             let engine = store.engine()?;
+            // A forked child has another engine.
+            let again = store.is_forked().then(|| store.topic(&topic.name));
+            let again = again.transpose()?;
+            let topic = again.as_ref().unwrap_or(topic);
             let mut queues = Vec::new();
             for id in engine.queues(topic) {
                 let bounds = engine.bounds(topic, id)?.unwrap_or(0..0);

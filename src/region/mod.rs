@@ -395,6 +395,20 @@ impl Region {
         Ok(())
     }
 
+    /// Replaces the 8-byte word at `at` by `new` if it is `old`, in one atomic step. Returns what
+    /// it was; a word that cannot be stored to is never `old`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::write`].
+    pub fn exchange_u64(&self, at: usize, old: u64, new: u64) -> io::Result<u64> {
+        let Some(word) = self.place_of(at) else {
+            return Ok(!old);
+        };
+        // SAFETY: as in `store_u64`.
+        unsafe { guard::exchange_u64(word, old, new) }.map_err(|at| self.fault(at))
+    }
+
     /// Whether the map can be stored to.
     pub fn is_writable(&self) -> bool {
         self.writable

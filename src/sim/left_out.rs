@@ -65,7 +65,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 8] = [
+const UNSHOWN: [(&str, &str, What, &str); 12] = [
     (
         "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
@@ -109,6 +109,30 @@ const UNSHOWN: [(&str, &str, What, &str); 8] = [
         "save 1",
         What::Directory,
         "opening reads the messages again where there is none, or an older one",
+    ),
+    (
+        "src/engine/commit_log/log/append/shared.rs",
+        "erase_unpublished 1",
+        What::Directory,
+        "the simulator has one process; `tests/faults/test_share.py` kills some of several",
+    ),
+    (
+        "src/engine/commit_log/log/append/shared.rs",
+        "erase_unpublished 1",
+        What::File,
+        "as above",
+    ),
+    (
+        "src/engine/commit_log/log/append/shared.rs",
+        "open_made 1",
+        What::File,
+        "as above",
+    ),
+    (
+        "src/engine/commit_log/log/append/shared.rs",
+        "open_made 1",
+        What::Directory,
+        "as above",
     ),
     (
         "src/mapped/allocate.rs",

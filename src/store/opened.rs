@@ -33,7 +33,8 @@ impl Opened {
         let mut holds: Vec<Arc<dyn Hold>> = vec![Arc::<Markers>::clone(&markers)];
         holds.extend(hold);
         let engine = Arc::new(CommitLog::open(machine, root, options, holds)?);
-        if options.mode == Mode::Read {
+        // Commits are taken up only while one process has the store.
+        if matches!(options.mode, Mode::Read | Mode::Share) {
             return Ok(Opened {
                 engine,
                 intake: None,

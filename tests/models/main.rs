@@ -3,10 +3,10 @@
 //!
 //! The modules below are sources of the store, compiled a second time with loom's primitives in the
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
-//! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, the one
-//! that wakes those in other processes and what their own process wakes them with, the lock of
-//! appends, and the row of files that retirement shortens under its readers. Each model has a
-//! mistake planted, which loom has to find.
+//! their waiters, the append lock that processes share, the mark below which bytes are readable,
+//! the bell that wakes sleepers, the one that wakes those in other processes and what their own
+//! process wakes them with, the lock of appends, and the row of files that retirement shortens
+//! under its readers. Each model has a mistake planted, which loom has to find.
 
 #![allow(
     dead_code,
@@ -32,6 +32,8 @@ mod mark;
 mod plant;
 #[path = "../../src/mapped/queue.rs"]
 mod queue;
+#[path = "../../src/engine/service/shared_lock.rs"]
+mod shared_lock;
 #[path = "../../src/engine/service/sleepers.rs"]
 mod sleepers;
 #[path = "../../src/sync/timed_lock.rs"]
@@ -56,11 +58,12 @@ use doorbell::{Doorbell, SharedWord};
 use mark::ReadableMark;
 use plant::{Bug, plant};
 use queue::{FoundFile, MappedFileQueue};
+use shared_lock::Taken;
 use sleepers::Sleepers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use surroundings::{Bytes, Senders, Word};
+use surroundings::{Bytes, Process, Senders, Shared, Word};
 use sync::{AtomicBool, AtomicUsize, Ordering, Weakness, thread, weaken};
 use timed_lock::TimedLock;
 
@@ -188,6 +191,88 @@ fn one_thread_holds_the_lock_and_none_sleeps_while_it_is_free() {
     let found = breaks(timed_lock);
     plant(None);
     assert!(found, "a thread that sleeps unchecked");
+}
+
+/// Processes that share a store: each takes the lock and counts. `None` waits without limit.
+fn count(process: &Process) {
+    let taken = shared_lock::acquire(process, process.slot, None);
+    let shared = &process.shared;
+    match taken.unwrap() {
+        // An error may keep a holder from erasing what the dead one left; then the next one must.
+        Taken::Dirty if process.fails => {}
+        Taken::Dirty => {
+            shared.torn.store(0, Ordering::Relaxed);
+            shared_lock::clean(process);
+        }
+        Taken::Clean => {
+            let torn = shared.torn.load(Ordering::Relaxed);
+            assert_eq!(torn, 0, "appends behind what a dead process has left");
+        }
+    }
+    // Two holders, or one that does not see the stores of the last, lose a count.
+    let counted = shared.counter.load(Ordering::Relaxed);
+    shared.counter.store(counted + 1, Ordering::Relaxed);
+    assert!(shared_lock::release(process, process.slot));
+}
+
+/// When a process dies inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dies {
+    /// While another one waits.
+    Meanwhile,
+    /// Before, and an earlier one has died inside as well.
+    Before,
+}
+
+/// One process dies inside. Another one joins with its slot, and a third has a slot of its own.
+fn shared_lock_outlives_its_holder(dies: Dies, fails: bool) {
+    let shared = Arc::new(Shared::default());
+    let process = |slot, fails| Process {
+        shared: Arc::clone(&shared),
+        slot,
+        fails,
+    };
+    shared.live(1);
+    shared.live(2);
+    let die = |process: &Process| {
+        shared_lock::acquire(process, 1, None).unwrap();
+        process.shared.torn.store(1, Ordering::Relaxed);
+        process.shared.die(1);
+    };
+    let first = process(1, false);
+    if dies == Dies::Before {
+        shared.make_dirty();
+        die(&first);
+    }
+    let joined = thread::spawn(move || {
+        if dies == Dies::Meanwhile {
+            die(&first);
+        }
+        first.shared.live(1);
+        count(&first);
+    });
+    count(&process(2, fails));
+    joined.join().unwrap();
+    assert_eq!(shared.counter.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_lock_that_processes_share_outlives_its_holder() {
+    for dies in [Dies::Meanwhile, Dies::Before] {
+        for fails in [false, true] {
+            explore(move || shared_lock_outlives_its_holder(dies, fails));
+        }
+    }
+    for (bug, dies) in [
+        (Bug::KeepGeneration, Dies::Before),
+        (Bug::WakeNobody, Dies::Meanwhile),
+        (Bug::ForgetDirt, Dies::Meanwhile),
+    ] {
+        plant(Some(bug));
+        let found = breaks(move || shared_lock_outlives_its_holder(dies, true));
+        plant(None);
+        assert!(found, "{bug:?}");
+    }
 }
 
 /// The writer moves the mark and rings, twice; a reader in another process sleeps until it has seen

@@ -3,6 +3,7 @@
 use crate::doorbell::SharedWord;
 use crate::durability::Durable;
 use crate::group_commit::{self, GroupCommit};
+use crate::shared_lock::LockWord;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, thread};
 use forebay::Disk;
 use forebay::internals::Drive;
@@ -220,5 +221,74 @@ impl SharedWord for Word {
     fn ring(&self) -> usize {
         self.value.fetch_add(1, Ordering::AcqRel);
         self.wake()
+    }
+}
+
+/// What processes share: the word of their lock, which of them are alive, and what the lock guards.
+#[derive(Default)]
+pub(crate) struct Shared {
+    word: loom::sync::atomic::AtomicU64,
+    alive: [AtomicBool; 3],
+    sleepers: Mutex<()>,
+    woken: Condvar,
+    /// What a process that died inside has left.
+    pub(crate) torn: AtomicUsize,
+    pub(crate) counter: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn make_dirty(&self) {
+        self.word.store(1 << 10, Ordering::SeqCst);
+    }
+
+    pub(crate) fn live(&self, slot: usize) {
+        self.alive[slot].store(true, Ordering::SeqCst);
+    }
+
+    /// Who sleeps would look again after some milliseconds; here they are woken.
+    pub(crate) fn die(&self, slot: usize) {
+        self.alive[slot].store(false, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        drop(self.sleepers.lock());
+        self.woken.notify_all();
+    }
+}
+
+/// A process that shares a store.
+pub(crate) struct Process {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) slot: u32,
+    /// Whether it cannot erase what another one has left.
+    pub(crate) fails: bool,
+}
+
+impl LockWord for Process {
+    fn load(&self) -> u64 {
+        self.shared.word.load(Ordering::Acquire)
+    }
+
+    fn exchange(&self, old: u64, new: u64) -> bool {
+        let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        let word = &self.shared.word;
+        word.compare_exchange(old, new, done, failed).is_ok()
+    }
+
+    fn sleep(&self, seen: u64, _: Duration) {
+        let guard = self.shared.sleepers.lock();
+        let holder = (seen & 0x1FF) as u32;
+        if self.load() == seen && self.is_alive(holder) {
+            drop(self.shared.woken.wait(guard));
+        }
+    }
+
+    fn wake(&self) {
+        self.shared.wake();
+    }
+
+    fn is_alive(&self, slot: u32) -> bool {
+        slot != self.slot && self.shared.alive[slot as usize].load(Ordering::SeqCst)
     }
 }

@@ -346,9 +346,9 @@ def test_options_take_the_documented_types(open_store):
     assert store.topics["orders"].write_queues == 3
 
 
-def test_planned_modes_are_refused_by_name():
+def test_what_is_not_supported_is_refused_by_name(tmp_path):
     with pytest.raises(forebay.UnsupportedError) as error:
-        forebay.open(":memory:", mode="share")
+        forebay.open(tmp_path, engine="partitionlog")
     assert isinstance(error.value, NotImplementedError)
 
 

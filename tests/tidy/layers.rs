@@ -46,6 +46,7 @@ const FLOORS: &[&[&str]] = &[
         "src/engine/commit_log/services",
         "src/engine/commit_log/repair",
     ],
+    &["src/engine/commit_log/share"],
     &["src/engine/commit_log"],
     &["src/bound", "src/ticket", "src/handle"],
     &["src/producer"],

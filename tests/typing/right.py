@@ -34,7 +34,7 @@ def every_option() -> None:
         disk_warning_ratio=0.9, isolation=None,
     )  # fmt: skip
     assert_type(store, forebay.Store)
-    assert_type(store.mode, Literal["a", "r", "x"])
+    assert_type(store.mode, Literal["a", "r", "share", "x"])
     open_with(Path("events"), "r", default_queues=None)
 
 

@@ -7,6 +7,7 @@
 //! | `send`, `wait`, `close`, `stats` | appends; waits for messages; closes; counts |
 //! | `joined` | the parts that a reader uses, also after a later writer began |
 //! | `repair` | saves damaged bytes, and repairs what it can |
+//! | `share` | several processes that write the same store |
 //! | `services` | the threads of a writable store |
 //! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
 //! | `recovery`, `verify` | opens a store; checks it |
@@ -34,6 +35,7 @@ mod retention;
 mod roll;
 mod send;
 pub mod services;
+mod share;
 mod stats;
 mod tables;
 mod verify;
@@ -51,7 +53,7 @@ use super::{
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
-use crate::options::Options;
+use crate::options::{Mode, Options};
 use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::record::{Batch, Message};
 use crate::sync::Mutex;
@@ -59,9 +61,11 @@ use joined::Joined;
 use parts::Parts;
 use read::query::Question;
 use read::view;
+use recovery::assemble::Opened;
 use repair::turn::Turn;
 use send::Sending;
 use services::Services;
+use share::Share;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,6 +85,8 @@ pub struct CommitLog {
     options: Options,
     sending: Sending,
     repairs: Turn,
+    /// This process among those that share the store.
+    share: Option<Share>,
 }
 
 impl CommitLog {
@@ -91,23 +97,12 @@ impl CommitLog {
         options: &Options,
         holds: Vec<Arc<dyn Hold>>,
     ) -> Result<CommitLog> {
+        if options.mode == Mode::Share {
+            let (share, opened) = Share::open(machine, path, options, holds)?;
+            return CommitLog::assemble(machine, path, opened, Vec::new(), Some(share));
+        }
         let opened = recovery::open::open(machine, path, options)?;
-        let engine = CommitLog {
-            services: Arc::new(Services::new(
-                &opened.options,
-                &opened.parts,
-                machine.drive,
-                holds,
-            )?),
-            parts: Joined::new(machine, path, &opened),
-            sleepers: Sleepers::default(),
-            lock: Mutex::new(opened.lock),
-            recovery: opened.recovery,
-            unindexed: opened.unindexed,
-            sending: Sending::new(options),
-            repairs: Turn::default(),
-            options: opened.options,
-        };
+        let engine = CommitLog::assemble(machine, path, opened, holds, None)?;
         if engine.parts.is_written()
             && machine.drive == Drive::Threads
             && let Err(error) = engine.services.start(&engine.parts)
@@ -120,6 +115,33 @@ impl CommitLog {
         if let Some(file) = engine.parts.tail.lock().current_file() {
             engine.parts.allocator.begin(file);
         }
+        Ok(engine)
+    }
+
+    fn assemble(
+        machine: &Machine,
+        path: &Path,
+        opened: Opened,
+        holds: Vec<Arc<dyn Hold>>,
+        share: Option<Share>,
+    ) -> Result<CommitLog> {
+        let engine = CommitLog {
+            services: Arc::new(Services::new(
+                &opened.options,
+                &opened.parts,
+                machine.drive,
+                holds,
+            )?),
+            parts: Joined::new(machine, path, &opened),
+            sleepers: Sleepers::default(),
+            lock: Mutex::new(opened.lock),
+            recovery: opened.recovery,
+            unindexed: opened.unindexed,
+            sending: Sending::new(&opened.options),
+            repairs: Turn::default(),
+            options: opened.options,
+            share,
+        };
         Ok(engine)
     }
 
@@ -136,6 +158,10 @@ impl CommitLog {
     /// The parts as a reader sees them. A writer that has come is joined first.
     #[inline]
     fn seen(&self) -> Result<&Parts> {
+        if let Some(share) = &self.share {
+            share.core.load_topics()?;
+            share.core.await_dispatched(share.core.readable());
+        }
         self.parts.look()?;
         Ok(&self.parts)
     }
@@ -145,6 +171,15 @@ impl CommitLog {
     fn seen_anyway(&self) -> &Parts {
         let _ = self.parts.look();
         &self.parts
+    }
+
+    fn refuse_shared(&self, what: &str) -> Result<()> {
+        match self.share {
+            Some(_) => Err(Error::Unsupported {
+                what: format!("{what} a store that is open with mode=\"share\""),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// The state page.
@@ -215,11 +250,17 @@ impl Engine for CommitLog {
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
-        Ok(self.parts.topic_for_append(name))
+        match &self.share {
+            Some(share) => share.core.topic_for_append(name),
+            None => Ok(self.parts.topic_for_append(name)),
+        }
     }
 
     fn create_topic(&self, name: &str, queues: u32, durability: Durability) -> Result<Arc<Topic>> {
-        self.parts.create_topic(name, queues, durability)
+        match &self.share {
+            Some(share) => share.core.create_topic(name, Some(queues)),
+            None => self.parts.create_topic(name, queues, durability),
+        }
     }
 
     fn append(
@@ -228,22 +269,34 @@ impl Engine for CommitLog {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
+        if let Some(share) = &self.share {
+            let (core, group) = (&share.core, &share.group);
+            let sending = &self.sending;
+            return sending.append_shared(core, group, batches, atomicity, durability);
+        }
         let (parts, group) = (&self.parts, &self.services.group);
         self.sending
             .append(parts, group, batches, atomicity, durability)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {
-        super::service::group_commit::enlist(&self.services.group, &self.parts, end)
+        match &self.share {
+            Some(share) => super::service::group_commit::enlist(&share.group, &share.core, end),
+            None => super::service::group_commit::enlist(&self.services.group, &self.parts, end),
+        }
     }
 
     #[inline]
     fn is_ready_for(&self, len: usize) -> bool {
-        send::is_ready_for(&self.parts, len)
+        // In a shared store, a send may have to wait for another process.
+        self.share.is_none() && send::is_ready_for(&self.parts, len)
     }
 
     fn flush(&self) -> Result<u64> {
-        self.parts.flush()?;
+        match &self.share {
+            Some(share) => share.flush_to(share.core.published(), self.options.flush_timeout)?,
+            None => self.parts.flush()?,
+        }
         Ok(self.durable_position())
     }
 
@@ -335,28 +388,46 @@ impl Engine for CommitLog {
     }
 
     fn stats(&self) -> Stats {
-        stats::stats(
+        let stats = stats::stats(
             self.seen_anyway(),
             &self.services,
             &self.sending,
             &self.recovery,
-        )
+        );
+        match &self.share {
+            Some(share) => share.stats(stats),
+            None => stats,
+        }
     }
 
     fn counters(&self) -> (u64, u64) {
-        self.parts.tail.counters()
+        match &self.share {
+            Some(share) => share.core.counters(),
+            None => self.parts.tail.counters(),
+        }
     }
 
     fn close(&self) -> Result<()> {
         // A repair in progress ends first, because it changes what closing writes.
         let _unrepaired = self.repairs.wait()?;
-        close::close(&self.parts, &self.sleepers, &self.services, &self.lock)
+        let closed = close::close(&self.parts, &self.sleepers, &self.services, &self.lock);
+        match &self.share {
+            Some(share) => closed.and(share.close()),
+            None => closed,
+        }
     }
 }
 
 impl Files for CommitLog {
     fn roll(&self) -> Result<Option<u64>> {
-        roll::seal(&self.parts, None)
+        match &self.share {
+            Some(share) => {
+                let end = share.core.seal()?;
+                let flushed = end.map(|end| share.flush_to(end, self.options.flush_timeout));
+                flushed.transpose().map(|_| end)
+            }
+            None => roll::seal(&self.parts, None),
+        }
     }
 
     fn sealed_files(&self) -> Result<Vec<super::archive::SealedFile>> {
@@ -374,6 +445,7 @@ impl Files for CommitLog {
         batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,
     ) -> Result<u64> {
+        self.refuse_shared("taking up commits of")?;
         send::append_staged(&self.parts, batches, atomicity)
     }
 
@@ -406,6 +478,7 @@ impl Files for CommitLog {
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        self.refuse_shared("repairing")?;
         let _turn = self.repairs.take()?;
         if self.parts.health.is_closed() {
             return Err(Error::Closed);

@@ -1,6 +1,7 @@
 //! Sending: appends, wakes other threads, and waits for the disk.
 
 use super::parts::{BACKLOG_MAX, Parts};
+use super::share::Core;
 use crate::engine::service::group_commit::{self, GroupCommit};
 use crate::engine::{Appended, Atomicity, Durability, Topic};
 use crate::error::{Error, Result};
@@ -59,6 +60,36 @@ impl Sending {
         if flushed {
             let began = Instant::now();
             let waiter = group_commit::enlist(group, parts, appended.end);
+            waiter.wait_or_fail(self.flush_timeout)?;
+            appended.waited = began.elapsed();
+            appended.durable = true;
+        }
+        Ok(appended)
+    }
+
+    /// [`Sending::append`] in a shared store.
+    pub fn append_shared(
+        &self,
+        core: &Arc<Core>,
+        group: &Arc<GroupCommit>,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<Appended> {
+        let mut appended = Appended::default();
+        let result = match atomicity {
+            Atomicity::Rows => core.append(batches, &mut appended),
+            Atomicity::Whole => core.append_whole(batches, &mut appended),
+        };
+        result.inspect_err(|error| self.count(error))?;
+        let flushed = match durability {
+            Durability::Default => core.is_sync(),
+            Durability::Flushed => true,
+            Durability::Written => false,
+        };
+        if flushed {
+            let began = Instant::now();
+            let waiter = group_commit::enlist(group, core, appended.end);
             waiter.wait_or_fail(self.flush_timeout)?;
             appended.waited = began.elapsed();
             appended.durable = true;

@@ -5,4 +5,5 @@ pub mod home;
 pub mod names;
 pub mod page;
 pub mod recognise;
+mod sharing;
 pub mod writer;

@@ -35,6 +35,7 @@
 //! 576   u32    changes when the dispatched mark has moved and when an epoch begins; readers in
 //!              other processes sleep on it
 //! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
+//! 704   840    what the processes of a shared store tell one another; see `sharing.rs`
 //! 2048  16 each    the last 128 epochs, each at its number modulo 128: u64 time at which it
 //!                  began, in ns since 1970, u64 end of the log at that time
 //! ```
@@ -102,7 +103,10 @@ const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
 const AT_NEWS: usize = 576;
 const AT_ERASING: usize = 640;
-const AT_EPOCHS: usize = 2048;
+const AT_WORK: usize = 768;
+const AT_WANTED: usize = 832;
+const AT_FLUSHED: usize = 896;
+pub(super) const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
 
 /// Length of the identity.
@@ -221,6 +225,12 @@ pub enum Word {
     Taken = AT_TAKEN as isize,
     /// Rung by the writer when there is something new for readers, which only load it.
     News = AT_NEWS as isize,
+    /// Rung by the processes of a shared store when there is something to dispatch.
+    Work = AT_WORK as isize,
+    /// Rung by the processes of a shared store that wait for the disk.
+    Wanted = AT_WANTED as isize,
+    /// Rung when the log of a shared store became durable further, or writing has failed.
+    Flushed = AT_FLUSHED as isize,
 }
 
 /// [`Word::News`] of a page.
@@ -243,7 +253,7 @@ impl SharedWord for News<'_> {
 /// The mapped page, or memory if there is no page on disk.
 #[derive(Debug)]
 pub struct StatePage {
-    region: Region,
+    pub(super) region: Region,
     /// The marks stored by this process, in the order of the page. Only the writer moves them, so
     /// it reads them here instead of in the map, where a load can fault.
     own: [CachePadded<AtomicU64>; MARKS],
@@ -253,6 +263,8 @@ pub struct StatePage {
     boot_id: [u8; 16],
     /// Identity of the file, if the whole store is on the same mount.
     identity: Option<Identity>,
+    /// Whether other processes move the marks too.
+    pub(super) shared: bool,
 }
 
 impl StatePage {
@@ -325,6 +337,7 @@ impl StatePage {
             fault: OnceLock::new(),
             boot_id,
             identity,
+            shared: false,
         }
     }
 
@@ -344,7 +357,7 @@ impl StatePage {
 
     /// Records a fault.
     #[inline]
-    fn noted<T: Default>(&self, done: std::io::Result<T>) -> T {
+    pub(super) fn noted<T: Default>(&self, done: std::io::Result<T>) -> T {
         done.unwrap_or_else(|error| {
             if let Some(fault) = Fault::of(&error) {
                 let _ = self.fault.set(fault);
@@ -353,31 +366,31 @@ impl StatePage {
         })
     }
 
-    fn words<const N: usize>(&self, at: usize) -> [u8; N] {
+    pub(super) fn words<const N: usize>(&self, at: usize) -> [u8; N] {
         let found = self.region.words(at);
         self.noted(found.map(Some)).unwrap_or([0; N])
     }
 
-    fn set_words(&self, at: usize, bytes: &[u8]) {
+    pub(super) fn set_words(&self, at: usize, bytes: &[u8]) {
         self.noted(self.region.set_words(at, bytes));
     }
 
-    fn word(&self, at: usize) -> u32 {
+    pub(super) fn word(&self, at: usize) -> u32 {
         u32::from_ne_bytes(self.words(at))
     }
 
-    fn load(&self, at: usize) -> u64 {
+    pub(super) fn load(&self, at: usize) -> u64 {
         self.noted(self.region.load_u64(at))
     }
 
-    fn store(&self, at: usize, value: u64) {
+    pub(super) fn store(&self, at: usize, value: u64) {
         self.noted(self.region.store_u64(at, value));
     }
 
     #[inline]
     fn own(&self, mark: Mark) -> Option<&AtomicU64> {
         let mark = self.own.get((mark as usize - AT_PUBLISHED) / MARK_LEN)?;
-        self.region.is_writable().then_some(mark)
+        (self.region.is_writable() && !self.shared).then_some(mark)
     }
 
     /// Reads a mark.
@@ -394,6 +407,8 @@ impl StatePage {
     pub fn set(&self, mark: Mark, position: u64) {
         if let Some(own) = self.own(mark) {
             own.store(position, Ordering::Release);
+            self.store(mark as usize, position);
+        } else if self.shared {
             self.store(mark as usize, position);
         }
     }
@@ -628,6 +643,7 @@ impl StatePage {
         self.store(AT_EPOCH_START, end);
         self.set_words(AT_CHECKSUMS, &checksums);
         self.set_erasing(0);
+        self.show_sharing();
         self.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
         self.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.set_words(AT_BOOT_ID, &self.boot_id);

@@ -32,7 +32,9 @@ pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> 
     match (options.mode, recognise(disk, root)?) {
         (Mode::Read, Maker::Nobody) => Err(Error::NotFound { path: path() }),
         (Mode::Create, Maker::Forebay | Maker::Other) => Err(Error::Exists { path: path() }),
-        (Mode::Append, Maker::Other) if !options.adopt => Err(Error::Foreign { path: path() }),
+        (Mode::Append | Mode::Share, Maker::Other) if !options.adopt => {
+            Err(Error::Foreign { path: path() })
+        }
         (_, maker) => Ok(maker),
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Closed, failed, and why.
@@ -31,7 +32,7 @@ impl Health {
 
     /// Stops writing for good. `mark` records the failure for other processes. It runs before
     /// anyone can see the failure here, and never during [`Health::unless_failed`].
-    pub fn fail(&self, error: &Error, mark: impl FnOnce()) {
+    pub fn fail(&self, error: &impl Display, mark: impl FnOnce()) {
         let mut failure = self.failure.lock();
         failure.get_or_insert_with(|| error.to_string());
         mark();

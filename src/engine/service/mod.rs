@@ -8,6 +8,7 @@ pub mod flush;
 pub mod group_commit;
 pub mod health;
 pub mod hold;
+pub mod shared_lock;
 pub mod shutdown;
 pub mod sleepers;
 pub mod watch;

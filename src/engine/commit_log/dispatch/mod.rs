@@ -18,6 +18,7 @@ use crate::engine::report::Report;
 use crate::engine::service::doorbell::Doorbell;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
+use crate::plant::{Point, pass};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::sync::{Mutex, MutexGuard};
@@ -25,6 +26,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Maximum number of records per step.
 const STEP_RECORDS: usize = 4096;
@@ -168,7 +170,9 @@ impl Dispatcher {
     }
 
     fn work(&self, progress: &mut Progress) -> Result<bool> {
-        let published = self.log.readable_end();
+        // Another process may publish more meanwhile, in files that are not open here.
+        let joined = self.log.join()?;
+        let published = self.log.readable_end().min(joined);
         if progress.walk.position() >= published {
             return self.finish(progress);
         }
@@ -178,10 +182,11 @@ impl Dispatcher {
             let batch = left.min(INDEX_BATCH);
             left -= batch;
             let done = self.batch(progress, batch)?;
+            pass(Point::Dispatched);
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walk.position());
-            progress.stored_ms = progress.walked_ms;
+            self.show_stored(progress);
             self.queues.limit_maps();
             if done {
                 break;
@@ -198,8 +203,18 @@ impl Dispatcher {
         }
         self.put_keys(&mut progress.keys)?;
         self.log.state.set(Mark::Dispatched, end);
-        progress.stored_ms = progress.walked_ms;
+        self.show_stored(progress);
         Ok(true)
+    }
+
+    /// Notes the store time of the last dispatched record.
+    fn show_stored(&self, progress: &mut Progress) {
+        progress.stored_ms = progress.walked_ms;
+        if self.log.state.is_shared() && progress.stored_ms > 0 {
+            // In a shared store no sender of this process knows the last record.
+            let stored_ms = &self.log.stored_ms;
+            stored_ms.fetch_max(progress.stored_ms, Ordering::AcqRel);
+        }
     }
 
     /// Dispatches some records. Returns whether the published end was reached.
@@ -213,6 +228,13 @@ impl Dispatcher {
                         return Err(error);
                     }
                     progress.walked_ms = record.store_timestamp();
+                }
+                // Another process has shown an end that is not that of a record.
+                Some(Sound::Hole(hole)) if self.log.state.is_shared() && !hole.is_followed => {
+                    let start = hole.range.start;
+                    progress.walk.move_to(start);
+                    let path = self.log.path_at(start);
+                    return Err(Error::corrupt(path, start, hole.flaw.to_string()));
                 }
                 // Published bytes were damaged while the store was open.
                 Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),

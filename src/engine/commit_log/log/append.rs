@@ -9,6 +9,8 @@
 //! Room is secured before the first byte is stored: files exist, and disk blocks are reserved for
 //! the whole batch. So an append fails before it has stored anything, or not at all.
 
+mod shared;
+
 use super::Log;
 use super::blank::blank;
 use crate::engine::commit_log::queues::row::QueueRow;
@@ -17,6 +19,7 @@ use crate::engine::{Appended, Place, Topic};
 use crate::error::{At, Error, Op, Result};
 use crate::mapped::{Allocator, Latch, MappedFile, Ready, TransientPool, Use};
 use crate::num::index;
+use crate::plant::{Point, pass};
 use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::record::{Batch, rocketmq};
 use crate::region::{PAGE, Region};
@@ -255,6 +258,10 @@ impl Tail {
         self.messages += count;
         self.bytes += self.position - begin;
         appended.end = self.position;
+        if with.log.state.is_shared() {
+            with.log.state.set_stored_ms(store_ms);
+            pass(Point::Stored);
+        }
         self.publish(with);
         with.log.stored_ms.store(store_ms, Ordering::Release);
         self.show_ready(with);
@@ -368,6 +375,7 @@ impl Tail {
             (None, Some(coming)) => with.allocator.begin_coming(coming),
             (None, None) => {}
         }
+        pass(Point::Rolled);
         self.enter(next)
     }
 
@@ -546,6 +554,11 @@ impl Tail {
         let step = RESERVE_STEP.min(len);
         let preparer = with.allocator.preparer();
         let try_with = |reserve| preparer.create(path.clone(), start, len, reserve, Use::Next);
+        if with.log.state.is_shared()
+            && let Some(file) = self.open_made(with, &path, start)?
+        {
+            return Ok(file);
+        }
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
         made.map_err(|error| with_room(with, error, &path, step))
     }
@@ -554,6 +567,10 @@ impl Tail {
     /// blocks, faulted pages, files.
     #[inline]
     fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
+        if with.log.state.is_shared() {
+            // What one process has prepared, the others would not know of.
+            return;
+        }
         let Some(current) = &self.current else { return };
         let maps = !current.pooled && len < WRITE_LEN as u64;
         if self.populate && maps && self.position + POPULATE_STEP / 2 > self.populated {

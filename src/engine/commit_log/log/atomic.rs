@@ -9,6 +9,7 @@
 //! body   16 bytes that name the batch, u32 number of rows (big-endian)
 //! ```
 
+use crate::engine::{Appended, Topic};
 use crate::error::Result;
 use crate::num::short;
 use crate::record::rocketmq::Record;
@@ -48,6 +49,34 @@ pub fn encode(rows: usize, empty: Batch, clock_ms: i64) -> Result<(Batch, Batch)
         batch.push(TOPIC, 0, &draft, clock_ms).map(|()| batch)
     };
     Ok((one(empty.another(), "begin")?, one(empty, "end")?))
+}
+
+/// Has `append` append batches between the two records, which belong to the topic `markers`. Fills
+/// `appended`, which must be empty, with the places of the rows. `empty` is a batch of the store.
+///
+/// # Errors
+///
+/// Those of `append`.
+pub fn append(
+    markers: &Topic,
+    empty: Batch,
+    batches: &mut [(&Topic, &mut Batch)],
+    appended: &mut Appended,
+    append: impl FnOnce(&mut [(&Topic, &mut Batch)], &mut Appended) -> Result<()>,
+) -> Result<()> {
+    let rows = batches.iter().map(|(_, batch)| batch.len()).sum();
+    let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());
+    let clock_ms = clocks.max().unwrap_or_default();
+    let (mut begin, mut end) = encode(rows, empty, clock_ms)?;
+    let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(batches.len() + 2);
+    all.push((markers, &mut begin));
+    let rows = batches.iter_mut();
+    all.extend(rows.map(|(topic, batch)| (*topic, &mut **batch)));
+    all.push((markers, &mut end));
+    append(&mut all, appended)?;
+    appended.rows.pop();
+    appended.rows.remove(0);
+    Ok(())
 }
 
 /// The boundary that a record marks, if any.

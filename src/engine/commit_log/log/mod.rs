@@ -4,6 +4,7 @@ pub mod append;
 pub mod atomic;
 pub mod blank;
 pub mod bridge;
+mod join;
 pub mod search;
 pub mod sound;
 pub mod walk;
@@ -23,6 +24,7 @@ use crate::record::rocketmq::layout::{BLANK_LEN, RECORD_LEN_MAX, be_u32};
 use crate::record::{Flaw, Message};
 use crate::region::guard;
 use crate::region::{Access, Region};
+use crate::sync::Mutex;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +45,8 @@ pub struct Log {
     pub ready: AtomicU64,
     /// Store time in ms of the last published record, or of one just before it.
     pub stored_ms: AtomicI64,
+    /// In a shared store, up to where the files of other processes are open here.
+    pub joined: Mutex<u64>,
 }
 
 impl Log {
@@ -65,6 +69,7 @@ impl Log {
             sync: false,
             ready: AtomicU64::new(0),
             stored_ms: AtomicI64::new(0),
+            joined: Mutex::default(),
         })
     }
 

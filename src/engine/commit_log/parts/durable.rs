@@ -14,11 +14,11 @@ use super::Parts;
 use crate::engine::commit_log::tables::abort;
 use crate::engine::commit_log::tables::checkpoint::Stamp;
 use crate::engine::commit_log::tables::inventory::Inventory;
-use crate::engine::directory::page::Mark;
+use crate::engine::directory::page::{Mark, Word};
 use crate::engine::service::durability::Durable;
 use crate::error::Result;
 use crate::mapped::TransientPool;
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, Point, pass, planted};
 use crate::region::PAGE;
 use crate::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -96,13 +96,17 @@ impl Parts {
             return Ok(());
         }
         self.health.check_appended()?;
-        let published = self.log.published();
+        let published = self.log.join()?;
         let began = Instant::now();
         let flushed = self.sync_log(durable, published);
         let len = published.saturating_sub(durable);
         self.flushing.meter.flushed(len, began.elapsed());
         flushed.map_err(|error| self.fail_appended(&error))?;
+        pass(Point::Synced);
         self.log.state.set(Mark::Durable, published);
+        if self.log.state.is_shared() {
+            self.log.state.ring(Word::Flushed);
+        }
         self.stamp(&[Stamp::Log], stored_ms);
         drop(alone);
         if self.log.sync {

@@ -193,18 +193,14 @@ impl Parts {
         appended: &mut Appended,
     ) -> Result<()> {
         let markers = self.topic_for_append(atomic::TOPIC);
-        let rows = batches.iter().map(|(_, batch)| batch.len()).sum();
         let clock_ms = newest_clock(batches);
-        let (mut begin, mut end) = atomic::encode(rows, self.batch(), clock_ms)?;
-        let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(batches.len() + 2);
-        all.push((&*markers, &mut begin));
-        let rows = batches.iter_mut();
-        all.extend(rows.map(|(topic, batch)| (*topic, &mut **batch)));
-        all.push((&*markers, &mut end));
-        self.append(&mut all, clock_ms, appended)?;
-        appended.rows.pop();
-        appended.rows.remove(0);
-        Ok(())
+        atomic::append(
+            &markers,
+            self.batch(),
+            batches,
+            appended,
+            |all, appended| self.append(all, clock_ms, appended),
+        )
     }
 
     /// Seals the log file in use; see [`Tail::seal`].
@@ -275,7 +271,12 @@ impl Parts {
 
     /// Ends writing for good.
     pub fn fail(&self, error: &Error) {
-        self.health.fail(error, || self.log.state.doubt());
+        self.health.fail(error, || {
+            self.log.state.doubt();
+            if self.log.state.is_shared() {
+                self.log.state.set_failed(&error.to_string());
+            }
+        });
         self.bells.news.ring();
     }
 

@@ -6,14 +6,12 @@
 use super::meant::is_meant;
 use crate::disk::Kind;
 use crate::engine::Topic;
-use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::{
     ConsumeQueue, is_directory_name, list_queues, list_topics,
 };
 use crate::engine::directory::page::Mark;
 use crate::error::{Error, Result};
-use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Extent, MappedFile};
 use crate::region::Access;
 use std::sync::Arc;
@@ -57,7 +55,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     }
     let has_grown = end > log.published();
     if has_grown {
-        join_files(log, end)?;
+        log.join_files(log.published(), end, Access::Read)?;
     }
     // Bytes below the minimum are no damage, so it is set before files are dropped.
     if minimum > log.min_position() {
@@ -68,25 +66,6 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
         log.state.set(Mark::Published, end);
     }
     log.files.forget_below(minimum);
-    Ok(())
-}
-
-/// Opens the log files that the writer has added, up to `end`.
-fn join_files(log: &Log, end: u64) -> Result<()> {
-    let known = log.files.last().map_or(0, |file| file.end());
-    if end > known {
-        let found = list_files(log.files.disk(), log.files.directory())?;
-        let len = log.files.file_len();
-        let fresh = |file: &FoundFile| file.start >= known && file.start < end && file.len == len;
-        let fresh: Vec<_> = found.into_iter().filter(fresh).collect();
-        log.files.load(&fresh, Access::Read, |_| Extent::Part(0));
-    }
-    for file in log.files.all().into_iter().rev() {
-        file.publish(end.saturating_sub(file.start()).min(file.len()));
-        if file.start() <= log.published() {
-            break;
-        }
-    }
     Ok(())
 }
 

@@ -23,7 +23,7 @@ use crate::error::{At, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
 use crate::meter::FlushMeter;
-use crate::options::{Flush, Options};
+use crate::options::{Flush, Mode, Options};
 use crate::record::RecordStyle;
 use crate::region::Access;
 use crate::sync::{Mutex, RwLock};
@@ -80,6 +80,7 @@ pub fn assemble(found: Found, walked: Walked, trimmed: Trimmed) -> Result<Opened
             sync: found.options.flush() == Flush::Sync && found.access == Access::ReadWrite,
             ready: AtomicU64::new(0),
             stored_ms: AtomicI64::new(walked.last_store_ms),
+            joined: Mutex::new(walked.end),
         },
         queues: walked.queues,
         index: walked.index,
@@ -108,6 +109,7 @@ pub fn follow(found: Found) -> Result<Opened> {
             sync: false,
             ready: AtomicU64::new(0),
             stored_ms: AtomicI64::new(0),
+            joined: Mutex::default(),
         },
         queues: Arc::new(load::queues(&found)),
         index: load::index(&found),
@@ -174,6 +176,9 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     }
     state.set_unindexed(walked.index.is_none());
     let now_ns = found.machine.clock.now_ns();
+    if state.is_shared() {
+        state.set_stored_ms(walked.last_store_ms);
+    }
     state.begin_epoch(end, found.options.checksum(), now_ns);
     if walked.recovery.clean || found.cache != Cache::Unknown {
         state.vouch();
@@ -203,8 +208,10 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     let pool = pool(&found, base.tail_end)?;
     let log = Arc::new(base.log);
     let (queues, index) = (base.queues, base.index);
-    let populate =
-        found.access == Access::ReadWrite && options.flush() == Flush::Async && !options.warm_up;
+    let populate = found.access == Access::ReadWrite
+        && options.mode != Mode::Share
+        && options.flush() == Flush::Async
+        && !options.warm_up;
     let stored_ms = log.stored_ms.load(Ordering::Relaxed);
     let mut tail = Tail::new(&log, base.tail_end, stored_ms, populate, pool.is_some())?;
     for (topic, queue) in queues.all(&found.topics) {
@@ -269,7 +276,9 @@ fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
         Flush::Sync => SYNC_BUFFERS,
         Flush::Async => options.transient_pool,
     };
-    if buffers == 0 || found.access == Access::Read {
+    // Buffers of one process would hide its messages from the others.
+    let shared = options.mode == Mode::Share;
+    if buffers == 0 || found.access == Access::Read || shared {
         return Ok(None);
     }
     let made = TransientPool::new(buffers as usize, found.geometry.log_file_len, end);
@@ -280,7 +289,7 @@ fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
     Ok(Some(pool))
 }
 
-fn preparation(options: &Options) -> Preparation {
+pub fn preparation(options: &Options) -> Preparation {
     Preparation {
         warm_up: options.warm_up,
         warm_up_pages: options.warm_up_flush_pages,

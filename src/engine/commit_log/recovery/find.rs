@@ -96,23 +96,18 @@ pub fn find(machine: &Machine, root: &Path, options: &Options) -> Result<Found> 
     let maker = writer::permit(&*machine.disk, root, options)?;
     match options.mode {
         Mode::Read => find_to_read(machine, root, options),
-        Mode::Append | Mode::Create => find_to_write(machine, root, options, maker),
+        Mode::Append | Mode::Create | Mode::Share => find_to_write(machine, root, options, maker),
     }
 }
 
 fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker) -> Result<Found> {
     let disk = &*machine.disk;
-    if geometry::has_foreign_queues(disk, root)? {
-        let what = format!(
-            "writing to {}: its queues are kept in RocksDB or in batches; read it with mode=\"r\"",
-            root.display()
-        );
-        return Err(Error::Unsupported { what });
-    }
-    // Checked before anything is created in a directory whose log cannot be opened.
-    geometry::log_files(disk, root, maker == Maker::Forebay)?;
-    writer::make_directory(disk, root, maker)?;
-    let lock = writer::lock(disk, root, options.lock_timeout)?;
+    prepare(disk, root, maker)?;
+    // A process that shares the store has its locks already.
+    let lock = match options.mode {
+        Mode::Share => None,
+        _ => Some(writer::lock(disk, root, options.lock_timeout)?),
+    };
     // Before the lock was taken, another process may have created, written and closed the store.
     writer::permit(disk, root, options)?;
     let state = StatePage::open(disk, root, Access::ReadWrite)?;
@@ -124,7 +119,39 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
     }
     Ok(Found {
         kept: Some(kept),
-        lock: Some(lock),
+        lock,
+        ..found
+    })
+}
+
+/// Checks that a directory can be opened for writing, and creates it.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for layouts that cannot be written.
+pub fn prepare(disk: &dyn Disk, root: &Path, maker: Maker) -> Result<()> {
+    if geometry::has_foreign_queues(disk, root)? {
+        let what = format!(
+            "writing to {}: its queues are kept in RocksDB or in batches; read it with mode=\"r\"",
+            root.display()
+        );
+        return Err(Error::Unsupported { what });
+    }
+    // Checked before anything is created in a directory whose log cannot be opened.
+    geometry::log_files(disk, root, maker == Maker::Forebay)?;
+    writer::make_directory(disk, root, maker)
+}
+
+/// Finds a store whose services another process runs; its marks can be followed.
+///
+/// # Errors
+///
+/// As [`find`].
+pub fn find_beside(machine: &Machine, root: &Path, options: &Options) -> Result<Found> {
+    let state = StatePage::open(&*machine.disk, root, Access::Read)?;
+    let found = load(machine.clone(), root, options.clone(), Access::Read, state)?;
+    Ok(Found {
+        is_live: true,
         ..found
     })
 }
@@ -209,6 +236,10 @@ fn load(
         (Some(state), _) => state,
         (None, Access::Read) => StatePage::in_memory()?,
         (None, Access::ReadWrite) => StatePage::create(disk, root)?,
+    };
+    let state = match (options.mode, access) {
+        (Mode::Share, Access::ReadWrite) => state.shared(),
+        _ => state,
     };
     Ok(Found {
         root: root.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::assemble::{Opened, assemble, follow};
 use super::begin::begin;
-use super::find::{find, find_again};
+use super::find::{find, find_again, find_beside};
 use super::lengthen::lengthen;
 use super::mark::mark_running;
 use super::rebuild::walk;
@@ -37,6 +37,15 @@ pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened>
     };
     opened.recovery.elapsed = began.elapsed();
     Ok(opened)
+}
+
+/// Opens a store beside the process that runs its services, for reading.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_beside(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+    follow(find_beside(machine, root, options)?)
 }
 
 /// Joins the writer of a store that was opened as `opened` while nobody wrote it; `None` where no

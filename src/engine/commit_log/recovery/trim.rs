@@ -11,6 +11,7 @@ use crate::engine::directory::names;
 use crate::error::Result;
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::num::index;
+use crate::options::Mode;
 use crate::plant::{Bug, planted};
 use crate::region::{Access, PAGE};
 use std::ops::Range;
@@ -48,7 +49,9 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
     };
     for file in found.files.iter().cloned() {
         let path = directory.join(file_name(file.start));
-        if file.start >= end && file.start > min {
+        // A process that shares the store may have opened the file that begins at the end.
+        let opened = found.options.mode == Mode::Share && file.start == end;
+        if file.start >= end && file.start > min && !opened {
             found.disk().unlink(&path)?;
             continue;
         }

@@ -76,6 +76,14 @@ impl Kept {
         })
     }
 
+    /// The name of an option that was given and is not what the file says.
+    pub fn differing(&self, disk: &dyn Disk) -> Result<Option<String>> {
+        let before = read(disk, &self.path)?.unwrap_or_default();
+        let mut members = self.members.iter();
+        let other = members.find(|(name, value)| before.get(*name) != Some(*value));
+        Ok(other.map(|(name, _)| name.clone()))
+    }
+
     /// Durably saves given options that are not in the file. A store can be opened on a full disk:
     /// the file is then left unchanged, with a warning.
     pub fn save(&self, disk: &dyn Disk, warnings: &Warnings) -> Result<()> {

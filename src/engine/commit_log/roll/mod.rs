@@ -4,8 +4,8 @@
 //! store would keep its messages forever. A sealed file ends with a BLANK like a full one, only a
 //! longer one.
 
-use super::log::walker::{Step, Walker};
-use super::parts::Parts;
+use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::parts::Parts;
 use crate::error::Result;
 use crate::options::Options;
 use crate::sync::Mutex;

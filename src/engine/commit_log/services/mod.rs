@@ -5,10 +5,11 @@
 //! store and are joined on close, and none of them waits for a caller. Group commit starts its
 //! thread itself when it is first needed.
 
-use super::parts::Parts;
-use super::parts::write_out::WriteOutRules;
-use super::retention::Retention;
-use super::roll::Rolling;
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::parts::write_out::WriteOutRules;
+use crate::engine::commit_log::retention::Retention;
+use crate::engine::commit_log::roll::Rolling;
+use crate::engine::directory::page::{Mark, Word};
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
 use crate::engine::service::hold::Hold;
@@ -19,6 +20,7 @@ use crate::machine::Drive;
 use crate::options::Options;
 use crate::region::guard;
 use crate::sync::Mutex;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +33,10 @@ const REST: Duration = Duration::from_micros(100);
 const RESTS: usize = 100;
 /// How often the flush thread calls the watch.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest sleep on a word of the state page. It bounds what a process can cost that dies between
+/// moving its mark and changing the word.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// The services for the parts of a store.
 #[derive(Debug)]
@@ -91,6 +97,9 @@ impl Services {
         let mut threads = self.threads.lock();
         threads.push(spawn("forebay-dispatch", Services::run_dispatch)?);
         threads.push(spawn("forebay-flush", Services::run_flush)?);
+        if parts.log.state.is_shared() {
+            threads.push(spawn("forebay-wanted", Services::run_wanted)?);
+        }
         // In a synchronous store the threads that wait for the disk write out.
         if parts.pool.is_some() && !parts.log.sync {
             threads.push(spawn("forebay-write-out", Services::run_write_out)?);
@@ -102,6 +111,10 @@ impl Services {
     pub fn stop(&self, parts: &Parts) {
         self.shutdown.begin();
         parts.wake_all();
+        if parts.log.state.is_shared() {
+            parts.log.state.ring(Word::Work);
+            parts.log.state.ring(Word::Wanted);
+        }
     }
 
     /// Waits for the threads, which [`Services::stop`] has told to end, then completes all waiters.
@@ -123,7 +136,9 @@ impl Services {
                         std::thread::sleep(REST);
                         due()
                     });
-                    if !found {
+                    if !found && parts.log.state.is_shared() {
+                        sleep_until_work(parts, due);
+                    } else if !found {
                         parts.bells.work.sleep(Duration::from_secs(3600), due);
                     }
                 }
@@ -175,8 +190,38 @@ impl Services {
         }
     }
 
+    /// Flushes what processes of a shared store want to be durable.
+    fn run_wanted(&self, parts: &Arc<Parts>) {
+        let state = &parts.log.state;
+        while !self.shutdown.has_begun() && parts.health.check().is_ok() {
+            let seen = state.read_word(Word::Wanted);
+            let wanted = state.wanted().min(parts.log.published());
+            if wanted <= state.get(Mark::Durable) {
+                if !self.shutdown.has_begun() {
+                    state.sleep_on(Word::Wanted, seen, SLEEP_MAX);
+                }
+            } else if parts.flush_to(wanted).is_err() {
+                // Writing has failed, or the next attempt may succeed.
+                self.shutdown.sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
     /// One step of retention.
     pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
         self.retention.step(parts, clock_ms, now);
     }
+}
+
+/// Sleeps until a process of a shared store has something to dispatch, and perhaps less.
+fn sleep_until_work(parts: &Parts, due: impl Fn() -> bool) {
+    let state = &parts.log.state;
+    let seen = state.read_word(Word::Work);
+    state.set_sleeps(true);
+    // A sender publishes before it reads whether this thread sleeps.
+    fence(Ordering::SeqCst);
+    if !due() {
+        state.sleep_on(Word::Work, seen, SLEEP_MAX);
+    }
+    state.set_sleeps(false);
 }

@@ -1,0 +1,145 @@
+//! The end of a log that several processes append to.
+//!
+//! Each process knows the end as of its own last append. Whoever takes the append lock first walks
+//! the records that others have published since. If the last holder died inside, what it may have
+//! stored above the published end is erased before.
+
+use super::{Appender, RESERVE_STEP, Tail};
+use crate::engine::Topics;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::queues::queue::entry::queue_and_offset;
+use crate::engine::commit_log::queues::queue::is_directory_name;
+use crate::error::{Error, Result};
+use crate::mapped::queue::list_files;
+use crate::mapped::{Extent, MappedFile};
+use crate::plant::{Point, pass};
+use crate::region::Access;
+use std::path::Path;
+use std::sync::Arc;
+
+impl Tail {
+    /// Moves to the published end, past the records of other processes. Returns whether the end had
+    /// moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the published end is below that of this process, or the log is damaged
+    /// below it: then nothing may be appended. Errors of reading, after which the next call goes on
+    /// from where this one began.
+    pub fn follow(&mut self, log: &Arc<Log>, topics: &Topics) -> Result<bool> {
+        // Files that were prepared for an append that failed may have been used by another process.
+        self.ahead.clear();
+        let end = log.published();
+        log.state.check()?;
+        if end == self.position {
+            return Ok(false);
+        }
+        if end < self.position {
+            let reason = format!(
+                "the published end is {end}, but was {} before",
+                self.position
+            );
+            return Err(Error::corrupt(log.path_at(end), end, reason));
+        }
+        log.join()?;
+        let mut walker = Walker::new(log, self.position, end);
+        loop {
+            let position = walker.position();
+            match walker.step()? {
+                Step::Record(at, layout) => {
+                    let Some(record) = walker.record(at, layout) else {
+                        return Err(damaged(log, position, "the record cannot be read"));
+                    };
+                    let name = std::str::from_utf8(record.topic()).ok();
+                    if let Some(name) = name.filter(|name| is_directory_name(name))
+                        && let Some((queue, offset)) = queue_and_offset(&record)
+                    {
+                        let (topic, _) = topics.get_or_add(name, 1);
+                        self.raise_next_offset(&topic, queue, offset + 1);
+                    }
+                }
+                Step::Blank => {}
+                Step::Flawed(flaw) => return Err(damaged(log, position, flaw)),
+                Step::End => break,
+            }
+        }
+        if walker.position() != end {
+            return Err(damaged(
+                log,
+                end,
+                "the published end is not that of a record",
+            ));
+        }
+        self.last_store_ms = self.last_store_ms.max(log.state.stored_ms());
+        self.position = end;
+        let current = self.current.as_ref().map(|current| current.file.start());
+        if let Some(file) = log.files.find(end)
+            && current != Some(file.start())
+        {
+            self.enter(file)?;
+        }
+        // Files below the end are read through the parts of a reader.
+        log.files.forget_below(end);
+        Ok(true)
+    }
+
+    /// Durably erases what a process that died may have stored above the published end.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk. A failed sync is final; after any other the next holder must try again.
+    pub fn erase_unpublished(&mut self, log: &Arc<Log>) -> Result<()> {
+        self.ahead.clear();
+        let (disk, directory) = (log.files.disk(), log.files.directory());
+        let end = log.join()?;
+        for found in list_files(disk, directory)? {
+            let path = log.files.path_of(found.start);
+            if found.start > end {
+                disk.unlink(&path)?;
+                disk.sync_directory(directory)?;
+            } else if found.start + found.len > end {
+                let extent = Extent::Part(0);
+                let (start, len) = (found.start, found.len);
+                let access = Access::ReadWrite;
+                let file =
+                    MappedFile::open(log.files.shared_disk(), path, start, len, access, extent);
+                for run in file.data_runs(end - start..len)? {
+                    disk.erase(file.path(), run.start, run.end - run.start)?;
+                }
+                pass(Point::Erased);
+                disk.sync_file(file.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the file at `path` if a process has created it and died, or failed, before it stored
+    /// anything there.
+    pub(super) fn open_made(
+        &self,
+        with: &Appender<'_>,
+        path: &Path,
+        start: u64,
+    ) -> Result<Option<Arc<MappedFile>>> {
+        let len = with.log.files.file_len();
+        match with.disk.stat(path)? {
+            None => return Ok(None),
+            Some(entry) if entry.len != len => {
+                with.disk.unlink(path)?;
+                return Ok(None);
+            }
+            Some(_) => {}
+        }
+        let (path, extent) = (path.to_path_buf(), Extent::Part(0));
+        let file = MappedFile::open(with.disk, path, start, len, Access::ReadWrite, extent);
+        file.reserve(RESERVE_STEP.min(len))?;
+        with.disk.sync_file(file.path())?;
+        with.disk.sync_directory(with.log.files.directory())?;
+        Ok(Some(Arc::new(file)))
+    }
+}
+
+fn damaged(log: &Log, position: u64, reason: impl ToString) -> Error {
+    Error::corrupt(log.path_at(position), position, reason.to_string())
+}

@@ -1,0 +1,466 @@
+//! Appends of one process of a shared store, and its waits for the leader.
+
+use super::leader::Leader;
+use super::member::{Held, Member};
+use crate::disk::Disk;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::append::{Appender, Tail};
+use crate::engine::commit_log::log::atomic;
+use crate::engine::commit_log::parts::{AppendRules, BACKLOG_MAX};
+use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::directory::page::{Mark, Word};
+use crate::engine::service::append_lock::AppendLock;
+use crate::engine::service::durability::Durable;
+use crate::engine::service::health::Health;
+use crate::engine::service::hold::Hold;
+use crate::engine::service::shared_lock::Taken;
+use crate::engine::service::shutdown::Shutdown;
+use crate::engine::topic::initial_queues;
+use crate::engine::{Appended, Topic, Topics};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::mapped::Allocator;
+use crate::options::{Flush, Options};
+use crate::plant::{Point, pass};
+use crate::record::Batch;
+use crate::region::guard;
+use crate::sync::{Mutex, TimedMutexGuard};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Who waits for the leader checks this often whether there is one.
+const CHECK: Duration = Duration::from_millis(20);
+/// Pause between two checks of a process that does not wait.
+const WATCH: Duration = Duration::from_millis(100);
+/// A reader waits this long at most for its messages to be dispatched. Only a leader that hangs
+/// takes so long.
+const DISPATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// A process that closes the store waits this long for a leader that hangs.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A sender waits this long for a process that recovers the store.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// A process that is behind by more bytes walks them before it takes the lock of all.
+const BEHIND_MAX: u64 = 1 << 20;
+
+/// What a process does for the others.
+#[derive(Debug)]
+pub enum Role {
+    /// Nothing; it may become the leader.
+    Follower,
+    /// It runs the services.
+    Leader(Box<Leader>),
+    /// It has left the store.
+    Gone,
+}
+
+/// The state of one process.
+pub struct Core {
+    pub(super) machine: Machine,
+    pub(super) root: PathBuf,
+    /// The options in effect.
+    pub(super) options: Options,
+    pub(super) holds: Vec<Arc<dyn Hold>>,
+    pub(super) member: Member,
+    /// The log, for appends.
+    pub(super) log: Arc<Log>,
+    /// The topics of the parts that this process reads.
+    pub(super) topics: Arc<Topics>,
+    /// The version of the table of topics that they were loaded from.
+    pub(super) topics_version: AtomicU32,
+    pub(super) tail: AppendLock<Tail>,
+    pub(super) allocator: Allocator,
+    pub(super) rules: AppendRules,
+    pub(super) health: Health,
+    pub(super) role: Mutex<Role>,
+    pub(super) shutdown: Shutdown,
+}
+
+impl Core {
+    fn disk(&self) -> &Arc<dyn Disk> {
+        &self.machine.disk
+    }
+
+    /// Appends batches, wakes the leader, and fills `appended`, which must be empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`].
+    /// [`Error::Failed`].
+    pub fn append(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());
+        let clock_ms = clocks.max().unwrap_or_default();
+        self.with_tail(|tail| {
+            tail.append(&self.appender(), batches, clock_ms, appended)?;
+            self.tail.show_counters(tail.counters());
+            Ok(())
+        })?;
+        self.announce(appended.end);
+        Ok(())
+    }
+
+    /// [`Core::append`] of batches that recovery finds all of or none; see
+    /// [`Parts::append_whole`](crate::engine::commit_log::parts::Parts::append_whole).
+    ///
+    /// # Errors
+    ///
+    /// As [`Core::append`].
+    pub fn append_whole(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let markers = self.topic_for_append(atomic::TOPIC)?;
+        let empty = Batch::in_rocketmq_form(self.rules.style);
+        atomic::append(&markers, empty, batches, appended, |all, appended| {
+            self.append(all, appended)
+        })
+    }
+
+    /// Seals the log file in use; see [`Tail::seal`].
+    pub fn seal(&self) -> Result<Option<u64>> {
+        let end = self.with_tail(|tail| tail.seal(&self.appender(), None))?;
+        if let Some(end) = end {
+            self.announce(end);
+        }
+        Ok(end)
+    }
+
+    /// Runs `work` on the end of the log, while no other process can append.
+    fn with_tail<T>(&self, work: impl FnOnce(&mut Tail) -> Result<T>) -> Result<T> {
+        let began_ms = self.machine.clock.coarse_ms();
+        guard::renew_at(began_ms);
+        let timeout = self.rules.busy_timeout;
+        let mut tail = self.unless_recovered(|| self.tail.acquire(began_ms, timeout))?;
+        if self.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        if self.is_behind(&tail) {
+            // A long walk does not need the lock: published bytes stay as they are.
+            let walked = tail.follow(&self.log, &self.topics);
+            walked.inspect_err(|error| self.fail_of(error))?;
+        }
+        let held = self.hold(timeout)?;
+        let done = self.follow(&mut tail, &held).and_then(|()| {
+            pass(Point::Locked);
+            let done = work(&mut tail);
+            pass(Point::Published);
+            self.log.state.check()?;
+            done
+        });
+        if let Err(error) = &done {
+            self.fail_of(error);
+        }
+        done
+    }
+
+    /// Ends writing if an append has left more than an error.
+    #[cold]
+    fn fail_of(&self, error: &Error) {
+        if error.is_fault() || error.is_of_sync() {
+            // The contents of a map, or of the disk, are unknown: nobody may go on.
+            self.log.state.set_failed(&error.to_string());
+            self.health.fail(error, || {});
+        } else if matches!(error, Error::Corrupt { .. }) {
+            // The page or the log says what cannot be, and this process has believed a part of it.
+            self.health.fail(error, || {});
+        }
+    }
+
+    /// Takes the lock that the processes share.
+    fn hold(&self, timeout: Duration) -> Result<(Held<'_>, Taken)> {
+        let held = self.unless_recovered(|| self.member.hold(timeout))?;
+        self.check()?;
+        Ok(held)
+    }
+
+    /// Calls `take` again while it fails because a process recovers the store after another one has
+    /// died, which may take longer than an append.
+    fn unless_recovered<T>(&self, take: impl Fn() -> Result<T>) -> Result<T> {
+        let began = Instant::now();
+        loop {
+            match take() {
+                Err(Error::Busy { .. })
+                    if self.member.page.pid().is_none() && began.elapsed() < RECOVERY_TIMEOUT => {}
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Whether other processes have published much since this one has last looked.
+    fn is_behind(&self, tail: &Tail) -> bool {
+        self.published().saturating_sub(tail.position()) > BEHIND_MAX
+    }
+
+    /// Moves the tail to the published end.
+    fn follow(&self, tail: &mut Tail, held: &(Held<'_>, Taken)) -> Result<()> {
+        if held.1 == Taken::Dirty {
+            tail.erase_unpublished(&self.log)?;
+            held.0.clean();
+        }
+        tail.follow(&self.log, &self.topics)?;
+        Ok(())
+    }
+
+    fn appender(&self) -> Appender<'_> {
+        Appender {
+            log: &self.log,
+            allocator: &self.allocator,
+            disk: self.disk(),
+            pool: None,
+            pool_fail_fast: false,
+        }
+    }
+
+    /// Wakes the leader, and waits for it if it is far behind.
+    fn announce(&self, end: u64) {
+        let page = &self.member.page;
+        // The leader shows that it sleeps before it reads the published end.
+        fence(Ordering::SeqCst);
+        if page.sleeps() {
+            page.ring(Word::Work);
+        }
+        if end.saturating_sub(page.get(Mark::Dispatched)) > BACKLOG_MAX {
+            self.await_dispatched(end - BACKLOG_MAX);
+        }
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if writing has failed, in this process or another.
+    fn check(&self) -> Result<()> {
+        self.health.check()?;
+        match self.member.page.failed() {
+            None => self.member.page.check(),
+            Some(reason) => {
+                self.health.fail(&reason, || {});
+                self.health.check()
+            }
+        }
+    }
+
+    /// End of what all processes have published.
+    pub fn published(&self) -> u64 {
+        self.member.page.get(Mark::Published)
+    }
+
+    /// End of what a reader should see: in a synchronous store, what is durable.
+    pub fn readable(&self) -> u64 {
+        self.member.page.get(match self.is_sync() {
+            true => Mark::Durable,
+            false => Mark::Published,
+        })
+    }
+
+    /// Whether a send waits for the disk.
+    pub fn is_sync(&self) -> bool {
+        self.options.flush() == Flush::Sync
+    }
+
+    /// Waits until the leader has dispatched the log up to `end`, so that readers see it.
+    pub fn await_dispatched(&self, end: u64) {
+        let page = &self.member.page;
+        let began = Instant::now();
+        while page.get(Mark::Dispatched) < end
+            && began.elapsed() < DISPATCH_TIMEOUT
+            && self.health.check().is_ok()
+            && !self.health.is_closed()
+        {
+            let seen = page.read_word(Word::News);
+            if page.sleeps() {
+                page.ring(Word::Work);
+            }
+            if page.get(Mark::Dispatched) < end {
+                page.sleep_on(Word::News, seen, CHECK);
+                if page.get(Mark::Dispatched) < end {
+                    let _ = self.try_lead();
+                }
+            }
+        }
+    }
+
+    /// Becomes the leader if there is none. Returns whether this process leads.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening a store. The next call tries again.
+    pub fn try_lead(&self) -> Result<bool> {
+        let Some(mut role) = self.role.try_lock() else {
+            return Ok(false);
+        };
+        match *role {
+            Role::Leader(_) => return Ok(true),
+            Role::Gone => return Ok(false),
+            Role::Follower => {}
+        }
+        // After a failure only closing and opening the store helps, in all processes.
+        if self.check().is_err() || !self.member.try_lead()? {
+            return Ok(false);
+        }
+        let led = self.lead().inspect_err(|_| self.member.stop_leading())?;
+        *role = Role::Leader(Box::new(led));
+        Ok(true)
+    }
+
+    fn lead(&self) -> Result<Leader> {
+        // No thread of this process may hold the append lock meanwhile.
+        let _tail = self.tail.lock();
+        let holds = self.holds.clone();
+        Leader::begin(
+            &self.machine,
+            &self.root,
+            &self.options,
+            &self.member,
+            holds,
+        )
+    }
+
+    /// Looks from time to time whether there is a leader, until the store closes.
+    pub(super) fn watch(&self) {
+        while !self.shutdown.has_begun() {
+            guard::renew();
+            self.walk_ahead();
+            let pause = match self.try_lead() {
+                Ok(_) => WATCH,
+                // What failed may succeed later, for example when there is room on the disk.
+                Err(_) => 10 * WATCH,
+            };
+            self.shutdown.sleep(pause);
+        }
+    }
+
+    /// Walks what others have published while this process sends little, so that its next send need
+    /// not.
+    fn walk_ahead(&self) {
+        let mut tail = self.tail.lock();
+        if self.is_behind(&tail) {
+            let walked = tail.follow(&self.log, &self.topics);
+            // The next append reports it.
+            let _ = walked.inspect_err(|error| self.fail_of(error));
+        }
+    }
+
+    /// The topic, which is created with the default number of queues if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Those of an append, and of writing the table of topics.
+    pub fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
+        self.load_topics()?;
+        match self.topics.get(name) {
+            Some(topic) => Ok(topic),
+            None => self.create_topic(name, None),
+        }
+    }
+
+    /// Loads the table of topics if another process has written it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it.
+    pub fn load_topics(&self) -> Result<()> {
+        let version = self.member.page.topics_version();
+        if self.topics_version.load(Ordering::Acquire) != version {
+            TopicTable::load(&**self.disk(), &self.root, &self.topics)?;
+            self.topics_version.store(version, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Creates a topic, or adds queues to it; `None`: the default number, for a missing one. All
+    /// processes know it on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`Core::topic_for_append`].
+    pub fn create_topic(&self, name: &str, queues: Option<u32>) -> Result<Arc<Topic>> {
+        self.with_tail(|_| {
+            let disk = &**self.disk();
+            let mut table = TopicTable::load(disk, &self.root, &self.topics)?;
+            let initial = initial_queues(name, self.rules.default_queues);
+            let (topic, _) = self.topics.get_or_add(name, queues.unwrap_or(initial));
+            if let Some(queues) = queues {
+                let write = topic.write_queues().max(queues);
+                let read = topic.read_queues().max(queues);
+                topic.configure(write, read, topic.permissions());
+            }
+            table.update(&self.topics, self.machine.clock.now_ms());
+            table.save(disk)?;
+            pass(Point::TopicsWritten);
+            let page = &self.member.page;
+            page.next_topics_version();
+            self.topics_version
+                .store(page.topics_version(), Ordering::Release);
+            Ok(topic)
+        })
+    }
+
+    /// Messages and bytes that this process has appended.
+    pub fn counters(&self) -> (u64, u64) {
+        self.tail.counters()
+    }
+
+    /// Waits for the append lock of this process.
+    pub(super) fn lock_tail(&self) -> TimedMutexGuard<'_, Tail> {
+        self.tail.lock()
+    }
+}
+
+impl Durable for Core {
+    fn published(&self) -> u64 {
+        Core::published(self)
+    }
+
+    fn durable(&self) -> u64 {
+        self.member.page.get(Mark::Durable)
+    }
+
+    /// Waits until the leader has flushed. Ends early only if writing has failed.
+    fn flush_to(&self, position: u64) -> Result<()> {
+        let page = &self.member.page;
+        let position = position.min(Core::published(self));
+        let began = Instant::now();
+        loop {
+            let seen = page.read_word(Word::Flushed);
+            if page.get(Mark::Durable) >= position {
+                return Ok(());
+            }
+            self.check().map_err(|error| match error {
+                Error::Failed { reason, .. } => Error::Failed {
+                    reason,
+                    appended: true,
+                },
+                other => other,
+            })?;
+            page.want(position);
+            page.sleep_on(Word::Flushed, seen, CHECK);
+            if page.get(Mark::Durable) >= position {
+                continue;
+            }
+            match self.try_lead() {
+                Err(error) if self.health.is_closed() => return Err(error),
+                // If it fails, the next turn tries again.
+                _ => {}
+            }
+            if self.health.is_closed() && began.elapsed() > CLOSE_TIMEOUT {
+                let timeout_ms = u64::try_from(CLOSE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::FlushTimeout { timeout_ms });
+            }
+        }
+    }
+
+    fn count_wait(&self, _: Duration) {}
+
+    fn full_pass(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tidy(&self) {}
+
+    fn unmap_unused(&self) {}
+}

@@ -1,0 +1,115 @@
+//! The services of a shared store, which one of its processes runs for all.
+//!
+//! They work on parts of their own, which recovery has built as if the last writer had died. So
+//! whoever takes over from a leader that died opens the store as after a halt: the marks say where
+//! to begin, and nothing depends on what the dead process had in memory. Nobody appends through
+//! these parts; their end of the log is the published end in the state page.
+
+use super::member::Member;
+use crate::engine::Recovery;
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::recovery::open::open;
+use crate::engine::commit_log::services::Services;
+use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::service::hold::Hold;
+use crate::error::{Error, Op, Result};
+use crate::machine::Machine;
+use crate::options::Options;
+use crate::plant::{Point, pass};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a process waits for the append lock to recover the store.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The running services.
+pub struct Leader {
+    /// What they work on.
+    pub parts: Arc<Parts>,
+    /// The services.
+    pub services: Arc<Services>,
+    /// What recovery found.
+    pub recovery: Recovery,
+}
+
+impl std::fmt::Debug for Leader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leader").finish_non_exhaustive()
+    }
+}
+
+impl Leader {
+    /// Recovers the store while nobody can append, and starts the services. The caller holds the
+    /// byte of the leader, and no thread of this process holds the append lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if the append lock is not released; those of opening a store.
+    pub fn begin(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        member: &Member,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<Leader> {
+        // Recovery erases what a dead holder has left.
+        let (held, _) = member.hold(LOCK_TIMEOUT)?;
+        let opened = open(machine, root, options)?;
+        held.clean();
+        pass(Point::Recovered);
+        let (parts, options) = (opened.parts, opened.options);
+        let services = Arc::new(Services::new(&options, &parts, machine.drive, holds)?);
+        if let Err(error) = services.start(&parts) {
+            services.stop(&parts);
+            services.join();
+            return Err(Error::io(Op::StartThreads, root, error));
+        }
+        Ok(Leader {
+            parts,
+            services,
+            recovery: opened.recovery,
+        })
+    }
+
+    fn stop(&self) {
+        self.services.stop(&self.parts);
+        self.services.join();
+        self.parts.allocator.stop();
+    }
+
+    /// Ends the services, which another process then takes over.
+    pub fn leave(&self) {
+        self.stop();
+        // It shortens the recovery there. A failure only lengthens it.
+        let _ = self.parts.full_pass();
+    }
+
+    /// Ends the services and closes the store, which nobody shares any more.
+    ///
+    /// # Errors
+    ///
+    /// The error that keeps messages from being durable.
+    pub fn close(&self, last_store_ms: i64) -> Result<()> {
+        self.stop();
+        let parts = &self.parts;
+        let closed = parts
+            .health
+            .check()
+            .and_then(|()| self.load_topics())
+            .and_then(|()| parts.log.join().map(drop))
+            .and_then(|()| parts.full_pass_for_close(last_store_ms));
+        if closed.is_err() {
+            parts.log.state.end_epoch(false);
+        }
+        closed
+    }
+
+    /// Loads the topics that other processes have saved.
+    fn load_topics(&self) -> Result<()> {
+        let parts = &self.parts;
+        let mut table = parts.table.lock();
+        *table = TopicTable::load(&*parts.disk, &parts.root, &parts.topics)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! A process that shares a store: its locks in the file `lock`, and the append lock.
+//!
+//! ```text
+//! byte 0          shared by all of them; exclusively of one writer alone
+//! bytes 1 to 250  slots: each process holds its own as long as it lives
+//! byte 251        gate: held while a process joins or leaves
+//! byte 252        leader: held by the process that runs the services
+//! ```
+
+use crate::disk::{ByteLock, ByteLocks, Disk};
+use crate::engine::directory::names;
+use crate::engine::directory::page::StatePage;
+use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
+use crate::error::{At, Error, Op, Result};
+use crate::region::Access;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const ALL: u32 = 0;
+const GATE: u32 = SLOTS + 1;
+const LEADER: u32 = SLOTS + 2;
+/// Pause between attempts to lock a byte.
+const RETRY: Duration = Duration::from_millis(2);
+/// How long a process waits for others that join or leave. The last to leave closes the store.
+const GATE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The locks of this process.
+#[derive(Debug)]
+pub struct Member {
+    path: PathBuf,
+    locks: ByteLocks,
+    slot: u32,
+    /// The state page, whose marks all processes move.
+    pub page: Arc<StatePage>,
+}
+
+impl Member {
+    /// Takes a slot of the store at `root`, whose directory exists, and creates its state page if
+    /// it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] if one writer alone has the store, or all slots are taken;
+    /// [`Error::Unsupported`] on file systems that processes cannot share.
+    pub fn join(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<Member> {
+        let path = root.join(names::LOCK);
+        let locks = ByteLocks::open(&path).at(Op::Lock, &path)?;
+        if let Some(name) = locks.unshared_file_system().at(Op::Lock, &path)? {
+            let what = format!("mode=\"share\" on {name}: {}", root.display());
+            return Err(Error::Unsupported { what });
+        }
+        let began = Instant::now();
+        let gate = timeout.max(GATE_TIMEOUT);
+        let page = |root| StatePage::open(disk, root, Access::ReadWrite);
+        if !until(began, gate, || locks.set(GATE, ByteLock::Exclusive)).at(Op::Lock, &path)? {
+            return Err(locked(disk, root)?);
+        }
+        if !until(began, timeout, || locks.set(ALL, ByteLock::Shared)).at(Op::Lock, &path)? {
+            return Err(locked(disk, root)?);
+        }
+        locks.fill().at(Op::Lock, &path)?;
+        let page = match page(root)? {
+            Some(page) => page,
+            None => StatePage::create(disk, root)?,
+        };
+        let mut member = Member {
+            path,
+            locks,
+            slot: 0,
+            page: Arc::new(page.shared()),
+        };
+        member.take_slot(root)?;
+        if member.is_alone()? {
+            member.page.begin_sharing();
+        }
+        member.set(GATE, ByteLock::Released)?;
+        Ok(member)
+    }
+
+    fn take_slot(&mut self, root: &Path) -> Result<()> {
+        for slot in 1..=SLOTS {
+            if self.set(slot, ByteLock::Exclusive)? {
+                self.slot = slot;
+                return Ok(());
+            }
+        }
+        let what = format!("more than {SLOTS} processes that share {}", root.display());
+        Err(Error::Unsupported { what })
+    }
+
+    fn set(&self, byte: u32, lock: ByteLock) -> Result<bool> {
+        self.locks.set(byte, lock).at(Op::Lock, &self.path)
+    }
+
+    /// Whether no other process shares the store. The caller holds the gate.
+    fn is_alone(&self) -> Result<bool> {
+        let alone = self.set(ALL, ByteLock::Exclusive)?;
+        if alone {
+            self.set(ALL, ByteLock::Shared)?;
+        }
+        Ok(alone)
+    }
+
+    /// Tries to become the leader.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system call.
+    pub fn try_lead(&self) -> Result<bool> {
+        self.set(LEADER, ByteLock::Exclusive)
+    }
+
+    /// Gives up being the leader.
+    pub fn stop_leading(&self) {
+        let _ = self.set(LEADER, ByteLock::Released);
+    }
+
+    /// Shuts the gate, so that no other process joins or leaves. Returns whether this one is the
+    /// last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if another process does not finish.
+    pub fn is_last(&self) -> Result<bool> {
+        let shut = || self.locks.set(GATE, ByteLock::Exclusive);
+        let shut = until(Instant::now(), GATE_TIMEOUT, shut).at(Op::Lock, &self.path)?;
+        if !shut {
+            let waited_ms = u64::try_from(GATE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+            return Err(Error::Busy { waited_ms });
+        }
+        self.is_alone()
+    }
+
+    /// Releases all locks. The process must not use the store any more.
+    pub fn leave(&self) {
+        let _ = self.locks.release();
+    }
+
+    /// Takes the append lock. No other thread of this process may hold it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if a living process holds it for longer than `timeout`.
+    #[inline]
+    pub fn hold(&self, timeout: Duration) -> Result<(Held<'_>, Taken)> {
+        match shared_lock::acquire(self, self.slot, Some(timeout)) {
+            Some(taken) => Ok((Held(self), taken)),
+            None => {
+                let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+                Err(Error::Busy { waited_ms })
+            }
+        }
+    }
+}
+
+/// The append lock, held until it is dropped.
+#[derive(Debug)]
+pub struct Held<'a>(&'a Member);
+
+impl Held<'_> {
+    /// Notes that nothing is stored above the published end any more.
+    pub fn clean(&self) {
+        shared_lock::clean(self.0);
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !shared_lock::release(self.0, self.0.slot) {
+            self.0
+                .page
+                .set_failed("another process has overwritten the append lock");
+        }
+    }
+}
+
+impl LockWord for Member {
+    #[inline]
+    fn load(&self) -> u64 {
+        self.page.append_lock()
+    }
+
+    #[inline]
+    fn exchange(&self, old: u64, new: u64) -> bool {
+        self.page.exchange_append_lock(old, new)
+    }
+
+    fn sleep(&self, seen: u64, timeout: Duration) {
+        self.page.sleep_on_append_lock(seen, timeout);
+    }
+
+    fn wake(&self) {
+        self.page.wake_append_lock();
+    }
+
+    fn is_alive(&self, slot: u32) -> bool {
+        // If the kernel does not say, the holder counts as alive: to take its lock would be worse
+        // than to wait for it.
+        (1..=SLOTS).contains(&slot) && self.locks.is_taken(slot).unwrap_or(true)
+    }
+}
+
+/// Calls `lock` until it succeeds, at most for `timeout` since `began`.
+fn until(
+    began: Instant,
+    timeout: Duration,
+    lock: impl Fn() -> std::io::Result<bool>,
+) -> std::io::Result<bool> {
+    loop {
+        if lock()? {
+            return Ok(true);
+        }
+        if began.elapsed() >= timeout {
+            return Ok(false);
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// The error for a store that one writer alone has opened.
+fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
+    let state = StatePage::open(disk, root, Access::Read)?;
+    Ok(Error::Locked {
+        path: root.to_owned(),
+        pid: state.and_then(|state| state.pid()),
+    })
+}

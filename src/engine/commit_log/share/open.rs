@@ -1,0 +1,313 @@
+//! Joining and leaving a shared store.
+
+use super::core::{Core, Role};
+use super::leader::Leader;
+use super::member::Member;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::append::Tail;
+use crate::engine::commit_log::parts::{AppendRules, Parts};
+use crate::engine::commit_log::read::follow;
+use crate::engine::commit_log::recovery::assemble::{Opened, preparation};
+use crate::engine::commit_log::recovery::{find, geometry, open};
+use crate::engine::commit_log::tables::kept_options::Kept;
+use crate::engine::directory::names;
+use crate::engine::directory::page::StatePage;
+use crate::engine::directory::writer;
+use crate::engine::service::append_lock::AppendLock;
+use crate::engine::service::durability::Durable;
+use crate::engine::service::group_commit::{self, GroupCommit};
+use crate::engine::service::health::Health;
+use crate::engine::service::hold::Hold;
+use crate::engine::service::shutdown::Shutdown;
+use crate::engine::{Recovery, Stats};
+use crate::error::{Error, Op, Result};
+use crate::machine::Machine;
+use crate::mapped::{Allocator, Extent, MappedFileQueue};
+use crate::options::Options;
+use crate::plant::{Point, pass};
+use crate::record::RecordStyle;
+use crate::region::Access;
+use crate::sync::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a process waits for another one to recover the store.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two checks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A process in a shared store.
+pub struct Share {
+    /// Its state, which its threads use too.
+    pub core: Arc<Core>,
+    /// Senders of this process that wait for the disk.
+    pub group: Arc<GroupCommit>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Share {
+    /// Joins the store at `root`, and creates it if there is none. Also returns the parts that
+    /// this process reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] and [`Error::Unsupported`] for what processes cannot share; those
+    /// of [`Member::join`] and of opening a store.
+    pub fn open(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<(Share, Opened)> {
+        check(options)?;
+        let disk = &*machine.disk;
+        let maker = writer::permit(disk, root, options)?;
+        find::prepare(disk, root, maker)?;
+        let member = Member::join(disk, root, options.lock_timeout)?;
+        pass(Point::Joined);
+        let leader = lead_or_wait(machine, root, options, &member, &holds)?;
+        let kept = Kept::load(disk, root, options)?;
+        if leader.is_none() {
+            check_kept(&kept, &member.page, machine)?;
+        }
+        let mut opened = open::open_beside(machine, root, &kept.options)?;
+        let options = kept.options;
+        opened.options = options.clone();
+        if let Some(leader) = &leader {
+            opened.recovery = Recovery::clone(&leader.recovery);
+        }
+        let core = assemble(machine, root, options, member, &opened.parts, holds)?;
+        if let Some(leader) = leader {
+            *core.role.lock() = Role::Leader(Box::new(leader));
+        }
+        let core = Arc::new(core);
+        let own = Arc::clone(&core);
+        let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
+        let watcher = watcher.spawn(move || own.watch());
+        let share = Share {
+            group: Arc::new(GroupCommit::new(machine.drive)),
+            watcher: Mutex::default(),
+            core,
+        };
+        match watcher {
+            Ok(watcher) => *share.watcher.lock() = Some(watcher),
+            Err(error) => {
+                let _ = share.close();
+                return Err(Error::io(Op::StartThreads, root, error));
+            }
+        }
+        Ok((share, opened))
+    }
+
+    /// Waits until the log is durable up to `end`, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FlushTimeout`] if the leader hangs; [`Error::Failed`].
+    pub fn flush_to(&self, end: u64, timeout: Duration) -> Result<()> {
+        group_commit::enlist(&self.group, &self.core, end).wait_or_fail(timeout)
+    }
+
+    /// The figures of a reader, with those of this process's appends, and with what all processes
+    /// have published.
+    pub fn stats(&self, stats: Stats) -> Stats {
+        let (messages_sent, bytes_sent) = self.core.counters();
+        Stats {
+            messages_sent,
+            bytes_sent,
+            published: self.core.published(),
+            append_held: self.core.tail.held_for(),
+            ..stats
+        }
+    }
+
+    /// Leaves the store: makes everything that was sent durable, and hands the services over. The
+    /// last process closes the store.
+    ///
+    /// # Errors
+    ///
+    /// The error that keeps messages from being durable.
+    pub fn close(&self) -> Result<()> {
+        let core = &self.core;
+        {
+            let _tail = core.lock_tail();
+            if !core.health.close() {
+                return Ok(());
+            }
+        }
+        let flushed = core.flush_to(core.published());
+        self.group.end();
+        core.shutdown.begin();
+        if let Some(watcher) = self.watcher.lock().take() {
+            let _ = watcher.join();
+        }
+        pass(Point::Leaving);
+        let left = self.leave();
+        core.allocator.stop();
+        core.member.leave();
+        flushed.and(left)
+    }
+
+    fn leave(&self) -> Result<()> {
+        let core = &self.core;
+        let last = core.member.is_last()?;
+        if last {
+            // Whoever ran the services may have left or died a moment ago.
+            core.try_lead()?;
+        }
+        match std::mem::replace(&mut *core.role.lock(), Role::Gone) {
+            Role::Leader(leader) if last => leader.close(core.member.page.stored_ms()),
+            Role::Leader(leader) => {
+                leader.leave();
+                Ok(())
+            }
+            Role::Follower | Role::Gone => Ok(()),
+        }
+    }
+}
+
+/// What one process alone can do, and several cannot yet.
+fn check(options: &Options) -> Result<()> {
+    let refused = [
+        (
+            "transient_pool",
+            options.transient_pool > 0,
+            "its buffers belong to one process",
+        ),
+        ("retention", options.retention.is_some(), REFUSED),
+        (
+            "retention_bytes",
+            options.retention_bytes.is_some(),
+            REFUSED,
+        ),
+        (
+            "disk_warning_ratio",
+            options.disk_warning_ratio.is_some(),
+            REFUSED,
+        ),
+        ("delete_when", options.delete_when.is_some(), REFUSED),
+        ("roll_after", options.roll_after.is_some(), REFUSED),
+    ];
+    match refused.into_iter().find(|(_, given, _)| *given) {
+        None => Ok(()),
+        Some((name, _, reason)) => {
+            let reason = format!("does not work with mode=\"share\": {reason}");
+            Err(Error::option(name, "(given)", reason))
+        }
+    }
+}
+
+const REFUSED: &str = "open the store with mode=\"a\" from time to time to delete old files";
+
+/// Whoever joins must write records as the others do.
+fn check_kept(kept: &Kept, page: &StatePage, machine: &Machine) -> Result<()> {
+    if let Some(name) = kept.differing(&*machine.disk)? {
+        let reason = "differs from the option of the processes that share the store";
+        return Err(Error::option(&name, "(given)", reason));
+    }
+    if kept.options.checksum() != page.checksums_from().is_some() {
+        let reason = "differs from the option of the processes that share the store";
+        return Err(Error::option("checksum", kept.options.checksum(), reason));
+    }
+    Ok(())
+}
+
+/// Becomes the leader, or waits until there is one whose marks can be followed.
+fn lead_or_wait(
+    machine: &Machine,
+    root: &Path,
+    options: &Options,
+    member: &Member,
+    holds: &[Arc<dyn Hold>],
+) -> Result<Option<Leader>> {
+    let began = Instant::now();
+    loop {
+        let failed = member.page.failed().is_some();
+        if !failed && member.try_lead()? {
+            let led = Leader::begin(machine, root, options, member, holds.to_vec());
+            return led.map(Some).inspect_err(|_| member.stop_leading());
+        }
+        if member.page.is_written_to() {
+            return Ok(None);
+        }
+        member.page.check()?;
+        if began.elapsed() > LEADER_TIMEOUT {
+            return Err(Error::Locked {
+                path: root.to_owned(),
+                pid: member.page.pid(),
+            });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Builds the end of the log as of the dispatched mark. The first append walks on from there.
+fn assemble(
+    machine: &Machine,
+    root: &Path,
+    options: Options,
+    member: Member,
+    parts: &Arc<Parts>,
+    holds: Vec<Arc<dyn Hold>>,
+) -> Result<Core> {
+    let disk = &machine.disk;
+    let topics_version = member.page.topics_version();
+    follow::refresh_log(parts)?;
+    // Read before the queues, so that their offsets are at least as of here.
+    let begin = parts.log.published();
+    follow::refresh(parts)?;
+    let file_len = parts.log.files.file_len();
+    let files = MappedFileQueue::new(disk, root.join(names::COMMIT_LOG), file_len);
+    let found = geometry::log_files(&**disk, root, true)?;
+    let found: Vec<_> = found
+        .into_iter()
+        .filter(|file| file.start < begin)
+        .collect();
+    files.load(&found, Access::ReadWrite, |file| {
+        Extent::Part(begin.saturating_sub(file.start).min(file.len))
+    });
+    let log = Arc::new(Log {
+        files,
+        state: Arc::clone(&member.page),
+        source: None,
+        sync: false,
+        ready: AtomicU64::new(0),
+        stored_ms: AtomicI64::new(0),
+        joined: Mutex::new(begin),
+    });
+    let mut tail = Tail::new(&log, begin, member.page.stored_ms(), false, false)?;
+    for (topic, queue) in parts.queues.all(&parts.topics) {
+        follow::extend(parts, &topic, &queue)?;
+        tail.set_next_offset(&topic, queue.id, queue.max());
+    }
+    let rules = AppendRules {
+        style: RecordStyle {
+            max_message_size: options.max_message_size(),
+            checksum: options.checksum(),
+            ..parts.append_rules.style
+        },
+        default_queues: options.default_queues(),
+        busy_timeout: options.busy_timeout,
+        pool_fail_fast: false,
+    };
+    let clock = Arc::clone(&machine.clock);
+    Ok(Core {
+        tail: AppendLock::new(tail, options.append_lock, clock),
+        allocator: Allocator::new(machine, preparation(&options), &parts.report.warnings),
+        machine: machine.clone(),
+        root: root.to_owned(),
+        holds,
+        member,
+        log,
+        topics: Arc::clone(&parts.topics),
+        topics_version: AtomicU32::new(topics_version),
+        rules,
+        health: Health::default(),
+        role: Mutex::new(Role::Follower),
+        shutdown: Shutdown::default(),
+        options,
+    })
+}

@@ -1,0 +1,171 @@
+//! The part of the state page with which the processes of a shared store work together.
+//!
+//! ```text
+//! at    width  field
+//! 704   u64    append lock; see `engine/service/shared_lock.rs`
+//! 712   u64    store time in ms of the last published record
+//! 768   u32    changes when the process that runs the services has work
+//! 772   u32    1 while it sleeps on that word
+//! 832   u32    changes when a process wants a flush
+//! 840   u64    the position up to which
+//! 896   u32    changes when the durable mark has moved, or writing has failed
+//! 960   u32    1 if writing has failed for all processes
+//! 964   u32    bytes of the reason
+//! 968   512    the reason, UTF-8
+//! 1536  u32    changes when a process has written the table of topics
+//! 1540  u32    1 if the epoch is that of a shared store
+//! ```
+//!
+//! Any process may have stored anything here, and may have died at any moment. A wrong position
+//! makes an append fail, because the log is checked up to it; a wrong word costs a time-out.
+
+use super::page::{AT_EPOCHS, StatePage, Word};
+use crate::num::{low_u32, short};
+use std::time::Duration;
+
+const AT_APPEND_LOCK: usize = 704;
+const AT_STORED_MS: usize = 712;
+const AT_SLEEPS: usize = 772;
+const AT_WANTED_END: usize = 840;
+const AT_FAILED: usize = 960;
+const AT_REASON_LEN: usize = 964;
+const AT_REASON: usize = 968;
+const AT_TOPICS: usize = 1536;
+const AT_OF_MANY: usize = 1540;
+const _: () = assert!(AT_OF_MANY + size_of::<u32>() <= AT_EPOCHS);
+const _: () = assert!(AT_REASON + REASON_LEN_MAX <= AT_TOPICS);
+
+/// Maximum length of the reason for a failure.
+const REASON_LEN_MAX: usize = 512;
+/// Byte of the low half in a word of 8 bytes, on which processes sleep.
+const LOW_WORD: usize = if cfg!(target_endian = "big") { 4 } else { 0 };
+
+impl StatePage {
+    /// The same page, whose marks other processes move too.
+    pub fn shared(mut self) -> StatePage {
+        self.shared = true;
+        self
+    }
+
+    /// Whether the last writer shared the store with others.
+    pub fn is_of_many(&self) -> bool {
+        self.word(AT_OF_MANY) == 1
+    }
+
+    /// Records whether the writer shares the store with others.
+    pub fn show_sharing(&self) {
+        self.set_words(AT_OF_MANY, &u32::from(self.shared).to_ne_bytes());
+    }
+
+    /// Whether other processes move the marks too.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The append lock of a shared store.
+    #[inline]
+    pub fn append_lock(&self) -> u64 {
+        self.load(AT_APPEND_LOCK)
+    }
+
+    /// Replaces the append lock if it is `old`. Returns whether it was.
+    #[inline]
+    pub fn exchange_append_lock(&self, old: u64, new: u64) -> bool {
+        let found = self.region.exchange_u64(AT_APPEND_LOCK, old, new);
+        self.noted(found.map(Some)) == Some(old)
+    }
+
+    /// Sleeps until the append lock is woken or has changed, at most for `timeout`.
+    pub fn sleep_on_append_lock(&self, seen: u64, timeout: Duration) {
+        self.region
+            .sleep_on(AT_APPEND_LOCK + LOW_WORD, low_u32(seen), timeout);
+    }
+
+    /// Wakes the sleepers on the append lock.
+    pub fn wake_append_lock(&self) {
+        self.region.wake(AT_APPEND_LOCK + LOW_WORD);
+    }
+
+    /// Whether the process that runs the services sleeps until there is work.
+    #[inline]
+    pub fn sleeps(&self) -> bool {
+        self.word(AT_SLEEPS) == 1
+    }
+
+    /// Shows whether it sleeps.
+    pub fn set_sleeps(&self, sleeps: bool) {
+        self.set_words(AT_SLEEPS, &u32::from(sleeps).to_ne_bytes());
+    }
+
+    /// Up to where processes want the log to be durable.
+    pub fn wanted(&self) -> u64 {
+        self.load(AT_WANTED_END)
+    }
+
+    /// Wants the log to be durable up to `end`, and wakes the process that flushes.
+    pub fn want(&self, end: u64) {
+        let raise = |wanted: u64| (wanted < end).then_some(end);
+        self.noted(self.region.update_u64(AT_WANTED_END, raise));
+        self.ring(Word::Wanted);
+    }
+
+    /// Why writing has failed for all processes of a shared store; `None` if it has not.
+    #[inline]
+    pub fn failed(&self) -> Option<String> {
+        (self.word(AT_FAILED) == 1).then(|| self.reason())
+    }
+
+    #[cold]
+    fn reason(&self) -> String {
+        let bytes = self.words::<REASON_LEN_MAX>(AT_REASON);
+        let len = (self.word(AT_REASON_LEN) as usize).min(REASON_LEN_MAX);
+        String::from_utf8_lossy(bytes.get(..len).unwrap_or_default()).into_owned()
+    }
+
+    /// Ends writing for all processes of a shared store. The first reason is kept.
+    pub fn set_failed(&self, reason: &str) {
+        if self.word(AT_FAILED) == 1 {
+            return;
+        }
+        let mut bytes = [0; REASON_LEN_MAX];
+        let len = reason.len().min(REASON_LEN_MAX);
+        if let (Some(to), Some(from)) = (bytes.get_mut(..len), reason.as_bytes().get(..len)) {
+            to.copy_from_slice(from);
+        }
+        self.set_words(AT_REASON, &bytes);
+        self.set_words(AT_REASON_LEN, &short(len).to_ne_bytes());
+        self.set_words(AT_FAILED, &1u32.to_ne_bytes());
+        self.ring(Word::Flushed);
+    }
+
+    /// Forgets a failure, and what processes that are gone wanted.
+    pub fn begin_sharing(&self) {
+        self.set_words(AT_FAILED, &0u32.to_ne_bytes());
+        self.store(AT_WANTED_END, 0);
+    }
+
+    /// Changes when a process of a shared store has written the table of topics.
+    #[inline]
+    pub fn topics_version(&self) -> u32 {
+        self.word(AT_TOPICS)
+    }
+
+    /// Tells the processes of a shared store that the table of topics was written.
+    pub fn next_topics_version(&self) {
+        let next = self.topics_version().wrapping_add(1);
+        self.set_words(AT_TOPICS, &next.to_ne_bytes());
+    }
+
+    /// Store time in ms of the last record that a process of a shared store has published.
+    #[inline]
+    pub fn stored_ms(&self) -> i64 {
+        self.load(AT_STORED_MS).cast_signed()
+    }
+
+    /// Shows the store time of the last record. Stored before the record is published.
+    #[inline]
+    pub fn set_stored_ms(&self, stored_ms: i64) {
+        self.store(AT_STORED_MS, stored_ms.cast_unsigned());
+    }
+}

@@ -1,0 +1,157 @@
+//! The append lock of a shared store: a word in the state page that names its holder.
+//!
+//! ```text
+//!   bit 0 to 8    slot of the holder, 1 to 250; 0 if nobody holds it
+//!   bit 9         a process may be asleep on the word
+//!   bit 10        a holder died inside, and what it left was not erased yet
+//!   bit 16 to 63  generation: changes each time the lock is taken
+//! ```
+//!
+//! A process is alive as long as it holds the byte of its slot in the file `lock`: the kernel
+//! releases that when the process dies. A process that finds the holder dead takes the lock over;
+//! of several that try, one succeeds, because the generation changes. A process that has joined
+//! with the slot of the dead holder finds its own slot in the word, and takes over like the others.
+//!
+//! The threads of one process take a lock of their process first, so one of them at a time gets
+//! here.
+
+use crate::plant::{Bug, planted};
+use crate::sync::{Instant, TRIES};
+use std::time::Duration;
+
+/// Number of slots: this many processes may share a store.
+pub const SLOTS: u32 = 250;
+/// Pauses of the processor between two looks at the word before the first sleep.
+const SPINS: u32 = 16;
+/// A process sleeps this long before it checks whether the holder is alive.
+const CHECK: Duration = Duration::from_millis(10);
+
+const HOLDER: u64 = 0x1FF;
+const WAITERS: u64 = 1 << 9;
+const DIRTY: u64 = 1 << 10;
+const GENERATION: u64 = 1 << 16;
+
+/// The word, and who is alive.
+pub trait LockWord {
+    /// Its value, acquiring.
+    fn load(&self) -> u64;
+
+    /// Replaces it by `new` if it is `old`, in one atomic step. Returns whether it was.
+    fn exchange(&self, old: u64, new: u64) -> bool;
+
+    /// Sleeps until the word is woken, at most for `timeout`. Returns at once if it is not `seen`.
+    fn sleep(&self, seen: u64, timeout: Duration);
+
+    /// Wakes all who sleep.
+    fn wake(&self);
+
+    /// Whether a process other than the caller's holds this slot.
+    fn is_alive(&self, slot: u32) -> bool;
+}
+
+/// How the lock was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Nothing is stored above the published end.
+    Clean,
+    /// A holder died inside: it may have stored bytes that it has not published. Whoever takes the
+    /// lock finds it so until one calls [`clean`].
+    Dirty,
+}
+
+/// Takes the lock for `slot`. `None` if a living process holds it for longer than `timeout`; waits
+/// without limit if there is none.
+#[inline]
+pub fn acquire(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
+    let seen = word.load();
+    if seen & HOLDER == 0 && word.exchange(seen, taken_by(seen, slot)) {
+        return Some(how(seen));
+    }
+    wait(word, slot, timeout)
+}
+
+/// The word after `slot` has taken the lock. Who slept on it wakes when it is released.
+fn taken_by(seen: u64, slot: u32) -> u64 {
+    let step = match planted(Bug::KeepGeneration) {
+        true => 0,
+        false => GENERATION,
+    };
+    let generation = (seen & !(GENERATION - 1)).wrapping_add(step);
+    generation | seen & (WAITERS | DIRTY) | u64::from(slot)
+}
+
+fn how(seen: u64) -> Taken {
+    match seen & DIRTY {
+        0 => Taken::Clean,
+        _ => Taken::Dirty,
+    }
+}
+
+#[cold]
+fn wait(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
+    let began = Instant::now();
+    let mut tries = TRIES;
+    loop {
+        let seen = word.load();
+        let holder = (seen & HOLDER) as u32;
+        if holder == 0 {
+            if word.exchange(seen, taken_by(seen, slot)) {
+                return Some(how(seen));
+            }
+            continue;
+        }
+        if tries > 0 {
+            tries -= 1;
+            (0..SPINS).for_each(|_| std::hint::spin_loop());
+            continue;
+        }
+        if !word.is_alive(holder) {
+            if word.exchange(seen, taken_by(seen, slot) | DIRTY) {
+                return Some(Taken::Dirty);
+            }
+            continue;
+        }
+        let left = match timeout {
+            Some(timeout) => timeout.saturating_sub(began.elapsed()),
+            None => CHECK,
+        };
+        if left.is_zero() {
+            return None;
+        }
+        let marked = seen | WAITERS;
+        if marked == seen || word.exchange(seen, marked) {
+            word.sleep(marked, left.min(CHECK));
+        }
+    }
+}
+
+/// Notes that nothing is stored above the published end any more. Called by the holder.
+pub fn clean(word: &impl LockWord) {
+    loop {
+        let seen = word.load();
+        if seen & DIRTY == 0 || word.exchange(seen, seen & !DIRTY) {
+            return;
+        }
+    }
+}
+
+/// Releases the lock. Returns `false` if the word does not name `slot`: it was overwritten.
+#[inline]
+pub fn release(word: &impl LockWord, slot: u32) -> bool {
+    loop {
+        let seen = word.load();
+        if seen & HOLDER != u64::from(slot) {
+            return false;
+        }
+        let forgotten = match planted(Bug::ForgetDirt) {
+            true => HOLDER | WAITERS | DIRTY,
+            false => HOLDER | WAITERS,
+        };
+        if word.exchange(seen, seen & !forgotten) {
+            if seen & WAITERS != 0 && !planted(Bug::WakeNobody) {
+                word.wake();
+            }
+            return true;
+        }
+    }
+}

@@ -1,0 +1,190 @@
+"""Processes that share a store are killed, and the others go on.
+
+Four processes send to one store and are killed at random moments, also inside an append, and
+started again. Two others read. What was acknowledged must be there once, at its place; offsets have
+no gaps; the readers see messages in order.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import PROOF, seed
+
+import forebay
+
+SEED = seed()
+#: Seconds of each kind of flush.
+SECONDS = 900.0 if PROOF else 6.0
+SENDERS = 4
+#: Small files, so that the processes roll often.
+SIZES: dict[str, Any] = {
+    "commitlog_file_size": 256 << 10,
+    "queue_file_entries": 1024,
+    "index": False,
+    "default_queues": 4,
+}
+
+#: Sends until it is killed. A line of the journal follows the acknowledgement of its messages.
+SENDER = """
+import os, sys, forebay
+path, flush, name, journal, sizes = sys.argv[1:6]
+store = forebay.open(path, mode="share", flush=flush, busy_timeout=60, **eval(sizes))
+orders = store.producer("orders")
+out = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+number = 0
+while True:
+    body = f"{name}-{number}".encode()
+    if number % 40 == 39:
+        orders.send_batch([body + b"-%d" % row for row in range(30)], atomic=number % 80 == 79)
+    else:
+        sent = orders.send(body + b" " * (number * 37 % 900))
+        os.write(out, b"%d %d %d %d\\n" % (number, sent.queue, sent.offset, sent.position))
+    number += 1
+"""
+
+#: Reads all queues until its input ends; prints the number of messages of each queue.
+READER = """
+import sys, threading, forebay
+path, mode = sys.argv[1:3]
+store = forebay.open(path, mode=mode)
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+seen = {}
+last = False
+while True:
+    for queue in store.topics["orders"].queues:
+        offset = seen.get(queue.id, 0)
+        while messages := store.read("orders", queue=queue.id, offset=offset, max_messages=500):
+            for message in messages:
+                assert message.offset == offset, (message, offset)
+                assert message.body.startswith(b"c"), message
+                offset += 1
+        seen[queue.id] = offset
+    if last:
+        break
+    last = over.wait(0.01)
+print(sorted(seen.items()))
+"""
+
+
+class Herd:
+    """The processes that share one store."""
+
+    def __init__(self, root: Path, flush: str, draw: random.Random) -> None:
+        self.path, self.flush, self.draw = root / "store", flush, draw
+        self.journals = root / "journals"
+        self.journals.mkdir()
+        self.names: list[str] = []
+        self.living: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start a sender."""
+        name = f"c{len(self.names)}"
+        self.names.append(name)
+        arguments = [str(self.path), self.flush, name, str(self.journals / name), repr(SIZES)]
+        self.living[name] = subprocess.Popen(
+            [sys.executable, "-c", SENDER, *arguments], stderr=subprocess.PIPE
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill a sender, which must be alive."""
+        sender = self.living.pop(name)
+        alive = sender.poll() is None
+        sender.send_signal(signal.SIGKILL)
+        _, errors = sender.communicate()
+        assert alive, errors.decode()
+
+    def acknowledged(self) -> dict[tuple[int, int], tuple[bytes, int]]:
+        """Return body and position of each message in a journal, by queue and offset."""
+        found: dict[tuple[int, int], tuple[bytes, int]] = {}
+        for name in self.names:
+            journal = self.journals / name
+            if not journal.exists():
+                continue
+            for line in journal.read_bytes().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    number, queue, offset, position = map(int, line.split())
+                    place = (queue, offset)
+                    assert place not in found, f"{place} was acknowledged twice"
+                    found[place] = (b"%s-%d" % (name.encode(), number), position)
+        return found
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_processes_that_share_a_store_outlive_one_another(tmp_path: Path, flush: str):
+    draw = random.Random(f"{SEED} {flush}")
+    herd = Herd(tmp_path, flush, draw)
+    for _ in range(SENDERS):
+        herd.start()
+    readers = [read_from(herd, mode) for mode in ("share", "r")]
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(draw.uniform(0.005, 0.25))
+        herd.kill(draw.choice(list(herd.living)))
+        herd.start()
+    for name in list(herd.living):
+        herd.kill(name)
+    counts = []
+    for reader in readers:
+        out, errors = reader.communicate(b"")
+        assert reader.returncode == 0, f"seed {SEED}: {errors.decode()}"
+        counts.append(dict(eval(out)))
+    check(herd, counts)
+
+
+def read_from(herd: Herd, mode: str) -> subprocess.Popen[bytes]:
+    """Start a reader once there is something to read."""
+    deadline = time.monotonic() + 60
+    while not any(herd.journals.iterdir()):
+        assert time.monotonic() < deadline, f"seed {SEED}: nothing was sent"
+        time.sleep(0.01)
+    pipe = subprocess.PIPE
+    arguments = [sys.executable, "-c", READER, str(herd.path), mode]
+    return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def check(herd: Herd, counts: list[dict[int, int]]) -> None:
+    """Compare the store with the journals and with what the readers have counted."""
+    acknowledged = herd.acknowledged()
+    assert acknowledged, f"seed {SEED}"
+    with forebay.open(herd.path, mode="share") as store:
+        last: dict[int, int] = defaultdict(lambda: -1)
+        bodies = set()
+        for queue in store.topics["orders"].queues:
+            offset = 0
+            while batch := store.read("orders", queue=queue.id, offset=offset, max_messages=1000):
+                for message in batch:
+                    assert message.offset == offset, f"seed {SEED}: {message}"
+                    body = message.body.rstrip()
+                    assert body not in bodies, f"seed {SEED}: {body!r} is there twice"
+                    bodies.add(body)
+                    expected = acknowledged.pop((queue.id, offset), None)
+                    assert expected in (None, (body, message.position)), f"seed {SEED}: {message}"
+                    offset += 1
+            last[queue.id] = offset
+        assert not acknowledged, f"seed {SEED}: lost {list(acknowledged.items())[:5]}"
+        for count in counts:
+            for number, read in count.items():
+                assert read <= last[number], f"seed {SEED}: queue {number}"
+    rows = defaultdict(set)
+    for body in bodies:
+        if body.count(b"-") == 2:
+            batch_name, _, row = body.rpartition(b"-")
+            rows[batch_name].add(row)
+    for name, found in rows.items():
+        whole = int(name.rpartition(b"-")[2]) % 80 == 79
+        assert not whole or len(found) == 30, f"seed {SEED}: half of {name!r}"
+    with forebay.open(herd.path) as store:
+        assert store.recovery.clean
+        found = store.verify()
+        assert found.ok, f"seed {SEED}: {found}"
+        assert found.records == found.queue_entries, f"seed {SEED}: {found}"

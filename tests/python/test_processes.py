@@ -1,0 +1,275 @@
+"""Stores that several processes, or several handles, write at once."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+import forebay
+from forebay import _forebay
+
+SMALL = {"commitlog_file_size": 64 << 10, "default_queues": 2}
+
+
+def share(path: Path, **options: object) -> forebay.Store:
+    return forebay.open(path, mode="share", **{**SMALL, **options})
+
+
+def bodies(store: forebay.Store, topic: str, queue: int) -> list[bytes]:
+    return [message.body for message in store.read(topic, queue=queue, offset=0, max_messages=9999)]
+
+
+def test_handles_take_turns(tmp_path: Path):
+    """Each send continues where the other handle stopped, also in another log file."""
+    with share(tmp_path / "s") as one, share(tmp_path / "s") as two:
+        assert one.mode == "share"
+        sent = []
+        for number in range(400):
+            store = (one, two)[number % 3 == 0]
+            sent.append(store.send("orders", b"%d" % number + b"x" * 300, queue=0))
+        assert [result.offset for result in sent] == list(range(400))
+        positions = [result.position for result in sent]
+        assert positions == sorted(set(positions))
+        assert positions[-1] > 2 * SMALL["commitlog_file_size"]
+        assert bodies(one, "orders", 0) == bodies(two, "orders", 0)
+        with forebay.open(tmp_path / "s", mode="r") as reader:
+            assert bodies(reader, "orders", 0) == bodies(one, "orders", 0)
+    with forebay.open(tmp_path / "s") as store:
+        assert store.recovery.clean
+        assert store.verify().ok
+        assert len(bodies(store, "orders", 0)) == 400
+
+
+def test_batches_are_contiguous(tmp_path: Path):
+    with share(tmp_path / "s") as one, share(tmp_path / "s") as two:
+        one.producer("orders", queue=0).send_batch([b"a"] * 10)
+        sent = two.producer("orders", queue=0).send_batch([b"b"] * 10, atomic=True)
+        assert sent.ranges == {0: range(10, 20)}
+        assert bodies(one, "orders", 0) == [b"a"] * 10 + [b"b"] * 10
+
+
+def test_a_message_can_be_read_at_once(tmp_path: Path):
+    """The services run in the first handle; the second waits for them."""
+    with share(tmp_path / "s"), share(tmp_path / "s") as two:
+        for number in range(50):
+            sent = two.send("orders", b"%d" % number, key=f"k{number}")
+            assert two.get("orders", sent.queue, sent.offset).body == b"%d" % number
+            assert [found.body for found in two.query("orders", key=f"k{number}")] == [
+                b"%d" % number
+            ]
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_who_remains_takes_the_services_over(tmp_path: Path, flush: str):
+    one, two = share(tmp_path / "s", flush=flush), share(tmp_path / "s", flush=flush)
+    one.send("orders", b"a", queue=0)
+    one.close()
+    sent = two.send("orders", b"b", queue=0, flush=True)
+    assert sent.offset == 1
+    assert sent.durable
+    assert bodies(two, "orders", 0) == [b"a", b"b"]
+    two.close()
+    with forebay.open(tmp_path / "s") as store:
+        assert store.recovery.clean
+        assert bodies(store, "orders", 0) == [b"a", b"b"]
+
+
+def test_topics_are_known_to_all(tmp_path: Path):
+    with share(tmp_path / "s") as one, share(tmp_path / "s") as two:
+        one.create_topic("orders", queues=5)
+        assert two.topics["orders"].write_queues == 5
+        two.send("orders", b"x", queue=4)
+        two.create_topic("orders", queues=7)
+        one.send("orders", b"y", queue=6)
+        one.send("bills", b"z")
+        assert two.topics["bills"].write_queues == 2
+    with forebay.open(tmp_path / "s") as store:
+        assert store.topics["orders"].write_queues == 7
+
+
+def test_one_writer_and_many_exclude_each_other(tmp_path: Path):
+    with share(tmp_path / "s"), pytest.raises(forebay.StoreLockedError, match='mode="share"'):
+        forebay.open(tmp_path / "s")
+    with (
+        forebay.open(tmp_path / "s"),
+        pytest.raises(forebay.StoreLockedError, match='mode="share"'),
+    ):
+        share(tmp_path / "s")
+    with share(tmp_path / "s") as store:
+        store.send("orders", b"x")
+
+
+def test_what_processes_cannot_share_is_refused_by_name(tmp_path: Path):
+    for option, value in {
+        "transient_pool": 2,
+        "retention": 60,
+        "retention_bytes": 1 << 30,
+        "roll_after": 60,
+        "delete_when": "04",
+        "disk_warning_ratio": 0.5,
+    }.items():
+        with pytest.raises(forebay.InvalidOptionError, match=option):
+            share(tmp_path / option, **{option: value})
+    with pytest.raises(forebay.InvalidOptionError, match="share"):
+        forebay.open(":memory:", mode="share")
+    with share(tmp_path / "s") as store:
+        store.send("orders", b"x")
+        calls = {
+            "consumers": lambda: store.consumer("orders", group="g"),
+            "groups": lambda: store.groups,
+            "delay": lambda: store.send("orders", b"x", delay=5),
+            "repairing": store.repair,
+        }
+        stager = _forebay.Stager(tmp_path / "s", "q", "orders")
+        stager.write(pyarrow.record_batch({"key": ["a"], "value": [b"x"]}))
+        stages = [stager.finish()]
+        calls["commits"] = lambda: _forebay.publish_commit(tmp_path / "s", "q", 0, "batch", stages)
+        for name, call in calls.items():
+            with pytest.raises(forebay.UnsupportedError, match=name):
+                call()
+
+
+def test_whoever_joins_has_the_same_options(tmp_path: Path):
+    with share(tmp_path / "s", flush="sync"):
+        with pytest.raises(forebay.InvalidOptionError, match="flush"):
+            share(tmp_path / "s", flush="async")
+        with forebay.open(tmp_path / "s", mode="share") as other:
+            assert other.send("orders", b"x").durable
+
+
+FORK = """
+import os, sys, threading, forebay
+path = sys.argv[1]
+store = forebay.open(path, mode="share", default_queues=2)
+orders = store.producer("orders", queue=0)
+topic = store.create_topic("bills", queues=3)
+store.create_topic("others", queues=1)
+orders.send(b"parent")
+tail = store.tail("orders")
+over = threading.Event()
+def send():
+    while not over.is_set():
+        store.send("noise", b"x")
+threads = [threading.Thread(target=send, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+
+def child(name):
+    # A topic that only this process has met, so that numbers of topics differ.
+    store.send(f"only-{name}", b"x")
+    first = orders.send(name.encode())
+    orders.send_batch([b"%s-%d" % (name.encode(), row) for row in range(3)])
+    ticket = orders.send_nowait(b"%s-late" % name.encode())
+    ticket.result(30)
+    assert store.get("orders", 0, first.offset).body == name.encode()
+    assert [queue.id for queue in topic.queues] == [0, 1, 2], topic.queues
+    assert store.topics["bills"].write_queues == 3
+    try:
+        next(iter(tail))
+    except forebay.ForkedError:
+        pass
+    else:
+        raise AssertionError("a tail came through fork")
+    if len(name) < 4:
+        fork(name + "a")
+    store.close()
+    try:
+        store.send("orders", b"never")
+    except forebay.StoreClosedError:
+        pass
+    else:
+        raise AssertionError("a closed store sends")
+
+def fork(name):
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            child(name)
+            status = 0
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, (name, status)
+
+for number in range(4):
+    fork("c%d" % number)
+over.set()
+for thread in threads:
+    thread.join()
+orders.send(b"last")
+bodies = [m.body for m in store.read("orders", queue=0, offset=0, max_messages=999)]
+assert len(bodies) == 1 + 4 * 3 * 5 + 1, bodies
+assert len(set(bodies)) == len(bodies)
+store.close()
+with forebay.open(path) as store:
+    assert store.recovery.clean
+    assert store.verify().ok
+"""
+
+
+def test_a_shared_store_goes_on_in_forked_children(tmp_path: Path):
+    """Also in their children, and while threads of the parent send."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(tmp_path / "s")], capture_output=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+#: Where the state page has the append lock, and what the processes tell one another.
+AT_LOCK, AT_PUBLISHED, AT_WANTED_END = 704, 128, 840
+
+
+@pytest.mark.parametrize("word", [3, 250, 251, 511, 1 << 10, (1 << 64) - 1])
+def test_an_append_lock_that_names_nobody_is_taken_over(tmp_path: Path, word: int):
+    share(tmp_path / "s").close()
+    poke(tmp_path / "s", AT_LOCK, word)
+    with share(tmp_path / "s") as one, share(tmp_path / "s") as two:
+        one.send("orders", b"a", queue=0)
+        poke(tmp_path / "s", AT_LOCK, word)
+        two.send("orders", b"b", queue=0)
+        assert bodies(two, "orders", 0) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("wrong", [-(1 << 20), -1, 7, 1 << 62])
+def test_a_published_end_that_is_wrong_ends_sends(tmp_path: Path, wrong: int):
+    """It does so for each process that sees it, and never ends the process or hangs it."""
+    two = share(tmp_path / "s")
+    one = share(tmp_path / "s")
+    one.send("orders", b"a", queue=0)
+    two.send("orders", b"b", queue=0)
+    end = peek(tmp_path / "s", AT_PUBLISHED)
+    poke(tmp_path / "s", AT_PUBLISHED, max(0, end + wrong))
+    with pytest.raises((forebay.CorruptError, forebay.StoreFailedError)):
+        two.send("orders", b"c", queue=0)
+    poke(tmp_path / "s", AT_PUBLISHED, end)
+    poke(tmp_path / "s", AT_WANTED_END, (1 << 64) - 1)
+    with pytest.raises(forebay.StoreFailedError):
+        two.send("orders", b"c", queue=0)
+    with pytest.raises(forebay.StoreFailedError):
+        two.close()
+    with contextlib.suppress(forebay.StoreFailedError):
+        one.close()
+    with forebay.open(tmp_path / "s") as store:
+        assert bodies(store, "orders", 0) == [b"a", b"b"]
+
+
+def poke(path: Path, at: int, word: int) -> None:
+    with (path / "forebay.state").open("r+b") as page:
+        page.seek(at)
+        page.write(struct.pack("=Q", word))
+
+
+def peek(path: Path, at: int) -> int:
+    with (path / "forebay.state").open("rb") as page:
+        page.seek(at)
+        return struct.unpack("=Q", page.read(8))[0]
