@@ -4,7 +4,7 @@
 //! due, and ends with the store.
 
 use super::Consumers;
-use crate::engine::service::bell::Bell;
+use crate::engine::service::condition::Condition;
 use crate::error::Error;
 use crate::sync::Mutex;
 use crate::warning::Warning;
@@ -41,7 +41,7 @@ pub(super) struct Service {
 
 #[derive(Debug, Default)]
 struct Sleep {
-    bell: Bell,
+    condition: Condition,
     /// Incremented by each wake.
     woken: AtomicU64,
     ended: AtomicBool,
@@ -65,13 +65,13 @@ impl Service {
     /// Makes the thread check for work.
     pub(super) fn wake(&self) {
         self.sleep.woken.fetch_add(1, Ordering::Release);
-        self.sleep.bell.ring();
+        self.sleep.condition.notify();
     }
 
     /// Ends the thread and waits for it.
     pub(super) fn end(&self) {
         self.sleep.ended.store(true, Ordering::Release);
-        self.sleep.bell.ring();
+        self.sleep.condition.notify();
         let thread = self.thread.lock().take();
         // The thread itself may be the last to release the store.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
@@ -118,7 +118,7 @@ impl Sleep {
             let ready = || {
                 self.ended.load(Ordering::Acquire) || self.woken.load(Ordering::Acquire) != woken
             };
-            self.bell.sleep(timeout, ready);
+            self.condition.sleep(timeout, ready);
         }
     }
 }

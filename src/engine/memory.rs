@@ -28,7 +28,7 @@ mod test;
 
 use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
-use super::service::bell::Bell;
+use super::service::condition::Condition;
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
     Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
@@ -61,7 +61,7 @@ pub struct Memory {
     end: AtomicU64,
     sends_failed: AtomicU64,
     report: Report,
-    news: Bell,
+    news: Condition,
 }
 
 impl Memory {
@@ -98,7 +98,7 @@ impl Memory {
             end: AtomicU64::new(0),
             sends_failed: AtomicU64::new(0),
             report: Report::default(),
-            news: Bell::default(),
+            news: Condition::default(),
         }
     }
 
@@ -213,7 +213,7 @@ impl Engine for Memory {
     }
 
     fn wake(&self) {
-        self.news.ring();
+        self.news.notify();
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {

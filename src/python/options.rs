@@ -2,7 +2,7 @@
 
 use super::convert::{duration, integer, wrong_type};
 use super::errors::invalid;
-use crate::{AppendLockKind, EngineKind, Error, Flush, Isolation, Mode, Options};
+use crate::{AppendLockKind, EngineKind, Flush, Isolation, Mode, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
@@ -64,13 +64,6 @@ fn read_engine(engine: Option<&str>) -> PyResult<Option<EngineKind>> {
             "must be \"commitlog\", \"partitionlog\", \"memory\" or None",
         )),
     }
-}
-
-fn unsupported<T>(what: &str) -> PyResult<T> {
-    Err(Error::Unsupported {
-        what: what.to_owned(),
-    }
-    .into())
 }
 
 fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {

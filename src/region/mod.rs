@@ -471,8 +471,9 @@ impl Region {
         stored.map_err(|at| self.fault(at))
     }
 
-    /// Sleeps until [`Region::ring`] wakes the word at `at`, at most for `timeout`. Returns at once
-    /// if the word is not `seen`, and may return early. The word may be shared between processes.
+    /// Sleeps until [`Region::notify`] wakes the word at `at`, at most for `timeout`. Returns at
+    /// once if the word is not `seen`, and may return early. The word may be shared between
+    /// processes.
     pub fn sleep_on(&self, at: usize, seen: u32, timeout: Duration) {
         let Some(word) = self.word_at::<u32>(at) else {
             return;
@@ -499,7 +500,7 @@ impl Region {
 
     /// Changes the word at `at` of a writable map and wakes all sleepers on it. If it cannot be
     /// changed, they wake by their timeouts. Returns as [`Region::wake`].
-    pub fn ring(&self, at: usize) -> usize {
+    pub fn notify(&self, at: usize) -> usize {
         let Some(word) = self.place_of::<u32>(at) else {
             return 0;
         };

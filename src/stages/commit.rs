@@ -166,7 +166,7 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     }
     // The manifest has its name. If the writer is not woken, it finds the manifest later, or the
     // driver opens the store itself.
-    let _ = ring(disk, root);
+    let _ = notify(disk, root);
     Ok(published)
 }
 
@@ -215,9 +215,9 @@ fn page(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
 }
 
 /// Wakes the writer, if there is one.
-fn ring(disk: &dyn Disk, root: &Path) -> Result<()> {
+fn notify(disk: &dyn Disk, root: &Path) -> Result<()> {
     if let Some(page) = page(disk, root)? {
-        page.ring(Word::Pending);
+        page.notify(Word::Pending);
     }
     Ok(())
 }

@@ -154,7 +154,7 @@ impl Intake {
             return Ok(());
         }
         let writer = &self.writer;
-        let rung = || writer.home.page.read_word(Word::Pending);
+        let notified = || writer.home.page.read_word(Word::Pending);
         // Commits of one query wait for each other, those of different queries do not.
         let mut waiting = HashSet::new();
         let (mut queries, mut listed) = (VecDeque::new(), None);
@@ -163,7 +163,7 @@ impl Intake {
         loop {
             // Read before the listing, so that a commit that arrives meanwhile is listed in the
             // next round.
-            let seen = rung();
+            let seen = notified();
             if listed != Some(seen) {
                 queries = list(&writer.home, &queries, &mut waiting, &mut first)?;
                 listed = Some(seen);
@@ -174,7 +174,7 @@ impl Intake {
             let Some(mut pending) = query.pop_front() else {
                 continue;
             };
-            let others = || !queries.is_empty() || rung() != seen;
+            let others = || !queries.is_empty() || notified() != seen;
             let turns = Turns {
                 checked: &mut alone.checked,
                 known: &mut known,
@@ -209,7 +209,7 @@ impl Intake {
 impl Service for Intake {
     fn end(&self) {
         self.shutdown.begin();
-        self.writer.home.page.ring(Word::Pending);
+        self.writer.home.page.notify(Word::Pending);
         // No other thread is started after this.
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
@@ -289,6 +289,6 @@ fn take(
         }
         Err(Stop::Later(error)) => return Err(error),
     }
-    writer.home.page.ring(Word::Taken);
+    writer.home.page.notify(Word::Taken);
     Ok(Turn::Last)
 }

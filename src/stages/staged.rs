@@ -55,7 +55,7 @@ impl Staged<'_> {
                 };
                 self.each_record(**it, &mut bytes, check)?;
                 // A driver that waits for the commit sees the progress.
-                self.writer.home.page.ring(Word::Taken);
+                self.writer.home.page.notify(Word::Taken);
                 Ok(())
             })
         };
@@ -90,7 +90,7 @@ impl Staged<'_> {
             let path = self.directory.join(stage);
             disk.sync_file(&path).map_err(Stop::of_file)?;
             // A driver that waits for the commit sees the progress.
-            self.writer.home.page.ring(Word::Taken);
+            self.writer.home.page.notify(Word::Taken);
         }
         Ok(())
     }

@@ -225,7 +225,7 @@ fn append_rest(
         end = append_part(writer, rows, &Marker::new(manifest, part + 1))?;
         *done = part + 1;
         // A driver that waits for the commit sees the progress.
-        writer.home.page.ring(Word::Taken);
+        writer.home.page.notify(Word::Taken);
         let is_turn = (*done - first).is_multiple_of(TURN);
         Ok(!(is_turn && (turns.others)()))
     })?;

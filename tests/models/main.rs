@@ -3,10 +3,10 @@
 //!
 //! The modules below are sources of the store, compiled a second time with loom's primitives in the
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
-//! their waiters, the append lock that processes share, the mark below which bytes are readable,
-//! the bell that wakes sleepers, the one that wakes those in other processes and what their own
-//! process wakes them with, the lock of appends, and the row of files that retirement shortens
-//! under its readers. Each model has a mistake planted, which loom has to find.
+//! their waiters, the append lock of a process and that which processes share, the mark below which
+//! bytes are readable, the condition that wakes sleepers, the one that wakes those in other
+//! processes and what their own process wakes them with, and the row of files that retirement
+//! shortens under its readers. Each model has a mistake planted, which loom has to find.
 
 #![allow(
     dead_code,
@@ -18,10 +18,8 @@
 mod surroundings;
 mod sync;
 
-#[path = "../../src/engine/service/bell.rs"]
-mod bell;
-#[path = "../../src/engine/service/doorbell.rs"]
-mod doorbell;
+#[path = "../../src/engine/service/condition.rs"]
+mod condition;
 #[path = "../../src/engine/service/durability.rs"]
 mod durability;
 #[path = "../../src/engine/service/group_commit.rs"]
@@ -32,6 +30,8 @@ mod mark;
 mod plant;
 #[path = "../../src/mapped/queue.rs"]
 mod queue;
+#[path = "../../src/engine/service/shared_condition.rs"]
+mod shared_condition;
 #[path = "../../src/engine/service/shared_lock.rs"]
 mod shared_lock;
 #[path = "../../src/engine/service/sleepers.rs"]
@@ -52,12 +52,12 @@ use forebay::internals::{disk, error, machine};
 use region::Access;
 use surroundings::{Extent, MappedFile};
 
-use bell::Bell;
+use condition::Condition;
 use disk::{Disk, RealDisk};
-use doorbell::{Doorbell, SharedWord};
 use mark::ReadableMark;
 use plant::{Bug, plant};
 use queue::{FoundFile, MappedFileQueue};
+use shared_condition::{SharedCondition, SharedWord};
 use shared_lock::Taken;
 use sleepers::Sleepers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -135,28 +135,28 @@ fn below_the_readable_mark_all_bytes_are_there() {
     }
 }
 
-/// A sender makes news and rings if somebody sleeps; the other sleeps unless there are news.
-fn bell() {
-    let shared = Arc::new((Bell::default(), AtomicBool::new(false)));
+/// A sender stores news and notifies if somebody sleeps; the other sleeps unless there is news.
+fn condition() {
+    let shared = Arc::new((Condition::default(), AtomicBool::new(false)));
     let sender = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
             shared.1.store(true, Ordering::Relaxed);
-            bell::ring_all(&[&shared.0]);
+            condition::notify_all(&[&shared.0]);
         })
     };
-    let (bell, news) = &*shared;
-    bell.sleep(Duration::MAX, || news.load(Ordering::Relaxed));
+    let (condition, news) = &*shared;
+    condition.sleep(Duration::MAX, || news.load(Ordering::Relaxed));
     sender.join().unwrap();
 }
 
 #[test]
 fn nobody_sleeps_over_news() {
-    explore(bell);
+    explore(condition);
     weaken(Some(Weakness::NoFence));
-    let found = breaks(bell);
+    let found = breaks(condition);
     weaken(None);
-    assert!(found, "a bell without fences");
+    assert!(found, "a condition without fences");
 }
 
 /// Two threads count under the lock, each as often as it takes it. One of them, and the thread that
@@ -275,13 +275,17 @@ fn a_lock_that_processes_share_outlives_its_holder() {
     }
 }
 
-/// The writer moves the mark and rings, twice; a reader in another process sleeps until it has seen
-/// both.
-fn doorbell() {
-    let shared = Arc::new((Doorbell::default(), Word::default(), AtomicUsize::default()));
-    let dispatch = |shared: &(Doorbell, Word, AtomicUsize), end| {
+/// The writer moves the mark and notifies, twice; a reader in another process sleeps until it has
+/// seen both.
+fn shared_condition() {
+    let shared = Arc::new((
+        SharedCondition::default(),
+        Word::default(),
+        AtomicUsize::default(),
+    ));
+    let dispatch = |shared: &(SharedCondition, Word, AtomicUsize), end| {
         shared.2.fetch_max(end, Ordering::Release);
-        shared.0.ring(&shared.1);
+        shared.0.notify(&shared.1);
     };
     let writer = {
         let shared = Arc::clone(&shared);
@@ -294,7 +298,7 @@ fn doorbell() {
     for end in 1..3 {
         while mark.load(Ordering::Acquire) < end {
             let ready = || mark.load(Ordering::Acquire) >= end;
-            doorbell::sleep(word, Duration::MAX, ready);
+            shared_condition::sleep(word, Duration::MAX, ready);
         }
     }
     writer.join().unwrap();
@@ -302,14 +306,14 @@ fn doorbell() {
 
 #[test]
 fn no_reader_in_another_process_sleeps_over_news() {
-    explore(doorbell);
+    explore(shared_condition);
     plant(Some(Bug::LookLate));
-    let found = breaks(doorbell);
+    let found = breaks(shared_condition);
     plant(None);
     assert!(found, "a reader that looks at the word last");
 }
 
-/// A reader in another process sleeps until its own process closes it. The writer does not ring.
+/// A reader in another process sleeps until its own process closes it. The writer does not notify.
 fn closing() {
     let shared = Arc::new((Sleepers::default(), Word::default(), AtomicBool::new(false)));
     let reader = {
@@ -318,7 +322,7 @@ fn closing() {
             let (sleepers, word, closed) = &*shared;
             while !closed.load(Ordering::Acquire) {
                 let ready = || closed.load(Ordering::Acquire);
-                sleepers.sleep(|| doorbell::sleep(word, Duration::MAX, ready));
+                sleepers.sleep(|| shared_condition::sleep(word, Duration::MAX, ready));
             }
         })
     };
@@ -340,32 +344,32 @@ fn no_reader_sleeps_over_the_close_of_its_store() {
     assert!(found, "a reader that is woken once");
 }
 
-/// A word whose rings wake so many.
+/// A word that wakes so many when it is notified.
 struct Woken(usize);
 
 impl SharedWord for Woken {
-    fn look(&self) -> u32 {
+    fn load(&self) -> u32 {
         0
     }
 
     fn sleep_on(&self, _seen: u32, _timeout: Duration) {}
 
-    fn ring(&self) -> usize {
+    fn notify(&self) -> usize {
         self.0
     }
 }
 
 #[test]
-fn senders_ring_while_somebody_is_woken_and_for_a_few_rings_after() {
+fn senders_notify_while_somebody_is_woken_and_a_few_times_after() {
     explore(|| {
-        let doorbell = Doorbell::default();
-        doorbell.ring(&Woken(0));
-        assert!(!doorbell.is_followed());
+        let shared_condition = SharedCondition::default();
+        shared_condition.notify(&Woken(0));
+        assert!(!shared_condition.is_followed());
         for _ in 0..3 {
-            doorbell.ring(&Woken(2));
+            shared_condition.notify(&Woken(2));
             let idle = std::iter::from_fn(|| {
-                doorbell.ring(&Woken(0));
-                doorbell.is_followed().then_some(())
+                shared_condition.notify(&Woken(0));
+                shared_condition.is_followed().then_some(())
             });
             assert_eq!(idle.count(), 3);
         }

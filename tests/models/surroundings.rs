@@ -1,8 +1,8 @@
 //! What the modelled code leans on and is not modelled itself, as small as it can be.
 
-use crate::doorbell::SharedWord;
 use crate::durability::Durable;
 use crate::group_commit::{self, GroupCommit};
+use crate::shared_condition::SharedWord;
 use crate::shared_lock::LockWord;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, thread};
 use forebay::Disk;
@@ -206,7 +206,7 @@ impl Word {
 }
 
 impl SharedWord for Word {
-    fn look(&self) -> u32 {
+    fn load(&self) -> u32 {
         self.value.load(Ordering::Acquire)
     }
 
@@ -218,7 +218,7 @@ impl SharedWord for Word {
         }
     }
 
-    fn ring(&self) -> usize {
+    fn notify(&self) -> usize {
         self.value.fetch_add(1, Ordering::AcqRel);
         self.wake()
     }

@@ -1,13 +1,14 @@
 //! Waiting for messages, without polling.
 //!
-//! In the process that writes, a thread sleeps on a bell that senders ring. In another process it
-//! sleeps on a word of the state page that the writer changes ([`doorbell`]); it can only load that
-//! word, so [`Sleepers`] wakes it when its own process has news, such as a close.
+//! In the process that writes, a thread sleeps on a condition that senders notify. In another
+//! process it sleeps on a word of the state page that the writer changes ([`shared_condition`]); it
+//! can only load that word, so [`Sleepers`] wakes it when its own process has news, such as a
+//! close.
 
 use super::joined::{CHECK, Joined};
 use super::read::view;
 use crate::engine::directory::page::{News, Word};
-use crate::engine::service::doorbell;
+use crate::engine::service::shared_condition;
 use crate::engine::service::sleepers::Sleepers;
 use crate::mapped::TransientPool;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ pub fn wait_until(
         }
         if parts.is_written() {
             let ready = || has_news(parts, position) || is_over();
-            parts.bells.news.sleep(left, ready);
+            parts.conditions.news.sleep(left, ready);
         } else {
             let ready = || readable_end(parts) > position || is_over();
             sleepers.sleep(|| sleep(parts, left, ready));
@@ -67,19 +68,19 @@ fn has_news(parts: &Joined, position: u64) -> bool {
 /// Returns at once if `ready` holds.
 fn sleep(parts: &Joined, timeout: Duration, ready: impl Fn() -> bool) {
     match parts.page() {
-        Some(page) => doorbell::sleep(&News(page), timeout.min(SLEEP_MAX), ready),
+        Some(page) => shared_condition::sleep(&News(page), timeout.min(SLEEP_MAX), ready),
         // There is no word to sleep on before a writer has made the page.
-        None => parts.bells.news.sleep(timeout.min(CHECK), ready),
+        None => parts.conditions.news.sleep(timeout.min(CHECK), ready),
     }
 }
 
 /// Wakes all threads of this process that wait, so that they check again.
 pub fn wake(parts: &Joined, sleepers: &Sleepers) {
     if parts.is_written() {
-        return parts.bells.news.ring();
+        return parts.conditions.news.notify();
     }
     sleepers.wake(|| {
-        parts.bells.news.ring();
+        parts.conditions.news.notify();
         if let Some(page) = parts.page() {
             page.wake(Word::News);
         }

@@ -56,7 +56,7 @@
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
-use crate::engine::service::doorbell::SharedWord;
+use crate::engine::service::shared_condition::SharedWord;
 use crate::error::{At, Error, Op, Result};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
@@ -219,17 +219,17 @@ impl Epochs {
 /// A word that processes sleep on. Only changes of its value have a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Rung by a process that left a commit for the writer.
+    /// Notified by a process that left a commit for the writer.
     Pending = AT_PENDING as isize,
-    /// Rung by the writer when it has processed one.
+    /// Notified by the writer when it has processed one.
     Taken = AT_TAKEN as isize,
-    /// Rung by the writer when there is something new for readers, which only load it.
+    /// Notified by the writer when there is something new for readers, which only load it.
     News = AT_NEWS as isize,
-    /// Rung by the processes of a shared store when there is something to dispatch.
+    /// Notified by the processes of a shared store when there is something to dispatch.
     Work = AT_WORK as isize,
-    /// Rung by the processes of a shared store that wait for the disk.
+    /// Notified by the processes of a shared store that wait for the disk.
     Wanted = AT_WANTED as isize,
-    /// Rung when the log of a shared store became durable further, or writing has failed.
+    /// Notified when the log of a shared store became durable further, or writing has failed.
     Flushed = AT_FLUSHED as isize,
 }
 
@@ -237,7 +237,7 @@ pub enum Word {
 pub struct News<'a>(pub &'a StatePage);
 
 impl SharedWord for News<'_> {
-    fn look(&self) -> u32 {
+    fn load(&self) -> u32 {
         self.0.read_word(Word::News)
     }
 
@@ -245,8 +245,8 @@ impl SharedWord for News<'_> {
         self.0.sleep_on(Word::News, seen, timeout);
     }
 
-    fn ring(&self) -> usize {
-        self.0.ring(Word::News)
+    fn notify(&self) -> usize {
+        self.0.notify(Word::News)
     }
 }
 
@@ -418,19 +418,19 @@ impl StatePage {
         self.noted(self.region.load_u32(word as usize))
     }
 
-    /// Sleeps until a word is rung, at most for `timeout`. Returns at once if it has changed since
-    /// it was `seen`, and may return early.
+    /// Sleeps until a word is notified, at most for `timeout`. Returns at once if it has changed
+    /// since it was `seen`, and may return early.
     pub fn sleep_on(&self, word: Word, seen: u32, timeout: Duration) {
         self.region.sleep_on(word as usize, seen, timeout);
     }
 
     /// Changes a word and wakes the sleepers on it, in all processes. Returns how many were woken;
     /// 0 on a system that does not say.
-    pub fn ring(&self, word: Word) -> usize {
-        self.region.ring(word as usize)
+    pub fn notify(&self, word: Word) -> usize {
+        self.region.notify(word as usize)
     }
 
-    /// Wakes the sleepers on a word without changing it. Returns as [`StatePage::ring`].
+    /// Wakes the sleepers on a word without changing it. Returns as [`StatePage::notify`].
     pub fn wake(&self, word: Word) -> usize {
         self.region.wake(word as usize)
     }
@@ -654,7 +654,7 @@ impl StatePage {
         self.store(AT_EPOCH, number);
         self.store(AT_PID, u64::from(std::process::id()));
         // Readers that were opened while nobody wrote follow from here on.
-        self.ring(Word::News);
+        self.notify(Word::News);
     }
 
     /// Whether a writer has begun another epoch than `epoch` during this boot, and its marks hold:

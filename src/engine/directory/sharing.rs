@@ -107,7 +107,7 @@ impl StatePage {
     pub fn want(&self, end: u64) {
         let raise = |wanted: u64| (wanted < end).then_some(end);
         self.noted(self.region.update_u64(AT_WANTED_END, raise));
-        self.ring(Word::Wanted);
+        self.notify(Word::Wanted);
     }
 
     /// Why writing has failed for all processes of a shared store; `None` if it has not.
@@ -136,7 +136,7 @@ impl StatePage {
         self.set_words(AT_REASON, &bytes);
         self.set_words(AT_REASON_LEN, &short(len).to_ne_bytes());
         self.set_words(AT_FAILED, &1u32.to_ne_bytes());
-        self.ring(Word::Flushed);
+        self.notify(Word::Flushed);
     }
 
     /// Forgets a failure, and what processes that are gone wanted.

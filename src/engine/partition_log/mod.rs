@@ -34,7 +34,7 @@ mod test;
 
 use self::cursor::{Chain, QueueCursor};
 use self::partition::{Partition, View};
-use super::service::bell::Bell;
+use super::service::condition::Condition;
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
     Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
@@ -82,7 +82,7 @@ pub struct PartitionLog {
     starts: RwLock<HashMap<(String, u32), u64>>,
     recovery: Recovery,
     closed: AtomicBool,
-    news: Bell,
+    news: Condition,
 }
 
 impl PartitionLog {
@@ -108,7 +108,7 @@ impl PartitionLog {
             starts: RwLock::default(),
             recovery: Recovery::default(),
             closed: AtomicBool::new(false),
-            news: Bell::default(),
+            news: Condition::default(),
         };
         engine.update()?;
         let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
@@ -480,7 +480,7 @@ impl Engine for PartitionLog {
     }
 
     fn wake(&self) {
-        self.news.ring();
+        self.news.notify();
     }
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {

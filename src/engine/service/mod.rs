@@ -1,13 +1,13 @@
 //! Services of an engine and their shared state. Nothing here depends on a file format.
 
 pub mod append_lock;
-pub mod bell;
-pub mod doorbell;
+pub mod condition;
 pub mod durability;
 pub mod flush;
 pub mod group_commit;
 pub mod health;
 pub mod hold;
+pub mod shared_condition;
 pub mod shared_lock;
 pub mod shutdown;
 pub mod sleepers;

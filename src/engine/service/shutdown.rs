@@ -1,21 +1,21 @@
 //! The shutdown signal for the threads of a store.
 
-use super::bell::Bell;
+use super::condition::Condition;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Whether the threads must end, and the bell on which they sleep.
+/// Whether the threads must end, and the condition on which they sleep.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     begun: AtomicBool,
-    bell: Bell,
+    condition: Condition,
 }
 
 impl Shutdown {
     /// Tells the threads to end, and wakes those that sleep in [`Shutdown::sleep`].
     pub fn begin(&self) {
         self.begun.store(true, Ordering::Release);
-        self.bell.ring();
+        self.condition.notify();
     }
 
     /// Whether the threads must end.
@@ -25,6 +25,6 @@ impl Shutdown {
 
     /// Sleeps for `timeout` or until the threads must end.
     pub fn sleep(&self, timeout: Duration) {
-        self.bell.sleep(timeout, || self.has_begun());
+        self.condition.sleep(timeout, || self.has_begun());
     }
 }

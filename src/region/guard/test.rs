@@ -65,7 +65,7 @@ fn a_store_that_faults_is_an_error_with_its_position() {
     let changed = region.update_u64(end, |_| unreachable!("the load fails"));
     assert_eq!(position(changed), 2 * page);
     assert_eq!(position(region.rewrite(0, 8 * PAGE)), 2 * page);
-    region.ring(end);
+    region.notify(end);
     region.write(0, &[1; 100]).unwrap();
 }
 
@@ -110,7 +110,7 @@ fn words_are_loaded_as_stored() {
         .update_u64(40, |old| (old > 5).then_some(old + 1))
         .unwrap();
     assert_eq!(region.load_u64(40).unwrap(), 5);
-    region.ring(48);
+    region.notify(48);
     assert_eq!(region.load_u32(48).unwrap(), 1);
     // Outside the map or unaligned: nothing happens.
     region.set_words(PAGE - 4, &bytes).unwrap();

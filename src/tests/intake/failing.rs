@@ -32,13 +32,13 @@ fn a_commit_without_space_is_checked_once() {
     let engine = open(root, full);
     let page = StatePage::open(&RealDisk, root, Access::Read);
     let page = page.unwrap().unwrap();
-    let rung = || {
+    let notified = || {
         let before = page.read_word(Word::Taken);
         assert!(engine.take_commits().is_err());
         page.read_word(Word::Taken).wrapping_sub(before)
     };
-    assert!(rung() > 0);
-    assert_eq!(rung(), 0);
+    assert!(notified() > 0);
+    assert_eq!(notified(), 0);
     let state = commit::state(&RealDisk, root, "q", 0).unwrap();
     assert_eq!(state, CommitState::Pending);
     let stats = engine.stats();

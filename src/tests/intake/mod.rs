@@ -685,8 +685,8 @@ fn a_waiting_driver_sees_each_part() {
     publish(root, "q", &[stage(root, "q", &bodies, 500)], 500);
     store.take_commits().unwrap();
     let parts = count(&store, marker::TOPIC);
-    let rung = page.read_word(Word::Taken).wrapping_sub(before);
-    assert!(u64::from(rung) > 2 * parts && parts > 20);
+    let notified = page.read_word(Word::Taken).wrapping_sub(before);
+    assert!(u64::from(notified) > 2 * parts && parts > 20);
 }
 
 /// A driver withdraws a manifest that was read but has not begun, and publishes the batch again.

@@ -15,7 +15,7 @@ use super::queues::row::QueueRow;
 use crate::engine::Topics;
 use crate::engine::directory::page::{Mark, News};
 use crate::engine::report::Report;
-use crate::engine::service::doorbell::Doorbell;
+use crate::engine::service::shared_condition::SharedCondition;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
 use crate::plant::{Point, pass};
@@ -42,7 +42,7 @@ pub struct Dispatcher {
     index: Option<Arc<Index>>,
     report: Arc<Report>,
     lock: CachePadded<Mutex<Progress>>,
-    doorbell: Doorbell,
+    shared_condition: SharedCondition,
 }
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Dispatcher {
             index: index.cloned(),
             report: Arc::clone(report),
             lock: CachePadded::new(Mutex::new(progress)),
-            doorbell: Doorbell::default(),
+            shared_condition: SharedCondition::default(),
         }
     }
 
@@ -104,7 +104,7 @@ impl Dispatcher {
     /// Whether readers in other processes wait for messages to be dispatched. A hint.
     #[inline]
     pub fn is_followed(&self) -> bool {
-        self.doorbell.is_followed()
+        self.shared_condition.is_followed()
     }
 
     /// Runs one step. Returns whether there was anything to do.
@@ -126,7 +126,7 @@ impl Dispatcher {
         let done = self.step_locked(&mut progress);
         drop(progress);
         if self.dispatched() != before {
-            self.doorbell.ring(&News(&self.log.state));
+            self.shared_condition.notify(&News(&self.log.state));
         }
         done
     }

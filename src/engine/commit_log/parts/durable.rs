@@ -105,7 +105,7 @@ impl Parts {
         pass(Point::Synced);
         self.log.state.set(Mark::Durable, published);
         if self.log.state.is_shared() {
-            self.log.state.ring(Word::Flushed);
+            self.log.state.notify(Word::Flushed);
         }
         self.stamp(&[Stamp::Log], stored_ms);
         drop(alone);

@@ -2,7 +2,7 @@
 //!
 //! Code that reads, repairs or flushes is given the parts. The services of a store
 //! ([`super::services`]) are not among them: threads hold the parts, and the parts wake threads
-//! only through [`Bells`].
+//! only through [`Conditions`].
 
 pub mod durable;
 pub mod topics;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::engine::report::Report;
 use crate::engine::service::append_lock::AppendLock;
-use crate::engine::service::bell::{Bell, ring_all};
+use crate::engine::service::condition::{Condition, notify_all};
 use crate::engine::service::health::Health;
 use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
@@ -55,13 +55,13 @@ pub struct AppendRules {
 
 /// Wake threads that sleep until there is work or news.
 #[derive(Debug, Default)]
-pub struct Bells {
-    /// Rung when there is something to dispatch.
-    pub work: Bell,
-    /// Rung when a buffer of the transient pool is full.
-    pub full: Bell,
-    /// Rung when readers can see more.
-    pub news: Bell,
+pub struct Conditions {
+    /// Notified when there is something to dispatch.
+    pub work: Condition,
+    /// Notified when a buffer of the transient pool is full.
+    pub full: Condition,
+    /// Notified when readers can see more.
+    pub news: Condition,
 }
 
 /// What the flushes of a store share.
@@ -132,7 +132,7 @@ pub struct Parts {
     /// How far this process has followed another writer.
     pub following: Following,
     /// Wake sleeping threads.
-    pub bells: Bells,
+    pub conditions: Conditions,
 }
 
 impl Parts {
@@ -244,7 +244,7 @@ impl Parts {
         self.tell_readers();
         // In a synchronous store the threads that wait for the disk write out.
         if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
-            self.bells.full.ring();
+            self.conditions.full.notify();
         }
         if end.saturating_sub(self.dispatcher.dispatched()) > BACKLOG_MAX {
             // A failure of dispatch is no failure of the append. The dispatch thread meets it again
@@ -261,12 +261,16 @@ impl Parts {
             // its steps. A failure meets the thread again, which reports it.
             let _ = self.dispatcher.try_step();
         }
-        ring_all(&[&self.bells.work, &self.bells.news]);
+        notify_all(&[&self.conditions.work, &self.conditions.news]);
     }
 
     /// Wakes all sleeping threads because the store closes.
     pub fn wake_all(&self) {
-        ring_all(&[&self.bells.work, &self.bells.full, &self.bells.news]);
+        notify_all(&[
+            &self.conditions.work,
+            &self.conditions.full,
+            &self.conditions.news,
+        ]);
     }
 
     /// Ends writing for good.
@@ -277,7 +281,7 @@ impl Parts {
                 self.log.state.set_failed(&error.to_string());
             }
         });
-        self.bells.news.ring();
+        self.conditions.news.notify();
     }
 
     /// Ends writing for good. Returns the error for callers whose messages are in the log.

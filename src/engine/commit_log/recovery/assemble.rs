@@ -10,7 +10,7 @@ use crate::engine::commit_log::dispatch::Dispatcher;
 use crate::engine::commit_log::index::Index;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::append::Tail;
-use crate::engine::commit_log::parts::{AppendRules, Bells, Flushing, Following, Parts};
+use crate::engine::commit_log::parts::{AppendRules, Conditions, Flushing, Following, Parts};
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::read::follow::refresh;
 use crate::engine::commit_log::tables::checkpoint::Checkpoint;
@@ -254,7 +254,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         pool,
         table: Mutex::new(found.table),
         table_dirty: AtomicBool::new(false),
-        bells: Bells::default(),
+        conditions: Conditions::default(),
         report: found.report,
     };
     Ok(Opened {

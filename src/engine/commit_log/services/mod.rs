@@ -112,8 +112,8 @@ impl Services {
         self.shutdown.begin();
         parts.wake_all();
         if parts.log.state.is_shared() {
-            parts.log.state.ring(Word::Work);
-            parts.log.state.ring(Word::Wanted);
+            parts.log.state.notify(Word::Work);
+            parts.log.state.notify(Word::Wanted);
         }
     }
 
@@ -139,7 +139,7 @@ impl Services {
                     if !found && parts.log.state.is_shared() {
                         sleep_until_work(parts, due);
                     } else if !found {
-                        parts.bells.work.sleep(Duration::from_secs(3600), due);
+                        parts.conditions.work.sleep(Duration::from_secs(3600), due);
                     }
                 }
                 Err(error) => {
@@ -161,7 +161,7 @@ impl Services {
         let mut written = Instant::now();
         while !shutdown.has_begun() && parts.health.check().is_ok() {
             let ready = || shutdown.has_begun() || pool.has_full();
-            parts.bells.full.sleep(rules.interval, ready);
+            parts.conditions.full.sleep(rules.interval, ready);
             rules.step(parts, Instant::now(), &mut written);
         }
     }

@@ -223,7 +223,7 @@ impl Core {
         // The leader shows that it sleeps before it reads the published end.
         fence(Ordering::SeqCst);
         if page.sleeps() {
-            page.ring(Word::Work);
+            page.notify(Word::Work);
         }
         if end.saturating_sub(page.get(Mark::Dispatched)) > BACKLOG_MAX {
             self.await_dispatched(end - BACKLOG_MAX);
@@ -273,7 +273,7 @@ impl Core {
         {
             let seen = page.read_word(Word::News);
             if page.sleeps() {
-                page.ring(Word::Work);
+                page.notify(Word::Work);
             }
             if page.get(Mark::Dispatched) < end {
                 page.sleep_on(Word::News, seen, CHECK);

@@ -1,4 +1,5 @@
-//! A doorbell wakes readers in other processes, which sleep on a word that they can only load.
+//! A shared condition wakes readers in other processes, which sleep on a word that they can only
+//! load.
 //!
 //! ```text
 //!   writer:  move the mark --> change the word --> wake the sleepers on it
@@ -9,52 +10,52 @@
 //! be read-only. The kernel compares the word and puts the reader to sleep in one step, and tells
 //! the writer how many readers it woke.
 //!
-//! The thread that dispatches rings after each step. It looks for work only now and then, so a
-//! sender dispatches and rings itself while readers wait. A sender knows of them by the last rings,
-//! and stops when several in a row have woken nobody. That is a hint: a reader that no sender knows
-//! of is woken by the thread.
+//! The thread that dispatches notifies after each step. It checks for work only now and then, so a
+//! sender dispatches and notifies itself while readers wait. A sender knows of them because the
+//! last notifications woke somebody, and stops when several in a row have woken nobody. That is a
+//! hint: a reader that no sender knows of is woken by the thread.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// After this many rings in a row that wake nobody, senders leave the ringing to the thread.
-const IDLE_RINGS: u32 = 4;
+/// After this many notifications in a row that wake nobody, senders leave them to the thread.
+const IDLE_NOTIFICATIONS: u32 = 4;
 
 /// A word that may be shared with other processes.
 pub trait SharedWord {
     /// Its value, acquiring.
-    fn look(&self) -> u32;
+    fn load(&self) -> u32;
 
-    /// Sleeps until the word is rung, at most for `timeout`. Returns at once if the word is not
+    /// Sleeps until the word is notified, at most for `timeout`. Returns at once if the word is not
     /// `seen`, and may return early.
     fn sleep_on(&self, seen: u32, timeout: Duration);
 
     /// Changes the word, releasing, and wakes the sleepers on it. Returns how many there were.
-    fn ring(&self) -> usize;
+    fn notify(&self) -> usize;
 }
 
 /// What a writer knows of the readers in other processes.
 #[derive(Debug, Default)]
-pub struct Doorbell {
-    /// Rings that may still wake nobody before the readers count as gone.
+pub struct SharedCondition {
+    /// Notifications that may still wake nobody before the readers count as gone.
     followed: AtomicU32,
 }
 
-impl Doorbell {
-    /// Whether one of the last rings woke a reader. A hint.
+impl SharedCondition {
+    /// Whether one of the last notifications woke a reader. A hint.
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.followed.load(Ordering::Relaxed) > 0
     }
 
-    /// Rings. Before, the caller must move the mark that the readers check.
-    pub fn ring(&self, word: &impl SharedWord) {
-        // Two threads that ring at the same time may count one ring.
+    /// Notifies the readers. Before, the caller must move the mark that the readers check.
+    pub fn notify(&self, word: &impl SharedWord) {
+        // Two threads that notify at the same time may count one notification.
         let before = self.followed.load(Ordering::Relaxed);
-        let left = match word.ring() {
+        let left = match word.notify() {
             0 => before.saturating_sub(1),
-            _ => IDLE_RINGS,
+            _ => IDLE_NOTIFICATIONS,
         };
         // Each sender loads it, so it is stored only if it changes.
         if left != before {
@@ -63,13 +64,13 @@ impl Doorbell {
     }
 }
 
-/// Sleeps until the word is rung, at most for `timeout`. Returns at once if `ready` holds, and may
-/// return early.
+/// Sleeps until the word is notified, at most for `timeout`. Returns at once if `ready` holds, and
+/// may return early.
 pub fn sleep(word: &impl SharedWord, timeout: Duration, ready: impl Fn() -> bool) {
     let late = planted(Bug::LookLate) && ready();
     // The word is loaded first: a mark that moves after `ready` has checked it is followed by a
     // change of the word.
-    let seen = word.look();
+    let seen = word.load();
     let is_ready = match planted(Bug::LookLate) {
         true => late,
         false => ready(),
