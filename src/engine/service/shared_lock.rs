@@ -4,6 +4,7 @@
 //!   bit 0 to 8    slot of the holder, 1 to 250; 0 if nobody holds it
 //!   bit 9         a process may be asleep on the word
 //!   bit 10        a holder died inside, and what it left was not erased yet
+//!   bit 11        the holder recovers the store, which may take long
 //!   bit 16 to 63  generation: changes each time the lock is taken
 //! ```
 //!
@@ -29,6 +30,7 @@ const CHECK: Duration = Duration::from_millis(10);
 const HOLDER: u64 = 0x1FF;
 const WAITERS: u64 = 1 << 9;
 const DIRTY: u64 = 1 << 10;
+const LONG: u64 = 1 << 11;
 const GENERATION: u64 = 1 << 16;
 
 /// The word, and who is alive.
@@ -125,6 +127,21 @@ fn wait(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Ta
     }
 }
 
+/// Notes that the lock will be held for long. Called by the holder.
+pub fn lengthen(word: &impl LockWord) {
+    loop {
+        let seen = word.load();
+        if word.exchange(seen, seen | LONG) {
+            return;
+        }
+    }
+}
+
+/// Whether the holder has called [`lengthen`].
+pub fn is_long(word: &impl LockWord) -> bool {
+    word.load() & LONG != 0
+}
+
 /// Notes that nothing is stored above the published end any more. Called by the holder.
 pub fn clean(word: &impl LockWord) {
     loop {
@@ -144,8 +161,8 @@ pub fn release(word: &impl LockWord, slot: u32) -> bool {
             return false;
         }
         let forgotten = match planted(Bug::ForgetDirt) {
-            true => HOLDER | WAITERS | DIRTY,
-            false => HOLDER | WAITERS,
+            true => HOLDER | WAITERS | LONG | DIRTY,
+            false => HOLDER | WAITERS | LONG,
         };
         if word.exchange(seen, seen & !forgotten) {
             if seen & WAITERS != 0 && !planted(Bug::WakeNobody) {

@@ -183,12 +183,19 @@ impl Core {
     /// died, which may take longer than an append.
     fn unless_recovered<T>(&self, take: impl Fn() -> Result<T>) -> Result<T> {
         let began = Instant::now();
+        let mut epoch = self.member.page.epoch();
         loop {
-            match take() {
-                Err(Error::Busy { .. })
-                    if self.member.page.pid().is_none() && began.elapsed() < RECOVERY_TIMEOUT => {}
-                taken => return taken,
+            let taken = take();
+            let now = self.member.page.epoch();
+            // A recovery begins an epoch.
+            let recovered = epoch != now || self.member.is_recovered();
+            if !matches!(taken, Err(Error::Busy { .. }))
+                || !recovered
+                || began.elapsed() > RECOVERY_TIMEOUT
+            {
+                return taken;
             }
+            epoch = now;
         }
     }
 

@@ -55,6 +55,7 @@ impl Leader {
     ) -> Result<Leader> {
         // Recovery erases what a dead holder has left.
         let (held, _) = member.hold(LOCK_TIMEOUT)?;
+        held.lengthen();
         let opened = open(machine, root, options)?;
         held.clean();
         pass(Point::Recovered);

@@ -137,6 +137,11 @@ impl Member {
         let _ = self.locks.release();
     }
 
+    /// Whether a process recovers the store.
+    pub fn is_recovered(&self) -> bool {
+        shared_lock::is_long(self)
+    }
+
     /// Takes the append lock. No other thread of this process may hold it.
     ///
     /// # Errors
@@ -159,6 +164,11 @@ impl Member {
 pub struct Held<'a>(&'a Member);
 
 impl Held<'_> {
+    /// Notes that the lock will be held for as long as a recovery takes.
+    pub fn lengthen(&self) {
+        shared_lock::lengthen(self.0);
+    }
+
     /// Notes that nothing is stored above the published end any more.
     pub fn clean(&self) {
         shared_lock::clean(self.0);
