@@ -87,7 +87,6 @@ impl Core {
     /// # Errors
     ///
     /// [`Error::Failed`].
-    /// [`Error::Failed`].
     pub fn append(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
