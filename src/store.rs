@@ -7,6 +7,7 @@ pub(crate) use opened::Opened;
 pub use read::{ReadBatch, ReadStatus};
 
 use crate::bound::Bound;
+use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
 use crate::disk::Disk;
@@ -41,6 +42,8 @@ pub struct Store {
     /// Takes up commits, if the store has files and is writable.
     intake: Option<Arc<Intake>>,
     consumers: Arc<Consumers>,
+    /// Which producers own queues.
+    claims: Arc<Claims>,
 }
 
 impl Store {
@@ -83,12 +86,15 @@ impl Store {
         let (mut shared, intake, place) = open_handle(machine, path, options, hold)?;
         shared.reopen = reopen(machine, path, given)?;
         let shared = Arc::new(shared);
-        let consumers = Consumers::new(Arc::clone(&shared), place)?;
+        let of_claims = place.clone();
+        let of_claims = of_claims.map(|(disk, it)| (disk, it.with_file_name(names::PRODUCERS)));
+        let consumers = Consumers::new(Arc::clone(&shared), place, machine.drive)?;
         waiting.set(&consumers);
         Ok(Store {
             shared,
             intake,
             consumers,
+            claims: Arc::new(Claims::new(of_claims)),
         })
     }
 
@@ -190,6 +196,22 @@ impl Store {
         check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
+    }
+
+    /// A producer for `topic` that owns a queue: no other producer made by this function sends to
+    /// it. `name` gets the same queue again, also after a restart, and an earlier producer of this
+    /// name loses it. Durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if every queue has an owner, or for an invalid name;
+    /// [`Error::Corrupt`] if the table of owners cannot be read; those of [`Store::producer`].
+    pub fn owning_producer(&self, topic: &str, name: &str) -> Result<Producer> {
+        let producer = self.producer(topic, None)?;
+        self.shared.refuse_shared("a producer that owns a queue")?;
+        let topic = self.topic(topic)?;
+        let claim = self.claims.claim(&topic, name, self.now_ms())?;
+        Ok(producer.owning(claim))
     }
 
     /// A consumer of `topics` in `group`; see [`Consumer`]. Missing topics are created.

@@ -234,6 +234,13 @@ class Producer:
     @property
     def topic(self) -> str:
         """The topic's name."""
+    @property
+    def name(self) -> str | None:
+        """The name of a producer that owns its queue; else None."""
+    def close(self) -> None:
+        """Give up the queue that the producer owns, so that another producer may have it."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_raised: object) -> None: ...
     def send(
         self,
         body: Buffer,
@@ -1686,7 +1693,13 @@ class Store:
         ...     store.send("orders", b"body", key="42", tags="paid").offset
         0
         """
-    def producer(self, topic: str, queue: int | None = None) -> Producer:
+    def producer(
+        self,
+        topic: str,
+        queue: int | Literal["own"] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Producer:
         """Return a producer for a topic, which sends faster than `send` in a loop.
 
         Parameters
