@@ -376,13 +376,10 @@ impl Lane {
         receipt.settled(window.extend(receipt.offset, receipt.serial, until))
     }
 
-    /// Takes back a delivery and all later ones of the queue: they become due at `due`.
-    pub(super) fn recall(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
+    /// Refuses a delivery, and takes back all later ones of the queue: they become due at `due`.
+    pub(super) fn refuse(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
         let mut state = self.owned(member, receipt)?;
-        let window = &mut state.window;
-        receipt.settled(window.check(receipt.offset, receipt.serial))?;
-        window.recall_from(receipt.offset, due);
-        Ok(())
+        receipt.settled(state.window.refuse(receipt.offset, receipt.serial, due))
     }
 
     /// Takes back a delivery that nobody has used: it is due at once.

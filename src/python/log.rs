@@ -69,6 +69,17 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
                         consumed them";
             warn(py, (text, messages, &**topic, queue))
         }
+        Warning::NoQueue {
+            group,
+            topics,
+            consumers,
+            queues,
+        } => {
+            let text = "a consumer of group %s has no queue and gets no messages: the group has \
+                        %d consumers for %d queue(s) of %s; give the topics more queues with \
+                        create_topic(name, queues=...), or open fewer consumers";
+            warn(py, (text, &**group, consumers, queues, topics.join(", ")))
+        }
         Warning::Delayed { reason } => {
             let text = "cannot deliver delayed messages or store the progress of groups of %s: %s; \
                         trying again";
