@@ -213,6 +213,33 @@ class Kafka:
             Listed.of(answer["read"]),
         )
 
+    def compact(
+        self,
+        folder: Path,
+        *,
+        now: int,
+        dirty: int = 0,
+        uncleanable: int | None = None,
+        map_bytes: int = 1 << 20,
+        config: Mapping[str, object] | None = None,
+    ) -> int:
+        """Compact a partition in place with Kafka's cleaner, once; return its next dirty offset.
+
+        `now` is the time in ms that decides about tombstones. The active segment, or what lies from
+        `uncleanable` on, is left alone. `map_bytes` bounds the map of keys, at 24 bytes a key.
+        """
+        answer = self.ask(
+            "compact",
+            folder=str(folder),
+            now=now,
+            dirty=dirty,
+            map=map_bytes,
+            config={name: str(value) for name, value in (config or {}).items()},
+            **({} if uncleanable is None else {"uncleanable": uncleanable}),
+        )
+        found: int = answer["dirty"]
+        return found
+
     def broker(
         self,
         folder: Path,
