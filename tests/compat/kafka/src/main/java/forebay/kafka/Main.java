@@ -22,8 +22,8 @@ public final class Main {
     }
 
     public static void main(String[] words) throws Exception {
-        PrintStream answers =
-            new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
+        FileOutputStream out = new FileOutputStream(FileDescriptor.out);
+        PrintStream answers = new PrintStream(out, false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         BufferedReader requests =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -59,7 +59,8 @@ final class OpenLog {
 
     static LogConfig config(JsonNode settings) {
         Properties properties = new Properties();
-        settings.fields().forEachRemaining(it -> properties.put(it.getKey(), it.getValue().asText()));
+        settings.properties()
+            .forEach(it -> properties.put(it.getKey(), it.getValue().asText()));
         return new LogConfig(properties);
     }
 
