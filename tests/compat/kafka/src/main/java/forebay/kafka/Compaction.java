@@ -32,6 +32,7 @@ final class Compaction {
             BUFFER, BUFFER, LOAD_FACTOR, throttler, time, partition -> { });
         Map.Entry<Long, CleanerStats> done = cleaner.clean(dirty);
         log.close();
+        OpenLog.awaitTasks();
         return Map.of("dirty", done.getKey(), "read", done.getValue().messagesRead(),
             "written", done.getValue().messagesWritten());
     }

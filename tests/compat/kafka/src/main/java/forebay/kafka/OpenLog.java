@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.internal.CompressionType;
 import org.apache.kafka.common.record.internal.MemoryRecords;
@@ -54,7 +55,15 @@ final class OpenLog {
         if (!request.path("halt").asBoolean()) {
             log.close();
         }
+        awaitTasks();
         return found;
+    }
+
+    /** Waits for what the log does in the background, such as writing its table of epochs. */
+    static void awaitTasks() throws InterruptedException {
+        CountDownLatch done = new CountDownLatch(1);
+        SCHEDULER.scheduleOnce("await", done::countDown, 0);
+        done.await();
     }
 
     static LogConfig config(JsonNode settings) {
