@@ -172,15 +172,15 @@ def test_a_brokers_group_goes_on_in_forebay_and_forebays_group_in_a_broker(tmp_p
         consumer.ack([got[f"new-{number}"] for number in (0, 1, 4, 6)])
         consumer.reject(got["new-2"], "no such apples")
         consumer.commit()
-        committed = {
-            str(it.queue): it.committed for it in store.groups if it.topic == "fx-orders"
-        }
+        committed = {str(it.queue): it.committed for it in store.groups if it.topic == "fx-orders"}
         consumer.nack(got["new-5"], delay_level=2)
     committed["1"] += 1
     run = rocketmq.broker(path, consume=("fx-group", "fx-orders"))
     offsets = run.tables["offsets"]
     assert offsets.pop("fx-orders@fx-group") == committed
-    assert offsets == {name: row for name, row in before.items() if not name.startswith("fx-orders")}
+    assert offsets == {
+        name: row for name, row in before.items() if not name.startswith("fx-orders")
+    }
     assert run.tables["levels"] == {"1": 3, "18": 1}
     assert run.tables["retries"]["fx-group"] == 16
     assert [row["keys"] for row in run.delivered["consumed"]] == ["new-3", "new-7"]

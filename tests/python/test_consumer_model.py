@@ -284,9 +284,7 @@ class Machine(RuleBasedStateMachine):
         got = [self.received(number, offered, message) for message in polled]
         assert len(got) == min(most, count), f"{len(got)} of {count} messages came"
 
-    def received(
-        self, number: int, offered: dict[tuple[str, int], list[int]], message: Any
-    ) -> int:
+    def received(self, number: int, offered: dict[tuple[str, int], list[int]], message: Any) -> int:
         key, offset = self.place_of(message), message.offset
         assert offset == offered[key].pop(0), "not the next message of its queue"
         lane = self.lanes[key]

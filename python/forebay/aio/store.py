@@ -152,7 +152,7 @@ class Store:
         *,
         name: str | None = None,
     ) -> Producer:
-        """Return a producer for a topic; this waits only for a new topic, and for a queue to own."""
+        """Return a producer for a topic. This waits only for a new topic or a queue to own."""
         return Producer(self._waits, self.plain.producer(topic, queue, name=name))
 
     async def create_topic(self, topic: str, queues: int | None = None) -> Topic:
