@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};
-use crate::meter::{PutMeter, RateSampler};
+use crate::meter::{GetMeter, PutMeter, RateSampler};
 use crate::num::short;
 use crate::options::{Mode, Options};
 use crate::record::names::SCHEDULE_TOPIC;
@@ -35,6 +35,7 @@ pub(crate) struct Handle {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
     pub(crate) meter: PutMeter,
+    pub(crate) gets: GetMeter,
     pub(crate) rates: RateSampler,
     pub(crate) closed: AtomicBool,
     pub(crate) generation: u32,

@@ -23,7 +23,7 @@ use crate::engine::{
 use crate::error::{At, Error, Op, Result};
 use crate::handle::{Handle, Reopen};
 use crate::machine::Machine;
-use crate::meter::{PutMeter, RateSampler};
+use crate::meter::{GetMeter, PutMeter, RateSampler};
 use crate::options::{EngineKind, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
 use crate::record::{Contents, Message, check_topic};
@@ -351,6 +351,7 @@ impl Store {
             _ => None,
         };
         if let Some(message) = found {
+            self.count_read(1);
             return Ok(message);
         }
         // Read again, because retention may have moved them meanwhile.
@@ -366,12 +367,16 @@ impl Store {
 
     /// The message whose record begins at `position`.
     pub fn message_at(&self, position: u64) -> Result<Message> {
-        self.engine()?.message_at(position)
+        let message = self.engine()?.message_at(position)?;
+        self.count_read(1);
+        Ok(message)
     }
 
     /// The message with this id: 32 or 56 hex digits; in a partition log `topic-queue@offset`.
     pub fn message_by_id(&self, id: &str) -> Result<Message> {
-        self.engine()?.message_with_id(id)
+        let message = self.engine()?.message_with_id(id)?;
+        self.count_read(1);
+        Ok(message)
     }
 
     /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first.
@@ -384,7 +389,15 @@ impl Store {
         max_messages: usize,
     ) -> Result<Vec<Message>> {
         let topic = self.topic(topic)?;
-        self.engine()?.query(&topic, key, begin, end, max_messages)
+        let found = self.engine()?;
+        let found = found.query(&topic, key, begin, end, max_messages)?;
+        self.count_read(found.len());
+        Ok(found)
+    }
+
+    /// Counts messages that were read.
+    pub(crate) fn count_read(&self, messages: usize) {
+        self.shared.gets.read(messages);
     }
 
     /// Offset of the first message of a queue stored at or after `time_ms`.
@@ -479,6 +492,7 @@ impl Store {
         let (messages, bytes) = (stats.messages_sent, stats.bytes_sent);
         stats.rates = shared.rates.rates(now, messages, bytes);
         stats.puts = shared.meter.read();
+        stats.gets = self.shared.gets.counts();
         Ok(stats)
     }
 
@@ -600,6 +614,7 @@ fn open_handle(
     check_isolation(&*engine, options.isolation)?;
     let handle = Handle {
         meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
+        gets: GetMeter::default(),
         engine,
         services,
         clock: Arc::clone(&machine.clock),

@@ -1371,6 +1371,12 @@ class Stats:
         appends, and how many of these failed because the log was busy.
         """
     @property
+    def messages_read(self) -> int: ...
+    @property
+    def messages_delivered(self) -> int: ...
+    @property
+    def messages_delivered_again(self) -> int: ...
+    @property
     def messages_per_second(self) -> float:
         """messages_per_second, bytes_per_second: Rates since the store was opened."""
     @property

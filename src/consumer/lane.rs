@@ -8,6 +8,7 @@
 use super::window::{Settling, Window};
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
+use crate::meter::GetMeter;
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
 use crate::warning::Warning;
@@ -67,6 +68,7 @@ pub struct Receipt {
 /// How messages are taken from a lane.
 pub(super) struct Taking<'a> {
     pub(super) engine: &'a dyn Engine,
+    pub(super) gets: &'a GetMeter,
     pub(super) member: u64,
     pub(super) filter: &'a Filter,
     pub(super) order: Order,
@@ -235,7 +237,9 @@ impl Lane {
         let begin = taken.len();
         self.take_again(window, by, max, taken)?;
         let seen = |again: &&Delivery| window.attempts(again.receipt.offset) > 1;
-        *retries += taken.iter().skip(begin).filter(seen).count() as u64;
+        let again = taken.iter().skip(begin).filter(seen).count();
+        by.gets.delivered(0, again);
+        *retries += again as u64;
         let waits = by.order == Order::Queue && window.unsettled() > taken.len() - begin;
         let room = max - (taken.len() - begin);
         if waits || room == 0 {

@@ -1,7 +1,7 @@
 //! Producers.
 
 use super::batch::{BatchGiven, BatchRows};
-use super::convert::Queue;
+use super::convert::{Queue, wrong_type};
 use super::draft::{DelayLevel, Given, durability, when};
 use super::edge::Batches;
 use super::errors::invalid;
@@ -183,8 +183,11 @@ impl ProducerQueue<'_> {
                 Err(invalid("name", format!("{name:?}"), reason))
             }
             (None, None) => {
-                let queue = queue.map(|queue| queue.extract::<Queue>()).transpose()?;
-                Ok(ProducerQueue::Number(queue.map(|queue| queue.0)))
+                let number = |queue: &Bound<'_, PyAny>| match queue.hasattr("__index__")? {
+                    true => queue.extract::<Queue>().map(|queue| queue.0),
+                    false => Err(wrong_type("queue", queue, "an integer or \"own\"")),
+                };
+                queue.map(number).transpose().map(ProducerQueue::Number)
             }
         }
     }

@@ -440,3 +440,17 @@ def test_the_levels_of_delay_are_those_that_the_store_was_opened_with(tmp_path):
             forebay.open(tmp_path / "new", delay_levels=levels)
     with pytest.raises(TypeError, match="delay_levels"):
         forebay.open(tmp_path / "new", delay_levels=18)
+
+
+def test_reads_and_deliveries_are_counted(store):
+    fill(store)
+    store.get("orders", 0, 0)
+    read = len(store.read("orders", 0, 0).messages) + len(store.query("orders", "1"))
+    read += len(list(store.tail("orders", start="earliest", follow=False)))
+    with store.consumer("orders", group="billing") as consumer:
+        messages = consumer.poll(100, timeout=10)
+        consumer.extend(messages[0], 0)
+        assert len(consumer.poll(1, timeout=10)) == 1
+    stats = store.stats()
+    assert stats.messages_read == 1 + read
+    assert (stats.messages_delivered, stats.messages_delivered_again) == (len(messages) + 1, 1)
