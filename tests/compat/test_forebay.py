@@ -172,7 +172,8 @@ def test_a_brokers_group_goes_on_in_forebay_and_forebays_group_in_a_broker(tmp_p
         consumer.ack([got[f"new-{number}"] for number in (0, 1, 4, 6)])
         consumer.reject(got["new-2"], "no such apples")
         consumer.commit()
-        committed = {str(it.queue): it.committed for it in store.groups if it.topic == "fx-orders"}
+        progress = store.groups["fx-group"]
+        committed = {str(it.queue): it.committed for it in progress if it.topic == "fx-orders"}
         consumer.nack(got["new-5"], delay_level=2)
     committed["1"] += 1
     run = rocketmq.broker(path, consume=("fx-group", "fx-orders"))
