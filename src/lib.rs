@@ -29,7 +29,7 @@
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
 //! | around stores: [`BlockTable`] | `archive` |
-//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, `bound`, `claims` and `ticket` |
+//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | they, `bound`, `claims`, `ticket` |
 //! | waits of event loops: [`Notices`], [`Watch`] | `notices` |
 //! | rows of other processes: [`Stager`], [`commit`] | `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |

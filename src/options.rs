@@ -117,8 +117,9 @@ pub enum AppendLockKind {
 /// All options, with the defaults of [`Options::default`].
 ///
 /// Seven of them are saved in the store: `index`, `default_queues`, `max_message_size`, `flush`,
-/// `checksum`, `unique_ids` and `delay_levels`. Opening for writing saves those that are given, and uses the saved
-/// value of those that are `None`. If there is no saved value either, the default below is used.
+/// `checksum`, `unique_ids` and `delay_levels`. Opening for writing saves those that are given, and
+/// uses the saved value of those that are `None`. If there is no saved value either, the default
+/// below is used.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How the store is opened.

@@ -7,9 +7,10 @@
 //!
 //! All messages of a level have the same delay, so a queue is in delivery order, and its first
 //! message that is not due tells when the level must run next. Where the option `delay_levels` has
-//! changed, that applies to the messages that wait; queues above the last level have its delay. `config/delayOffset.json` has `next`
-//! of each level, as in RocketMQ. It is written after the log is durable up to what was delivered.
-//! After a crash, messages delivered since the last write are delivered again, and none is lost.
+//! changed, that applies to the messages that wait; queues above the last level have its delay.
+//! `config/delayOffset.json` has `next` of each level, as in RocketMQ. It is written after the log
+//! is durable up to what was delivered. After a crash, messages delivered since the last write are
+//! delivered again, and none is lost.
 
 use super::deliver::{Delivered, deliver};
 use super::service::Due;

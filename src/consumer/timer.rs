@@ -224,24 +224,7 @@ impl State {
                 targets.extend(target(record));
             }
         })?;
-        for (name, queue) in targets {
-            let Some(topic) = engine.topics().get(&name) else {
-                continue;
-            };
-            let queue = queue % topic.write_queues().max(1);
-            let Some(bounds) = engine.bounds(&topic, queue)? else {
-                continue;
-            };
-            let first = engine.offset_at(&topic, queue, Point::Position(table.position))?;
-            walk(engine, &topic, (queue, first..bounds.end), |record| {
-                if let Some(Timed {
-                    at, of: Some(of), ..
-                }) = Timed::of(record)
-                {
-                    pending.remove(at, of);
-                }
-            })?;
-        }
+        remove_delivered(engine, &mut pending, targets, table.position)?;
         Ok(State {
             pending,
             read: read.max(bounds.start),
@@ -341,6 +324,34 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Removes what was delivered to these topics and queues at or after a position of the log.
+fn remove_delivered(
+    engine: &dyn Engine,
+    pending: &mut Pending,
+    targets: BTreeSet<(String, u32)>,
+    position: u64,
+) -> Result<()> {
+    for (name, queue) in targets {
+        let Some(topic) = engine.topics().get(&name) else {
+            continue;
+        };
+        let queue = queue % topic.write_queues().max(1);
+        let Some(bounds) = engine.bounds(&topic, queue)? else {
+            continue;
+        };
+        let first = engine.offset_at(&topic, queue, Point::Position(position))?;
+        walk(engine, &topic, (queue, first..bounds.end), |record| {
+            if let Some(Timed {
+                at, of: Some(of), ..
+            }) = Timed::of(record)
+            {
+                pending.remove(at, of);
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// The message at an offset; `None` if it is retired or damaged. Damage is reported by the read

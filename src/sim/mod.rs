@@ -9,7 +9,7 @@
 //!
 //! [`disk`] is the disk, [`life`] runs one process until it dies, [`model`] knows the messages and
 //! checks the store, and this module has the tests. [`commits`] has stories of another kind: about
-//! rows that are staged, committed and taken up, each exactly once. Those of [`consumers`] are about
+//! rows that are staged, committed and taken up, each exactly once. Those of [`consumers`] are of
 //! messages that are settled, retried and delayed: none is skipped. [`rare`], [`settled`] and
 //! [`repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each sync, and
 //! [`seeds`] chooses the stories.
