@@ -133,8 +133,9 @@ pub trait Cursor: Send {
     /// Adds up to `max_rows` records to `rows`. Adds at least one unless the end is reached.
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
 
-    /// As [`Cursor::next`], but examines only about [`STEP`] records, so that the caller can check
-    /// whether to go on although none passes the filter. Returns false once the end is reached.
+    /// As [`Cursor::next`], but examines only about a thousand records, so that the caller can
+    /// check whether to go on although none passes the filter. Returns false once the end is
+    /// reached.
     fn step(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
         let before = rows.rows.len();
         self.next(max_rows, rows)?;
