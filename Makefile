@@ -145,7 +145,7 @@ test-rust: tools $(VENV)/bin/python
 test-python: tools $(EXTENSION) $(WHEEL) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python
 
-# These start the real RocketMQ, which Maven fetches; they are skipped where there is no Maven.
+# These start the real RocketMQ and Kafka, which Maven fetches; they are skipped where there is no Maven.
 test-compat: tools $(EXTENSION) $(SPARK_READY)
 	@$(STEP) "pytest tests/compat" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/compat
 

@@ -12,10 +12,8 @@ report what loading removed (:attr:`Listing.cut`, :attr:`Listing.deleted_files`,
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import maven
 import store_files
 
 Version = Literal["5.5.0", "4.9.7"]
@@ -127,17 +126,20 @@ class Appended:
 
 @dataclass(frozen=True)
 class BrokerRun:
-    """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``.
+    """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``, ``"consumed"``.
 
     ``stored`` has the messages it began with, ``delivered`` those that a consumer then received:
     for ``scheduled``, delayed messages that were already in the store, by destination queue; for
     ``delayed``, one sent with the shortest delay; for ``retried``, one that a consumer sent back.
-    ``later`` has delayed messages that were not due soon.
+    ``consumed`` has what a group had not consumed. ``later`` has delayed messages that were not due
+    soon. ``tables`` is what its classes read: ``offsets`` of consumers, ``levels`` of delays, and
+    ``retries`` of groups.
     """
 
     stored: dict[str, list[Row]]
     delivered: dict[str, list[Row]]
     later: list[Row]
+    tables: dict[str, Any]
     clean: bool
 
 
@@ -238,6 +240,7 @@ def broker(
     *,
     sizes: Sizes | None = None,
     send_back: tuple[str, int, int] | None = None,
+    consume: tuple[str, str] | None = None,
     record_checksum: bool = False,
 ) -> BrokerRun:
     """Run a broker of RocketMQ 5.5.0 on a store, in place, and let it deliver messages again.
@@ -245,13 +248,16 @@ def broker(
     It delivers the stored delayed messages that are due within ten seconds, a delayed message sent
     to it, and a message that a consumer sends back: the one that ``send_back`` names by topic,
     queue and offset, otherwise the delayed one. The copies have all properties of the message, even
-    a stale ``__CRC32#``, unless ``record_checksum`` makes the broker write its own.
+    a stale ``__CRC32#``, unless ``record_checksum`` makes the broker write its own. It consumes the
+    rest of a topic for a group: ``consume`` names both.
     """
     root = Path(directory).resolve()
     words = _target(root, sizes or Sizes.of(root), record_checksum=record_checksum)
     if send_back is not None:
         topic, queue, offset = send_back
         words += ["--send-back", f"{topic}:{queue}:{offset}"]
+    if consume is not None:
+        words += ["--consume", ":".join(consume)]
     lines = _java("5.5.0", "broker", words)
     found: dict[str, dict[str, list[Row]]] = {}
     for line in lines:
@@ -262,6 +268,7 @@ def broker(
         stored=found.get("stored", {}),
         delivered=found.get("delivered", {}),
         later=found.get("later", {}).get("scheduled", []),
+        tables=next(line["tables"] for line in lines if "tables" in line),
         clean=any(line["clean"] for line in lines if "closed" in line),
     )
 
@@ -273,41 +280,10 @@ def speed(directory: str | os.PathLike[str], *, count: int, body: int) -> float:
     return float(line["messagesPerSecond"])
 
 
-def unavailable() -> str | None:
-    """Return why the harness cannot run here; None if it can."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
 def classpath(version: Version = "5.5.0") -> str:
-    """Build the Java program if necessary, and return its class path.
-
-    Maven is first run offline, which suffices once the jars have been downloaded.
-    """
+    """Build the Java program if necessary, and return its class path."""
     profile = PROFILES[version]
-    target = PROJECT / "target" / profile
-    stored = target / "classpath.txt"
-    target.mkdir(parents=True, exist_ok=True)
-    with open(PROJECT / "target" / f"{profile}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_current(stored):
-            command = ["mvn", "-q", "-B", "-P", profile, "process-classes"]
-            offline = subprocess.run([*command, "-o"], cwd=PROJECT, capture_output=True)
-            if offline.returncode != 0:
-                online = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
-                if online.returncode != 0:
-                    raise RocketMQError(f"maven fails:\n{online.stdout}{online.stderr}")
-            os.utime(stored)
-    return f"{target / 'classes'}{os.pathsep}{stored.read_text().strip()}"
-
-
-def _is_current(stored: Path) -> bool:
-    if not stored.exists():
-        return False
-    sources = [PROJECT / "pom.xml", *(PROJECT / "src").rglob("*")]
-    newest = max(source.stat().st_mtime for source in sources)
-    jars = stored.read_text().strip().split(os.pathsep)
-    return stored.stat().st_mtime >= newest and all(os.path.exists(jar) for jar in jars)
+    return maven.classpath(PROJECT, PROJECT / "target" / profile, "-P", profile)
 
 
 def _target(root: Path, sizes: Sizes, *, record_checksum: bool) -> list[str]:
