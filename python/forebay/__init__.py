@@ -31,6 +31,7 @@ from forebay._forebay import (
     Verification,
     __version__,
 )
+from forebay.conversion import Conversion, convert
 from forebay.errors import (
     AlreadySettledError,
     BusyError,
@@ -66,6 +67,7 @@ __all__ = [
     "BatchTicket",
     "BusyError",
     "Consumer",
+    "Conversion",
     "CorruptError",
     "Damage",
     "DiskError",
@@ -109,5 +111,6 @@ __all__ = [
     "UnsupportedError",
     "Verification",
     "__version__",
+    "convert",
     "open",
 ]

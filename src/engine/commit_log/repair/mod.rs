@@ -23,7 +23,7 @@ use super::retention::{Pause, Retention};
 use super::tables::kept_options;
 use rewrite::rewrite;
 
-use super::verify::inspection::{LostRange, Inspection};
+use super::verify::inspection::{Inspection, LostRange};
 use super::verify::{inspect, verify};
 use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
