@@ -1,7 +1,7 @@
 //! Reads the source in an order that suits the target.
 //!
-//! A commit log is read by position, so each of its pages once, and a partition log by time, so that
-//! the store times of the target, which never decrease, can be those of the messages.
+//! A commit log is read by position, so each of its pages once, and a partition log by time, so
+//! that the store times of the target, which never decrease, can be those of the messages.
 
 use super::sink::{Sink, time_of};
 use super::{OFFSET, gap, names};

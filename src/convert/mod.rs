@@ -80,7 +80,7 @@ pub struct Converted {
 /// [`Error::Exists`] if there is anything at `target`; [`Error::InvalidOption`] if the source has
 /// the target's form already, if its offsets cannot be kept and may not change, or if an unfinished
 /// conversion has other settings; errors of opening, reading and writing.
-pub fn convert(
+pub fn convert_store(
     source: &Path,
     target: &Path,
     spec: &ConvertSpec,

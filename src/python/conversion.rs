@@ -15,7 +15,9 @@ type Result = (u64, Vec<(String, String)>, Vec<(String, u64)>, u64, bool);
 
 /// Convert a store; `forebay.convert` checks and documents the arguments.
 #[pyfunction]
-#[pyo3(signature = (source, target, engine, topics, names, renumber, isolation, flush, given, progress))]
+#[pyo3(signature = (
+    source, target, engine, topics, names, renumber, isolation, flush, given, progress
+))]
 #[allow(
     clippy::too_many_arguments,
     reason = "they are the arguments of the Python function"
@@ -52,7 +54,7 @@ pub(crate) fn convert_store(
         isolation,
     };
     let done = with_progress(py, progress, |progress| {
-        crate::convert(&source, &target, &spec, progress)
+        crate::convert_store(&source, &target, &spec, progress)
     })?;
     Ok((
         done.messages,

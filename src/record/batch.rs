@@ -190,8 +190,8 @@ impl Batch {
         }
     }
 
-    /// Adds a copy of a record of either form: its body, keys, properties, flag, born time and host,
-    /// with the changes in `to`.
+    /// Adds a copy of a record of either form: its body, keys, properties, flag, born time and
+    /// host, with the changes in `to`.
     ///
     /// # Errors
     ///
