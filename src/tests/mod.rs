@@ -9,10 +9,13 @@
 
 mod append_lock;
 mod arrow;
+mod claims;
 mod consumer;
 mod copying;
 mod groups;
 mod intake;
+mod levels;
+mod statuses;
 mod ticket;
 mod timer;
 mod trim;

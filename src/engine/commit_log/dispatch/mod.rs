@@ -356,7 +356,7 @@ impl Finder {
         position: u64,
     ) -> Option<(&mut QueueSlot, u64, QueueEntry)> {
         let (queue, offset) = queue_and_offset(record)?;
-        let entry = QueueEntry::of(record, known, position);
+        let entry = QueueEntry::of(record, known, position, &queues.store.delays);
         let number = self.enter(topics, record.topic())?;
         let found = self.found.get(number)?;
         if found.queues.get(queue).is_none() {
