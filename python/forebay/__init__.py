@@ -1,5 +1,7 @@
 """A durable message log that lives inside a Python process, in Apache RocketMQ's file formats.
 
+Examples
+--------
 >>> import forebay
 >>> with forebay.open(":memory:") as store:
 ...     result = store.send("orders", b"body", key="42")
