@@ -33,6 +33,7 @@ from forebay._forebay import (
     Verification,
     __version__,
 )
+from forebay.conversion import Conversion, convert
 from forebay.errors import (
     AlreadySettledError,
     BusyError,
@@ -68,6 +69,7 @@ __all__ = [
     "BatchTicket",
     "BusyError",
     "Consumer",
+    "Conversion",
     "CorruptError",
     "Damage",
     "DiskError",
@@ -111,5 +113,6 @@ __all__ = [
     "UnsupportedError",
     "Verification",
     "__version__",
+    "convert",
     "open",
 ]
