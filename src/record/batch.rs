@@ -2,7 +2,7 @@
 
 use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
 use super::row::Row;
-use super::{copy, rocketmq};
+use super::{copy_coded, rocketmq};
 use crate::error::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -199,7 +199,7 @@ impl Batch {
     pub fn push_copy(&mut self, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
         match (self, of) {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
-            (Batch::RocketMq(batch), Row::Kafka(_)) => copy::to_rocketmq(batch, of, to),
+            (Batch::RocketMq(batch), Row::Kafka(_)) => copy_coded::to_rocketmq(batch, of, to),
         }
     }
 

@@ -8,7 +8,7 @@
 
 pub mod batch;
 pub mod common;
-mod copy;
+mod copy_coded;
 pub mod kafka;
 pub mod layout;
 pub mod message;

@@ -1,4 +1,4 @@
-//! Copies of records in the other form.
+//! Copies of records in Kafka's form in RocketMQ's.
 
 use super::common::{Copied, Draft, Labels, PropertyKind, coded};
 use super::rocketmq;
