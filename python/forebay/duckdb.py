@@ -22,6 +22,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from forebay._forebay import Scan, Store
+from forebay.given import check
 from forebay.selection import QueueRange, open_reader, ranges, require, scan_ranges
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ def attach(
     [(2,)]
     """
     dataset = _dataset_class()
+    check("con", con, require("duckdb", "duckdb").DuckDBPyConnection, "a connection of DuckDB")
+    check("store", store, Store, "a store")
+    takes = "a topic, a list of topics, a mapping of views to topics, or None"
+    check("topics", topics, (str, Iterable, type(None)), takes)
     if topics is None:
         topics = sorted(name for name in store.topics if not name.startswith("%"))
     elif isinstance(topics, str):

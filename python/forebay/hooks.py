@@ -35,6 +35,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forebay import _forebay
+from forebay.given import check, check_callable
 from forebay.selection import require
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:
     Of a batch there is one call, and what it adds becomes a property of every message. If the hook
     raises, nothing is sent.
     """
+    check("producer", producer, (_forebay.Producer, Producer), "a producer")
+    check_callable("hook", hook)
     return Producer(producer, hook)
 
 
@@ -67,6 +70,8 @@ def consumer(consumer: _forebay.Consumer, hook: ConsumeHook) -> Consumer:
     The hook surrounds the handler in `run`, and the body of the loop in iteration; `poll` calls no
     hook. If the hook raises, it is as if the handler had raised.
     """
+    check("consumer", consumer, (_forebay.Consumer, Consumer), "a consumer")
+    check_callable("hook", hook)
     return Consumer(consumer, hook)
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from forebay._forebay import GroupQueue, Latency, Stats, Store
 from forebay.errors import StoreClosedError
+from forebay.given import check
 from forebay.selection import require
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class _Look:
 
 
 def _named(stores: Store | Mapping[str, Store]) -> dict[str, Store]:
+    check("stores", stores, (Store, Mapping), "a store, or a mapping of names to stores")
     if isinstance(stores, Store):
         return {Path(stores.path).name or stores.path: stores}
     return dict(stores)

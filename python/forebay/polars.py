@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay._forebay import Scan, Store
+from forebay.given import check
 from forebay.selection import UNBOUNDED, Span, open_reader, ranges, require, scan_ranges
 from forebay.times import milliseconds
 
@@ -103,6 +104,8 @@ def scan(
     """
     plugins = require("polars.io.plugins", "polars")
     require("pyarrow", "polars")
+    check("store", store, Store, "a store")
+    check("topic", topic, (str, Iterable, type(None)), "a topic, a list of topics, or None")
     import polars
 
     source = _Source(

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from forebay import _forebay, hooks
 from forebay.errors import ForebayError
+from forebay.given import check, check_callable
 from forebay.selection import require
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Serde(Generic[T]):
     """
 
     def __init__(self, dumps: Callable[[T], bytes], loads: Callable[[bytes], T]) -> None:
+        check_callable("dumps", dumps)
+        check_callable("loads", loads)
         self._dumps = dumps
         self._loads = loads
 
@@ -100,6 +103,7 @@ class Serde(Generic[T]):
 
     def producer(self, producer: _forebay.Producer | hooks.Producer) -> Producer[T]:
         """Return a producer that sends values; the one given may have a hook."""
+        check("producer", producer, (_forebay.Producer, hooks.Producer), "a producer")
         return Producer(self, producer)
 
     def consumer(
@@ -116,6 +120,7 @@ class Serde(Generic[T]):
             reason; trying again would not help. With False `DecodeError` is raised, and the
             messages of that poll stay unsettled.
         """
+        check("consumer", consumer, (_forebay.Consumer, hooks.Consumer), "a consumer")
         return Consumer(self, consumer, reject)
 
 

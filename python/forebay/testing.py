@@ -29,6 +29,7 @@ from typing import Any, Unpack
 
 from forebay import _forebay
 from forebay._forebay import Store
+from forebay.given import check
 from forebay.options import EngineName, Flush, Mode, Options
 from forebay.store import close_at_exit
 
@@ -61,6 +62,7 @@ class Clock:
 
     def __init__(self, at: datetime | None = None) -> None:
         at = datetime.now(UTC) if at is None else at
+        check("at", at, datetime, "an aware datetime, or None")
         if at.tzinfo is None:
             raise ValueError(f"at must have a time zone, got {at}")
         self._core = _forebay.ManualClock((at - _EPOCH) // _MILLISECOND)
@@ -83,6 +85,9 @@ class Clock:
         minutes, hours
             Added to the seconds.
         """
+        check("seconds", seconds, (int, float, timedelta), "a number of seconds, or a timedelta")
+        check("minutes", minutes, (int, float), "a number")
+        check("hours", hours, (int, float), "a number")
         if not isinstance(seconds, timedelta):
             seconds = timedelta(seconds=seconds)
         by = seconds + timedelta(minutes=minutes, hours=hours)
@@ -127,6 +132,7 @@ def open(
     ...     [message.body for message in store.tail("orders", "earliest", follow=False)]
     [b'later']
     """
+    check("clock", clock, Clock, "a Clock")
     given: dict[str, Any] = {**options}
     store = _forebay.open_store(path, mode, engine, flush, adopt, given, clock._core)
     clock._stores.add(store)

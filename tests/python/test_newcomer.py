@@ -4,10 +4,19 @@ import inspect
 import re
 from datetime import datetime
 
+import duckdb
 import pytest
 
 import forebay
 import forebay.archive
+import forebay.console
+import forebay.duckdb
+import forebay.hooks
+import forebay.metrics
+import forebay.polars
+import forebay.serde
+import forebay.testing
+from forebay.options import OpenOptions, Options
 
 
 class Odd:
@@ -118,6 +127,52 @@ def test_a_value_of_a_wrong_type_is_a_type_error_that_names_the_argument(objects
         if not is_named or "Odd" not in text:
             unnamed.append((method, name, text))
     assert unnamed == [], "\n".join(map(str, unnamed))
+
+
+def test_an_option_of_a_wrong_type_is_a_type_error_that_names_it(tmp_path):
+    for name in OpenOptions.__annotations__ | Options.__annotations__:
+        with pytest.raises(TypeError) as raised:
+            forebay.open(tmp_path / name, **{name: Odd()})
+        text = said(raised.value)
+        assert name in text and "Odd" in text, (name, text)
+
+
+#: Calls of the modules beside `forebay`: the argument that is odd, and a call with it.
+MODULES = {
+    "polars.scan store": lambda it, odd: forebay.polars.scan(odd, "orders"),
+    "polars.scan topic": lambda it, odd: forebay.polars.scan(it["store"], odd),
+    "polars.scan start": lambda it, odd: forebay.polars.scan(it["store"], "orders", start=odd),
+    "duckdb.attach con": lambda it, odd: forebay.duckdb.attach(odd, it["store"]),
+    "duckdb.attach store": lambda it, odd: forebay.duckdb.attach(duckdb.connect(), odd),
+    "duckdb.attach topics": lambda it, odd: forebay.duckdb.attach(
+        duckdb.connect(), it["store"], odd
+    ),
+    "serde.Serde dumps": lambda it, odd: forebay.serde.Serde(odd, bytes),
+    "serde.Serde loads": lambda it, odd: forebay.serde.Serde(bytes, odd),
+    "serde.producer producer": lambda it, odd: forebay.serde.json().producer(odd),
+    "serde.consumer consumer": lambda it, odd: forebay.serde.json().consumer(odd),
+    "hooks.producer producer": lambda it, odd: forebay.hooks.producer(odd, print),
+    "hooks.producer hook": lambda it, odd: forebay.hooks.producer(it["producer"], odd),
+    "hooks.consumer consumer": lambda it, odd: forebay.hooks.consumer(odd, print),
+    "hooks.consumer hook": lambda it, odd: forebay.hooks.consumer(it["consumer"], odd),
+    "metrics.Collector stores": lambda it, odd: forebay.metrics.Collector(odd),
+    "testing.Clock at": lambda it, odd: forebay.testing.Clock(at=odd),
+    "testing.Clock.advance seconds": lambda it, odd: forebay.testing.Clock().advance(odd),
+    "testing.Clock.advance minutes": lambda it, odd: forebay.testing.Clock().advance(minutes=odd),
+    "testing.open clock": lambda it, odd: forebay.testing.open(clock=odd),
+    "archive.open target": lambda it, odd: forebay.archive.open(odd),
+    "console.Console store": lambda it, odd: forebay.console.Console(odd),
+    "console.Console token": lambda it, odd: forebay.console.Console(it["store"], token=odd),
+    "console.Console hosts": lambda it, odd: forebay.console.Console(it["store"], hosts=odd),
+    "console.Console interval": lambda it, odd: forebay.console.Console(it["store"], interval=odd),
+}
+
+
+@pytest.mark.parametrize("call", MODULES)
+def test_the_other_modules_name_an_argument_of_a_wrong_type_as_well(objects, call):
+    with pytest.raises(TypeError) as raised:
+        MODULES[call](objects, Odd())
+    assert call.split()[1] in str(raised.value) and "Odd" in str(raised.value)
 
 
 #: Arguments with a value that is not allowed: what the error says of it.

@@ -32,6 +32,7 @@ from forebay.errors import (
     StoreClosedError,
     StoreLockedError,
 )
+from forebay.given import check
 
 __all__ = ["Console"]
 
@@ -109,6 +110,10 @@ class Console:
         hosts: Iterable[str] = (),
         interval: float = 1.0,
     ) -> None:
+        check("store", store, Store, "a store")
+        check("token", token, (str, type(None)), "text, or None")
+        check("hosts", hosts, Iterable, "a list of names")
+        check("interval", interval, (int, float), "a number of seconds")
         if token is not None and (len(token) < 16 or not token.isascii() or " " in token):
             raise ValueError("token must have at least 16 ASCII characters, and no spaces")
         if not interval > 0:
