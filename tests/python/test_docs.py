@@ -165,7 +165,7 @@ def test_the_page_of_testing_runs(tmp_path, monkeypatch):
 
 
 def test_the_readme_runs(tmp_path, monkeypatch):
-    """All but its block of Spark, which the pages of Spark have."""
+    """All but its block of Spark, which test_spark_docs.py runs."""
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
     for code, _ in blocks("../README.md"):
@@ -222,3 +222,10 @@ def test_the_links_of_the_readme_are_absolute_and_lead_to_pages():
         assert link.startswith(urls["Homepage"]) and link.endswith("/"), link
         name = link.removeprefix(urls["Homepage"]).strip("/")
         assert (DOCS / f"{name}.md").is_file() or (DOCS / name / "index.md").is_file(), link
+
+
+def test_each_image_is_small_and_on_a_page():
+    text = "".join((DOCS / page).read_text() for page in pages())
+    for image in (DOCS / "images").iterdir():
+        assert f"images/{image.name}" in text, image.name
+        assert image.stat().st_size < 150_000, image.name
