@@ -242,6 +242,8 @@ fn a_log_that_came_back_shorter_and_has_grown_again_stops_its_consumer() {
     std::fs::create_dir_all(copy.join("config")).unwrap();
     std::fs::copy(bed.path.join(table), copy.join(table)).unwrap();
 
+    // An epoch is known by its number and the time when it began.
+    bed.clock.advance(1);
     for _ in 0..2 {
         // A later opening notices it, too.
         let store = open_as(&copy, &bed.clock, Options::default());
