@@ -17,6 +17,7 @@ LONG = (
     "test_forebay",
     "test_spark_cluster",
     "test_calls",
+    "test_package",
 )
 
 
