@@ -6,7 +6,7 @@ use super::retry::retry_topic;
 use super::sharing::share;
 use super::start::{Start, offset_of};
 use crate::bound::Bound;
-use crate::engine::{Engine, Filter, Topic};
+use crate::engine::{Engine, Filter, Point, Topic};
 use crate::error::Result;
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +173,12 @@ impl Group {
                         false => state.start_of(&name),
                     };
                     let begin = self.begin(ground, &topic, queue, &start)?;
-                    let lane = Lane::new(Arc::clone(&topic), queue, begin);
+                    let mut lane = Lane::new(Arc::clone(&topic), queue, begin);
+                    if let Some(cut) = ground.progress.cut(&name, &self.name) {
+                        let engine = ground.engine;
+                        let end = engine.offset_at(&topic, queue, Point::Position(cut))?;
+                        lane = lane.ending_at(end);
+                    }
                     state.lanes.insert(key, Arc::new(lane));
                     is_new = true;
                 }

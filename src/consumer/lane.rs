@@ -46,6 +46,9 @@ struct State {
     moved: Option<i64>,
     retries: u64,
     window: Window,
+    /// Where the queue ends that the group has consumed, if it ended after that when its progress
+    /// was saved: other messages have these offsets now.
+    shrunk: Option<u64>,
 }
 
 /// A message that a consumer holds until it is settled.
@@ -93,6 +96,8 @@ pub struct LaneProgress {
     pub moved: Option<i64>,
     /// Messages that were refused, or whose delivery was not settled.
     pub retries: u64,
+    /// Whether the log came back shorter than the progress.
+    pub is_shrunk: bool,
 }
 
 impl Receipt {
@@ -137,12 +142,22 @@ impl Lane {
             moved: None,
             retries: 0,
             window: Window::new(committed),
+            shrunk: None,
         };
         Lane {
             topic,
             queue,
             state: Mutex::new(state),
         }
+    }
+
+    /// The lane, where the log came back shorter: of the queue that was consumed the part below
+    /// `end` is left. If the progress is after it, nothing is delivered before a [`Lane::seek`].
+    pub(super) fn ending_at(self, end: u64) -> Lane {
+        let mut state = self.state.lock();
+        state.shrunk = Some(end).filter(|end| state.window.committed() > *end);
+        drop(state);
+        self
     }
 
     /// The member that owns the lane or will own it.
@@ -187,12 +202,15 @@ impl Lane {
             since: state.since,
             moved: state.moved,
             retries: state.retries,
+            is_shrunk: state.shrunk.is_some(),
         }
     }
 
     /// Continues at `offset`. Current deliveries become invalid.
     pub(super) fn seek(&self, offset: u64) {
-        self.state.lock().window = Window::new(offset);
+        let mut state = self.state.lock();
+        state.window = Window::new(offset);
+        state.shrunk = None;
     }
 
     /// When `member` may get another message of the lane although none is sent and none settled;
@@ -227,6 +245,9 @@ impl Lane {
         state.inherit_after(by.now);
         if state.owner != Some(by.member) || state.heir.is_some() {
             return Ok(false);
+        }
+        if let Some(end) = state.shrunk {
+            return Err(self.shrunk(state.window.committed(), end));
         }
         let State {
             window, retries, ..
@@ -283,12 +304,7 @@ impl Lane {
             return Ok(false);
         };
         if window.next() > bounds.end {
-            return Err(Error::LogShrunk {
-                topic: self.topic.name.to_string(),
-                queue: self.queue,
-                offset: window.next(),
-                end: bounds.end,
-            });
+            return Err(self.shrunk(window.next(), bounds.end));
         }
         if window.next() < bounds.start {
             by.engine.report().warnings.add(Warning::Retired {
@@ -324,6 +340,15 @@ impl Lane {
         }
         window.skip_to(cursor.offset());
         Ok(window.next() < bounds.end && window.next() > begin)
+    }
+
+    fn shrunk(&self, offset: u64, end: u64) -> Error {
+        Error::LogShrunk {
+            topic: self.topic.name.to_string(),
+            queue: self.queue,
+            offset,
+            end,
+        }
     }
 
     fn delivery(self: &Arc<Lane>, message: Message, offset: u64, serial: u32) -> Delivery {

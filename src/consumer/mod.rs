@@ -43,19 +43,21 @@ pub use start::Start;
 use crate::disk::Disk;
 use crate::engine::Point;
 use crate::engine::directory::names;
+use crate::engine::directory::page::StatePage;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Drive;
 use crate::plant::{Bug, planted};
 use crate::record::check_topic;
+use crate::region::Access;
 use crate::sync::Mutex;
 use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
-use progress::{GroupProgress, Progress};
+use progress::{GroupProgress, Known, Progress};
 use service::{Due, Service};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -260,7 +262,7 @@ impl Consumers {
         if let Some(progress) = self.progress.get() {
             return Ok(progress);
         }
-        let loaded = Progress::load(self.place.clone())?;
+        let loaded = Progress::load(self.place.clone(), self.log()?)?;
         Ok(self.progress.get_or_init(|| loaded))
     }
 
@@ -303,6 +305,8 @@ impl Consumers {
         // Groups read the same queues.
         let mut ends = HashMap::new();
         let mut progress: Vec<GroupProgress> = Vec::new();
+        let mut shrunk = BTreeSet::new();
+        let beside = self.progress()?.beside(durable);
         for group in &groups {
             for lane in group.lanes() {
                 let key = (lane.topic.id, lane.queue);
@@ -315,7 +319,11 @@ impl Consumers {
                         end
                     }
                 };
-                let next = (lane.queue, lane.progress().committed.min(end));
+                let is = lane.progress();
+                if is.is_shrunk {
+                    shrunk.insert((lane.topic.name.clone(), group.name.clone()));
+                }
+                let next = (lane.queue, is.committed.min(end));
                 // The lanes of a topic follow one another.
                 match progress.last_mut() {
                     Some(it) if it.group == group.name && it.topic == lane.topic.name => {
@@ -325,6 +333,7 @@ impl Consumers {
                         topic: lane.topic.name.clone(),
                         group: group.name.clone(),
                         offsets: vec![next],
+                        log: beside,
                     }),
                 }
             }
@@ -335,7 +344,22 @@ impl Consumers {
         if sent_back > engine.durable_position() && !planted(Bug::ForgetSuccessors) {
             engine.flush()?;
         }
+        // The next opening has to notice it, too.
+        progress.retain(|it| !shrunk.contains(&(it.topic.clone(), it.group.clone())));
         self.progress()?.save(progress)
+    }
+
+    /// What is known of the log beside which progress is saved.
+    fn log(&self) -> Result<Option<Known>> {
+        let Some((disk, config)) = &self.place else {
+            return Ok(None);
+        };
+        let root = config.parent().unwrap_or(config);
+        let page = StatePage::open(&**disk, root, Access::Read)?;
+        Ok(page.map(|page| Known {
+            epochs: page.epochs(),
+            durable: self.handle.engine.durable_position(),
+        }))
     }
 
     /// Ends the service and saves all progress. The engine stays open.

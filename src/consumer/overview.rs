@@ -1,6 +1,6 @@
 //! Groups as they are seen from outside: how far each is, and where it goes on.
 
-use super::progress::{GroupProgress, Progress};
+use super::progress::{GroupProgress, Progress, Saved};
 use super::start::offset_of;
 use super::{Consumers, Group, check_group};
 use crate::bound::Bound;
@@ -63,7 +63,7 @@ impl Consumers {
         // Another process may have added topics, and rows to the table.
         engine.refresh(None)?;
         let rows = match &self.place {
-            Some(_) => Progress::load(self.place.clone())?.all(),
+            Some(_) => Progress::load(self.place.clone(), None)?.all(),
             None => self.progress()?.all(),
         };
         let mut found = BTreeMap::new();
@@ -139,13 +139,14 @@ impl Consumers {
             return Err(found.unknown_queue(*queue));
         }
         engine.flush()?;
-        let mut offsets = Vec::new();
+        let (all, mut offsets) = (queues.len(), Vec::new());
         for queue in queues {
             let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);
             if !matches!(to, Bound::Offsets(offsets) if is_left(offsets)) {
                 offsets.push((queue, offset_of(to, engine, &found, queue)?));
             }
         }
+        let is_whole = offsets.len() == all;
         let live = self.groups.lock().get(group).cloned();
         let lanes = live.map(|group| group.lanes()).unwrap_or_default();
         for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
@@ -155,10 +156,16 @@ impl Consumers {
             }
         }
         self.stir();
-        self.progress()?.put(GroupProgress {
+        let progress = self.progress()?;
+        let log = match is_whole {
+            true => progress.beside(engine.durable_position()),
+            false => Saved::AsBefore,
+        };
+        progress.put(GroupProgress {
             topic: topic.into(),
             group: group.into(),
             offsets,
+            log,
         })
     }
 }

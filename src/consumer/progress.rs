@@ -5,10 +5,11 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, LockState};
+use crate::engine::directory::page::{Epoch, Epochs};
 use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
 use crate::sync::Mutex;
-use crate::table::offsets::OffsetTable;
+use crate::table::offsets::{OffsetTable, Place};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,16 +40,35 @@ pub(super) struct GroupProgress {
     pub(super) topic: Box<str>,
     pub(super) group: Box<str>,
     pub(super) offsets: Vec<(u32, u64)>,
+    pub(super) log: Saved,
+}
+
+/// Beside which log progress is saved.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Saved {
+    /// This one, as far as it is durable.
+    Beside(Option<Place>),
+    /// The one of the progress that is stored: not all of it is replaced.
+    AsBefore,
 }
 
 /// Progress by topic and group, then by queue.
 type Rows = BTreeMap<(Box<str>, Box<str>), BTreeMap<u32, u64>>;
+
+/// The log of a store when its progress is loaded: its epochs, and how far it is durable.
+pub(super) struct Known {
+    pub(super) epochs: Epochs,
+    pub(super) durable: u64,
+}
 
 /// What is stored.
 #[derive(Debug, Default)]
 struct Stored {
     /// The contents of the table as far as this process knows.
     rows: Rows,
+    /// Where the log ends that the progress of a topic and group was saved beside, if it has come
+    /// back shorter.
+    cut: BTreeMap<(Box<str>, Box<str>), u64>,
     /// The table that this process wrote last.
     table: Option<OffsetTable>,
 }
@@ -59,6 +79,8 @@ pub(super) struct Progress {
     /// Disk and directory of the table; `None` if the store has no files.
     place: Option<(Arc<dyn Disk>, PathBuf)>,
     stored: Mutex<Stored>,
+    /// The newest epoch of the log.
+    epoch: Option<Epoch>,
 }
 
 impl Progress {
@@ -68,8 +90,11 @@ impl Progress {
     ///
     /// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read:
     /// otherwise groups would begin again. [`Error::Io`].
-    pub(super) fn load(place: Option<(Arc<dyn Disk>, PathBuf)>) -> Result<Progress> {
-        let mut rows = Rows::new();
+    pub(super) fn load(
+        place: Option<(Arc<dyn Disk>, PathBuf)>,
+        log: Option<Known>,
+    ) -> Result<Progress> {
+        let (mut rows, mut cut) = (Rows::new(), BTreeMap::new());
         if let Some((disk, config)) = &place {
             let table = OffsetTable::open(&**disk, config)?;
             for (topic, group, queue, offset) in table.all() {
@@ -79,11 +104,19 @@ impl Progress {
                     rows.entry(key).or_default().insert(queue, offset);
                 }
             }
+            for (topic, group, of) in table.places() {
+                let place = (of.epoch, of.began_ns, of.position);
+                let log = log.as_ref();
+                let left = log.and_then(|log| log.epochs.intact_until(place, log.durable));
+                cut.extend(left.map(|left| ((topic.into(), group.into()), left)));
+            }
         }
-        let stored = Stored { rows, table: None };
+        let epoch = log.and_then(|log| log.epochs.newest());
+        let table = None;
         Ok(Progress {
             place,
-            stored: Mutex::new(stored),
+            stored: Mutex::new(Stored { rows, cut, table }),
+            epoch,
         })
     }
 
@@ -103,6 +136,22 @@ impl Progress {
             .lock()
             .rows
             .contains_key(&(topic.into(), group.into()))
+    }
+
+    /// Where the log ends that the progress of a group in a topic was saved beside, if it came back
+    /// shorter.
+    pub(super) fn cut(&self, topic: &str, group: &str) -> Option<u64> {
+        let stored = self.stored.lock();
+        stored.cut.get(&(topic.into(), group.into())).copied()
+    }
+
+    /// Beside which log progress is saved that is durable up to `position`.
+    pub(super) fn beside(&self, position: u64) -> Saved {
+        Saved::Beside(self.epoch.map(|epoch| Place {
+            epoch: epoch.number,
+            began_ns: epoch.began_ns,
+            position,
+        }))
     }
 
     /// All rows.
@@ -153,8 +202,11 @@ impl Progress {
             stored.table = Some(record_in(table, &**disk, config, &progress)?);
         }
         for it in progress {
-            let known = stored.rows.entry((it.topic, it.group)).or_default();
-            known.extend(it.offsets);
+            let key = (it.topic, it.group);
+            if let Saved::Beside(_) = it.log {
+                stored.cut.remove(&key);
+            }
+            stored.rows.entry(key).or_default().extend(it.offsets);
         }
         Ok(())
     }
@@ -172,6 +224,7 @@ pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()
         topic: row.topic.clone(),
         group: row.group.clone(),
         offsets: vec![(row.queue, row.offset)],
+        log: Saved::Beside(None),
     });
     record_in(None, disk, config, &progress.collect::<Vec<_>>()).map(drop)
 }
@@ -204,7 +257,11 @@ fn record_in(
     for it in progress {
         let offsets = it.offsets.iter();
         let offsets = offsets.map(|(queue, offset)| (*queue, offset.cast_signed()));
-        table.set(&it.topic, &it.group, offsets);
+        let place = match it.log {
+            Saved::Beside(place) => place,
+            Saved::AsBefore => table.place(&it.topic, &it.group),
+        };
+        table.set(&it.topic, &it.group, offsets, place);
     }
     table.save(disk, RealClock.now_ms())?;
     Ok(table)

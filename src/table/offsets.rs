@@ -6,7 +6,12 @@
 //!
 //! A value is the next queue offset that the group consumes, or -1 where it has not begun.
 //! RocketMQ writes the numbers of queues without quotes and reads them with quotes too, so they are
-//! written with: the file is strict JSON.
+//! written with: the file is strict JSON. Forebay adds, for each group and topic, the log beside
+//! which the offsets were saved, so that a log which came back shorter is noticed:
+//!
+//! ```text
+//! "forebayLog":{"topic@group":{"began":1764000000000000000,"epoch":3,"position":73400320}}
+//! ```
 
 use super::json::{self, RawMembers};
 use super::{
@@ -17,12 +22,15 @@ use crate::disk::{Disk, read_small};
 use crate::error::{At, Op, Result};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The name of the table, in the directory of the tables.
 pub const FILE_NAME: &str = "consumerOffset.json";
 const OFFSETS: &str = "offsetTable";
+/// Which log the offsets were saved beside. RocketMQ ignores it, and drops it when it writes.
+const PLACES: &str = "forebayLog";
 /// RocketMQ derives it from the offsets and does not read it.
 const DERIVED: &str = "groupTopicMap";
 /// The most members that the root may have.
@@ -30,6 +38,17 @@ const MEMBERS_MAX: usize = 1024;
 
 /// Offsets by the number of their queue. Another system may have numbers that no queue has.
 type Offsets = BTreeMap<i64, i64>;
+
+/// Identifies a log, and tells how far it was durable when offsets were saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the epoch.
+    pub epoch: u64,
+    /// When the epoch began, in ns since 1970.
+    pub began_ns: u64,
+    /// Durable end of the log.
+    pub position: u64,
+}
 
 /// The table. What Forebay does not know stays in it.
 #[derive(Debug)]
@@ -39,6 +58,8 @@ pub struct OffsetTable {
     root: RawMembers,
     /// By `topic@group`.
     offsets: BTreeMap<String, Offsets>,
+    /// By `topic@group`, if a process of Forebay saved its offsets last.
+    places: BTreeMap<String, Place>,
     /// The text of the file that [`OffsetTable::save`] wrote last.
     text: Option<Vec<u8>>,
 }
@@ -61,10 +82,13 @@ impl OffsetTable {
         let read = |text: Box<RawValue>| serde_json::from_str::<Option<_>>(text.get());
         let offsets = root.remove(OFFSETS).map(read).transpose();
         let offsets = offsets.map_err(Reason::unreadable)?.flatten();
+        let places = root.remove(PLACES);
+        let places = places.and_then(|text| serde_json::from_str(text.get()).ok());
         Ok(OffsetTable {
             path: path.to_owned(),
             root,
             offsets: offsets.unwrap_or_default(),
+            places: places.map_or_else(BTreeMap::new, parse_places),
             text: None,
         })
     }
@@ -95,6 +119,7 @@ impl OffsetTable {
             path: config.join(FILE_NAME),
             root: RawMembers::new(),
             offsets: BTreeMap::new(),
+            places: BTreeMap::new(),
             text: None,
         }))
     }
@@ -119,14 +144,36 @@ impl OffsetTable {
         offsets.get(&i64::from(queue)).copied()
     }
 
-    /// Sets the next offsets that a group consumes in queues of a topic.
-    pub fn set(&mut self, topic: &str, group: &str, offsets: impl IntoIterator<Item = (u32, i64)>) {
-        let known = self.offsets.entry(format!("{topic}@{group}")).or_default();
-        known.extend(
-            offsets
-                .into_iter()
-                .map(|(queue, offset)| (i64::from(queue), offset)),
-        );
+    /// Topic, group, and the log beside which their offsets were saved last, where it is known.
+    pub fn places(&self) -> impl Iterator<Item = (&str, &str, Place)> {
+        self.places.iter().map(|(name, place)| {
+            let (topic, group) = name.split_once('@').unwrap_or((name, ""));
+            (topic, group, *place)
+        })
+    }
+
+    /// The log beside which the offsets of one group in a topic were saved last.
+    pub fn place(&self, topic: &str, group: &str) -> Option<Place> {
+        self.places.get(&format!("{topic}@{group}")).copied()
+    }
+
+    /// Sets the next offsets that a group consumes in queues of a topic, and the log beside which
+    /// they are saved.
+    pub fn set(
+        &mut self,
+        topic: &str,
+        group: &str,
+        offsets: impl IntoIterator<Item = (u32, i64)>,
+        place: Option<Place>,
+    ) {
+        let name = format!("{topic}@{group}");
+        match place {
+            Some(place) => drop(self.places.insert(name.clone(), place)),
+            None => drop(self.places.remove(&name)),
+        }
+        let offsets = offsets.into_iter();
+        let known = self.offsets.entry(name).or_default();
+        known.extend(offsets.map(|(queue, offset)| (i64::from(queue), offset)));
     }
 
     /// Writes the table, durably, as one changed at `now_ms`; the one before stays as the backup.
@@ -137,6 +184,13 @@ impl OffsetTable {
     /// [`Error::Io`]; the file is then the one before or this one.
     pub fn save(&mut self, disk: &dyn Disk, now_ms: i64) -> Result<()> {
         raise_version(&mut self.root, now_ms);
+        match self.places.is_empty() {
+            true => drop(self.root.remove(PLACES)),
+            false => drop(
+                self.root
+                    .insert(PLACES.to_owned(), write_places(&self.places)),
+            ),
+        }
         let text = json::pretty(self).map_err(std::io::Error::other);
         let text = text.at(Op::Write, &self.path)?;
         match self.text.take() {
@@ -146,6 +200,32 @@ impl OffsetTable {
         self.text = Some(text);
         Ok(())
     }
+}
+
+/// The places in a value; those that are malformed are left out.
+fn parse_places(all: serde_json::Map<String, Value>) -> BTreeMap<String, Place> {
+    let places = all.into_iter().filter_map(|(name, of)| {
+        let field = |name: &str| of.get(name).and_then(Value::as_u64);
+        let place = Place {
+            epoch: field("epoch")?,
+            began_ns: field("began")?,
+            position: field("position")?,
+        };
+        Some((name, place))
+    });
+    places.collect()
+}
+
+fn write_places(places: &BTreeMap<String, Place>) -> Box<RawValue> {
+    let of = |place: &Place| {
+        json!({
+            "began": place.began_ns,
+            "epoch": place.epoch,
+            "position": place.position,
+        })
+    };
+    let all = places.iter().map(|(name, place)| (name.clone(), of(place)));
+    json::raw(&Value::Object(all.collect()))
 }
 
 impl Serialize for OffsetTable {
@@ -203,8 +283,8 @@ mod tests {
         );
         assert_eq!(table.get("T", "G", 1), Some(7));
         assert_eq!(table.get("T", "G", 2), None);
-        table.set("T", "G", [(1, 8)]);
-        table.set("T", "other", [(10, i64::MAX)]);
+        table.set("T", "G", [(1, 8)], None);
+        table.set("T", "other", [(10, i64::MAX)], None);
         table.save(&RealDisk, 1_795_214_960_000).unwrap();
         assert_eq!(text_of(&folder, "consumerOffset.json.bak"), OF_ROCKETMQ);
         let written = text_of(&folder, FILE_NAME);
@@ -233,7 +313,7 @@ mod tests {
         let config = folder.path().join("config");
         let mut table = OffsetTable::open(&RealDisk, &config).unwrap();
         assert_eq!(table.all().count(), 0);
-        table.set("T", "G", [(0, 1)]);
+        table.set("T", "G", [(0, 1)], None);
         table.save(&RealDisk, 7).unwrap();
         let value: serde_json::Value =
             serde_json::from_slice(&fs::read(config.join(FILE_NAME)).unwrap()).unwrap();

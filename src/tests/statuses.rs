@@ -20,6 +20,12 @@ fn send(store: &Store, body: &[u8]) -> u64 {
     sent.place.position
 }
 
+fn send_some(store: &Store, count: usize) {
+    for _ in 0..count {
+        send(store, b"0");
+    }
+}
+
 /// Status and next offset of a read of queue 0.
 fn read(store: &Store, offset: i64, tags: &[&str]) -> (ReadStatus, u64) {
     let filter = Filter {
@@ -211,4 +217,53 @@ fn messages_that_are_removed_during_a_read_are_said_to_be() {
     assert_eq!(read.status, ReadStatus::MessageWasRemoving);
     assert!(read.min_offset > 0 && read.next_offset >= read.min_offset);
     assert!(store.now_ms() > BEGIN_MS);
+}
+
+/// A store is put back as it was, and goes on. The table of offsets stays, whose offsets other
+/// messages have then.
+#[test]
+fn a_log_that_came_back_shorter_and_has_grown_again_stops_its_consumer() {
+    let mut bed = Bed::new("store");
+    let copy = bed.path.with_file_name("copy");
+    send_some(&bed.store, 2);
+    bed.store.close().unwrap();
+    let copied = std::process::Command::new("cp")
+        .args(["-a".as_ref(), bed.path.as_os_str(), copy.as_os_str()])
+        .status();
+    assert!(copied.unwrap().success());
+    bed.store = open_as(&bed.path, &bed.clock, Options::default());
+    send_some(&bed.store, 4);
+    let reader = consumer(&bed.store, &[]);
+    reader.ack(receipts(&poll(&reader))).unwrap();
+    assert_eq!(committed(&reader), 6);
+    reader.close().unwrap();
+    bed.store.close().unwrap();
+    let table = "config/consumerOffset.json";
+    std::fs::create_dir_all(copy.join("config")).unwrap();
+    std::fs::copy(bed.path.join(table), copy.join(table)).unwrap();
+
+    // An epoch is known by its number and the time when it began.
+    bed.clock.advance(1);
+    for _ in 0..2 {
+        // A later opening notices it, too.
+        let store = open_as(&copy, &bed.clock, Options::default());
+        send_some(&store, 10);
+        let reader = consumer(&store, &[]);
+        let shrunk = reader.poll(1, Duration::ZERO).unwrap_err();
+        assert!(
+            matches!(shrunk, Error::LogShrunk { offset: 6, .. }),
+            "{shrunk}"
+        );
+        store.close().unwrap();
+    }
+    let store = open_as(&copy, &bed.clock, Options::default());
+    let reader = consumer(&store, &[]);
+    store
+        .reset_offsets("billing", "orders", &Bound::Earliest)
+        .unwrap();
+    reader.ack(receipts(&poll(&reader))).unwrap();
+    assert_eq!(committed(&reader), 22);
+    store.close().unwrap();
+    let store = open_as(&copy, &bed.clock, Options::default());
+    assert!(poll(&consumer(&store, &[])).is_empty());
 }

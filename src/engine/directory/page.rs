@@ -205,6 +205,32 @@ pub struct Epochs {
 }
 
 impl Epochs {
+    /// The newest one.
+    pub fn newest(&self) -> Option<Epoch> {
+        self.known.last().copied()
+    }
+
+    /// The position up to which the log, durable up to `durable` now, is the one that was durable
+    /// up to `position` in an epoch of this number and beginning; 0 if another log has replaced it.
+    /// `None` if nothing was lost.
+    ///
+    /// An epoch begins at the end of the log that the writer found. So the lowest beginning since
+    /// then is where the log was cut, however much was appended later. Epochs that are no longer
+    /// known are taken for harmless.
+    pub fn intact_until(
+        &self,
+        (number, began_ns, position): (u64, u64, u64),
+        durable: u64,
+    ) -> Option<u64> {
+        let same = self.known.iter().find(|epoch| epoch.number == number);
+        if number > self.number || same.is_some_and(|epoch| epoch.began_ns != began_ns) {
+            return Some(0);
+        }
+        let later = self.known.iter().filter(|epoch| epoch.number > number);
+        let left = later.map(|epoch| epoch.start).fold(durable, u64::min);
+        (left < position).then_some(left)
+    }
+
     /// Reads the epochs of the store at `root`, open or not; `None` if Forebay never wrote to it.
     ///
     /// # Errors
