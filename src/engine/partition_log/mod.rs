@@ -33,18 +33,19 @@ mod verify;
 mod test;
 
 use self::cursor::{Chain, QueueCursor};
-use self::partition::{Partition, View};
+use self::partition::{Partition, TICK_MS, View};
 use super::service::condition::Condition;
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
     Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
+use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Isolation, Mode, Options};
 use crate::record::{Batch, Message};
-use crate::sync::RwLock;
+use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -81,6 +82,9 @@ pub struct PartitionLog {
     partitions: RwLock<BTreeMap<Key, Arc<Partition>>>,
     /// First offsets according to the broker's checkpoint.
     starts: RwLock<HashMap<(String, u32), u64>>,
+    /// When the directory was last modified before it was listed, if any later change has another
+    /// time.
+    listed: Mutex<Option<i64>>,
     recovery: Recovery,
     closed: AtomicBool,
     news: Condition,
@@ -107,6 +111,7 @@ impl PartitionLog {
             topics: Topics::default(),
             partitions: RwLock::default(),
             starts: RwLock::default(),
+            listed: Mutex::default(),
             recovery: Recovery::default(),
             closed: AtomicBool::new(false),
             news: Condition::default(),
@@ -133,8 +138,22 @@ impl PartitionLog {
         }
     }
 
-    /// Finds partitions that were added or deleted.
+    /// Finds partitions that were added or deleted. Lists the directory only if it has changed: it
+    /// may have a folder for each of many thousand partitions, and each look at a topic comes here.
+    /// A broker replaces its checkpoints, which changes it too.
     fn update(&self) -> Result<()> {
+        let mut listed = self.listed.lock();
+        let modified = self.disk().modified_ms(&self.root)?;
+        if modified.is_some() && modified == *listed {
+            return Ok(());
+        }
+        let now = RealClock.now_ms();
+        self.find_partitions()?;
+        *listed = modified.filter(|time| *time < now.saturating_sub(TICK_MS));
+        Ok(())
+    }
+
+    fn find_partitions(&self) -> Result<()> {
         self.read_starts()?;
         let named = names::partitions(self.disk(), &self.root)?;
         let mut known = self.partitions.write();

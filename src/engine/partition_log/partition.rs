@@ -56,7 +56,7 @@ struct State {
 }
 
 /// The clock of a file system may stand still for this long, so that two changes have one time.
-const TICK_MS: i64 = 1000;
+pub(super) const TICK_MS: i64 = 1000;
 
 /// A place in the last segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -151,3 +151,21 @@ fn a_folder_that_has_not_changed_for_long_is_listed_once() {
     fs::remove_file(made.log(2)).unwrap();
     assert_eq!(bounds(&engine), 0..3);
 }
+
+#[test]
+fn a_directory_that_has_not_changed_for_long_is_listed_once() {
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1])]);
+    let root = fs::File::open(made.root.path()).unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    root.set_modified(long_ago).unwrap();
+    let engine = made.open();
+    // Nobody sees a new folder, as long as the directory has the old time.
+    fs::create_dir(made.root.path().join("u-0")).unwrap();
+    root.set_modified(long_ago).unwrap();
+    engine.refresh(None).unwrap();
+    assert!(engine.topics().get("u").is_none());
+    fs::create_dir(made.root.path().join("v-0")).unwrap();
+    engine.refresh(None).unwrap();
+    assert!(engine.topics().get("u").is_some() && engine.topics().get("v").is_some());
+}
