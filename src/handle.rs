@@ -1,6 +1,7 @@
 //! The state shared by a store and its producers.
 
 use crate::clock::Clock;
+use crate::engine::directory::group_table::joint::Joint;
 use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::meter::{GetMeter, PutMeter, RateSampler};
@@ -8,6 +9,7 @@ use crate::num::short;
 use crate::options::{Mode, Options};
 use crate::record::names::SCHEDULE_TOPIC;
 use crate::warning::Warnings;
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,11 +26,20 @@ pub(crate) trait Service: Send + Sync {
 const GENERATIONS: usize = 16;
 
 /// Opens a store again as it was opened.
-pub(crate) type Reopen = Box<dyn Fn() -> Result<Handle> + Send + Sync>;
+pub(crate) type Reopen = Box<dyn Fn() -> Result<Again> + Send + Sync>;
+
+/// A shared store that a child of the process has opened again.
+pub(crate) struct Again {
+    /// What runs above the handle, such as its consumers. It goes first.
+    pub(crate) above: Box<dyn Any + Send + Sync>,
+    pub(crate) handle: Arc<Handle>,
+}
 
 /// An open store.
 pub(crate) struct Handle {
     pub(crate) engine: Arc<dyn Engine>,
+    /// This process among those that share the store, if it is shared.
+    pub(crate) joint: Option<Arc<dyn Joint>>,
     /// They end before the engine closes.
     pub(crate) services: Vec<Arc<dyn Service>>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -46,13 +57,19 @@ pub(crate) struct Handle {
     /// The handles of forked children, by the number of forks since this one was opened. A process
     /// uses one of them. It never touches what its parent used: a thread that was inside at the
     /// fork does not exist in the child.
-    pub(crate) again: [OnceLock<Box<Handle>>; GENERATIONS],
+    pub(crate) again: [OnceLock<Again>; GENERATIONS],
 }
 
 impl Handle {
     /// Samples the counters for the recent rates.
     pub(crate) fn sample_rates(&self, now: Instant) {
         self.rates.sample(now, || self.engine.counters());
+    }
+
+    /// This process among those that share the store; `None` if it has the store for itself, or
+    /// only reads it.
+    pub(crate) fn joint(&self) -> Option<&dyn Joint> {
+        self.joint.as_deref()
     }
 
     /// Sets the function to call with the end of each delayed message that is appended.
@@ -113,21 +130,26 @@ impl Handle {
         };
         if slot.get().is_none() && !self.closed.load(Ordering::Acquire) {
             // Of two threads that open it at the same time, one closes it again.
-            let _ = slot.set(Box::new(reopen()?));
+            let _ = slot.set(reopen()?);
         }
-        slot.get().map(|handle| &**handle).ok_or(Error::Closed)
+        slot.get().map(|it| &*it.handle).ok_or(Error::Closed)
     }
 
     /// The handle that this process has opened already.
     pub(crate) fn opened(&self) -> Option<&Handle> {
         match self.is_forked() {
             false => Some(self),
-            true => self.slot()?.get().map(|handle| &**handle),
+            true => self.opened_again().map(|it| &*it.handle),
         }
     }
 
+    /// What a child of the process that opened the store has opened already.
+    pub(crate) fn opened_again(&self) -> Option<&Again> {
+        self.slot()?.get()
+    }
+
     /// Where a child of the process that opened the store keeps its handle.
-    fn slot(&self) -> Option<&OnceLock<Box<Handle>>> {
+    fn slot(&self) -> Option<&OnceLock<Again>> {
         let forks = crate::disk::fork_generation().wrapping_sub(self.generation);
         self.again.get((forks as usize).checked_sub(1)?)
     }
@@ -158,8 +180,7 @@ impl Handle {
 
     /// Whether this process keeps the progress of consumers, and delivers delayed messages.
     pub(crate) fn keeps_consumers(&self) -> bool {
-        let alone = !matches!(self.options.mode, Mode::Read | Mode::Share);
-        alone && !self.is_forked() && !self.closed.load(Ordering::Acquire)
+        self.options.mode != Mode::Read && !self.is_forked() && !self.closed.load(Ordering::Acquire)
     }
 
     /// # Errors

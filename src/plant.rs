@@ -70,6 +70,12 @@ pub enum Bug {
     WakeNobody,
     /// A released append lock no longer says that a holder died inside.
     ForgetDirt,
+    /// The progress of an owner is stored without a check whether the queue has left it.
+    AdvanceBlindly,
+    /// A queue leaves its owner, and the epoch stays.
+    KeepEpoch,
+    /// A process looks who owns a queue while another one changes that.
+    AdoptUnlocked,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
     /// Progress of a group is saved past the durable end of the log.
@@ -133,6 +139,12 @@ pub enum Point {
     Synced,
     /// It leaves the store, and has released nothing.
     Leaving,
+    /// It has taken a queue from its owner, and has not stored the next one.
+    Revoked,
+    /// It has joined a group, and the queues are not shared out again.
+    Enrolled,
+    /// It has settled a message, and has not stored that.
+    Settled,
 }
 
 /// Passes a point.

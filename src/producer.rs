@@ -188,9 +188,6 @@ impl Producer {
         delay: Delay,
         durability: Durability,
     ) -> Result<Sent> {
-        if delay != Delay::None {
-            self.shared.refuse_shared("a delay")?;
-        }
         match delay {
             Delay::None => {}
             Delay::Level(level) => return self.send_to_level(to, draft, level, durability),

@@ -21,7 +21,7 @@ use crate::engine::{
     Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
 };
 use crate::error::{At, Error, Op, Result};
-use crate::handle::{Handle, Reopen};
+use crate::handle::{Again, Handle, Reopen};
 use crate::machine::Machine;
 use crate::meter::{GetMeter, PutMeter, RateSampler};
 use crate::options::{EngineKind, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
@@ -227,8 +227,19 @@ impl Store {
         group: &str,
         options: ConsumerOptions,
     ) -> Result<Consumer> {
-        self.shared.refuse_shared("consumers")?;
-        self.consumers.consumer(topics, group, options)
+        self.consumers()?.consumer(topics, group, options)
+    }
+
+    /// The consumers of this process. A child of the process that opened a shared store has its
+    /// own.
+    fn consumers(&self) -> Result<&Arc<Consumers>> {
+        if !self.is_forked() {
+            return Ok(&self.consumers);
+        }
+        self.shared.current()?;
+        let again = self.shared.opened_again();
+        let consumers = again.and_then(|it| it.above.downcast_ref::<Arc<Consumers>>());
+        consumers.ok_or(Error::Forked)
     }
 
     /// Delivers what fell due when the clock of [`Store::open_with_clock`] was moved.
@@ -238,14 +249,14 @@ impl Store {
     /// Those of sending and of storing progress; [`Error::Closed`], [`Error::Forked`].
     pub fn clock_moved(&self) -> Result<()> {
         self.engine()?;
-        self.consumers.clock_moved()
+        self.consumers()?.clock_moved()
     }
 
     /// A number that grows when consumers have reason to look for messages that are not new: one
     /// was refused, or came back, or a queue has another owner. Threads in
     /// [`Engine::wait_until`] are woken then.
     pub fn changes(&self) -> u64 {
-        self.consumers.changes()
+        self.consumers().map_or(0, |consumers| consumers.changes())
     }
 
     /// The time of the store's clock, in ms since the epoch.
@@ -265,8 +276,7 @@ impl Store {
     ///
     /// [`Error::Corrupt`] if the table of offsets cannot be read; errors of reading.
     pub fn groups(&self) -> Result<Vec<GroupQueue>> {
-        self.shared.refuse_shared("groups of consumers")?;
-        self.consumers.groups()
+        self.consumers()?.groups()
     }
 
     /// Sets the progress of `group` in `topic`. Durable on return. Consumers of this process
@@ -277,8 +287,7 @@ impl Store {
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
     /// [`Error::ReadOnly`]; [`Error::Corrupt`] if the table of offsets cannot be read.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
-        self.shared.refuse_shared("groups of consumers")?;
-        self.consumers.reset_offsets(group, topic, to)
+        self.consumers()?.reset_offsets(group, topic, to)
     }
 
     /// Makes everything sent before the call durable, and returns the durable position.
@@ -510,7 +519,7 @@ impl Store {
             return Ok(());
         }
         let stored = match self.shared.options.mode {
-            Mode::Share => Ok(()),
+            Mode::Read => Ok(()),
             _ => self.consumers.close(),
         };
         let closed = self.shared.close();
@@ -524,8 +533,14 @@ impl Store {
         }
         // In the child's memory: the parent's store stays open.
         self.shared.closed.store(true, Ordering::Release);
-        match self.shared.opened() {
-            Some(again) if !again.closed.swap(true, Ordering::AcqRel) => again.close(),
+        match self.shared.opened_again() {
+            Some(again) if !again.handle.closed.swap(true, Ordering::AcqRel) => {
+                let stored = match again.above.downcast_ref::<Arc<Consumers>>() {
+                    Some(consumers) => consumers.close(),
+                    None => Ok(()),
+                };
+                again.handle.close().and(stored)
+            }
             _ => Ok(()),
         }
     }
@@ -581,6 +596,7 @@ fn open_handle(
 ) -> Result<(Handle, Option<Arc<Intake>>, Tables)> {
     let mut place = None;
     let mut services = Vec::new();
+    let mut joint = None;
     let (engine, intake): (Arc<dyn Engine>, _) = if check_path(path, options.engine)? {
         let refused = match options.mode {
             Mode::Read => Some(("\"r\"", "a memory store has nothing to read")),
@@ -607,6 +623,7 @@ fn open_handle(
             let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             services = opened.services();
+            joint = opened.engine.joint();
             place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
             (opened.engine, opened.intake)
         }
@@ -616,6 +633,7 @@ fn open_handle(
         meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
         gets: GetMeter::default(),
         engine,
+        joint,
         services,
         clock: Arc::clone(&machine.clock),
         path: path.to_path_buf(),
@@ -638,9 +656,14 @@ fn reopen(machine: &Machine, path: &Path, options: Options) -> Result<Option<Reo
     let root = std::path::absolute(path).at(Op::Find, path)?;
     let machine = machine.clone();
     let open = move || {
-        let hold = Arc::new(Waiting::default());
-        let (handle, _, _) = open_handle(&machine, &root, options.clone(), hold)?;
-        Ok(handle)
+        let waiting = Arc::new(Waiting::default());
+        let hold = Arc::<Waiting>::clone(&waiting);
+        let (handle, _, place) = open_handle(&machine, &root, options.clone(), hold)?;
+        let handle = Arc::new(handle);
+        let consumers = Consumers::new(Arc::clone(&handle), place, machine.drive)?;
+        waiting.set(&consumers);
+        let above = Box::new(consumers);
+        Ok(Again { above, handle })
     };
     Ok(Some(Box::new(open)))
 }

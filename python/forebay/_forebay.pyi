@@ -737,6 +737,10 @@ class Consumer:
         ------
         LogShrunkError
             If a queue ends before the offset that the group has reached.
+        OwnershipLostError
+            With ``mode="share"``: once, if this process has shown no sign of life for
+            ``session_timeout``, so that others have got its queues. The consumer has joined its
+            group again.
         StoreClosedError
             If the store or the consumer is closed.
         """
@@ -913,12 +917,15 @@ class GroupQueue:
         opened.
     owner
         Number of the consumer that owns the queue, or None.
+    owner_pid
+        Id of its process if the store is shared, or None.
     owned_timestamp
         Since when it does, in milliseconds since the epoch, or None.
     progress_timestamp
         When ``committed`` last moved, or None.
 
-    The last five are known for the groups of this process; for others they are 0 and None.
+    The last six are known for the groups of this process, and of the processes that share the
+    store; for others they are 0 and None.
     """
 
     @property
@@ -960,6 +967,9 @@ class GroupQueue:
     @property
     def owner(self) -> int | None:
         """Number of the consumer that owns the queue, or None."""
+    @property
+    def owner_pid(self) -> int | None:
+        """Id of its process if the store is shared, or None."""
     @property
     def owned_timestamp(self) -> int | None:
         """Since when it does, in milliseconds since the epoch, or None."""
@@ -1982,6 +1992,7 @@ class Store:
         max_unsettled: int = 2000,
         retry_in_place: int = 16,
         prefetch: int = 64,
+        session_timeout: _Seconds = 10,
     ) -> Consumer:
         """Join a group of consumers.
 
@@ -2017,6 +2028,10 @@ class Store:
             default.
         prefetch
             Messages that an iterator takes at once; 64 by default.
+        session_timeout
+            With ``mode="share"``: how long this process may show no sign of life before other
+            processes get its queues; seconds or a timedelta, 10 s by default, at least 1 s. For
+            a process that is dead they do not wait.
 
         Returns
         -------

@@ -39,7 +39,7 @@ def run(
 
     def work(ended: threading.Event) -> None:
         try:
-            while messages := polls.poll(batch):
+            while messages := _poll(polls, batch):
                 _handle(consumer, handler, messages, batch)
         except StoreClosedError:
             pass
@@ -81,6 +81,15 @@ def _check_count(name: str, value: int) -> None:
         reason = "must be at least 1"
         text = f"{name} {reason}, got {value}"
         raise InvalidOptionError(text, name=name, value=str(value), reason=reason)
+
+
+def _poll(polls: Run, batch: int) -> list[Message]:
+    """Poll on after other processes have got the queues of this one, which hung."""
+    while True:
+        try:
+            return polls.poll(batch)
+        except OwnershipLostError as error:
+            _logger.warning("%s", error)
 
 
 def _handle(

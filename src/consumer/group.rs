@@ -1,6 +1,8 @@
 //! A group of consumers in this process: its members, and the queues that they share.
 
+use super::claim::Claim;
 use super::lane::{Lane, Order};
+use super::occupation::{Begun, Occupation};
 use super::progress::Progress;
 use super::retry::retry_topic;
 use super::sharing::share;
@@ -29,6 +31,9 @@ pub struct ConsumerOptions {
     pub max_unsettled: u64,
     /// With [`Order::Queue`]: number of attempts before a message becomes a dead letter.
     pub retry_in_place: u32,
+    /// In a shared store: how long the process of the consumer may show no sign of life before its
+    /// queues are given to other processes. If it is dead, they do not wait.
+    pub session_timeout: Duration,
 }
 
 impl Default for ConsumerOptions {
@@ -40,6 +45,7 @@ impl Default for ConsumerOptions {
             visibility_timeout: Duration::from_mins(15),
             max_unsettled: 2_000,
             retry_in_place: 16,
+            session_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -48,6 +54,8 @@ impl Default for ConsumerOptions {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: Box<str>,
+    /// The consumers of all processes, if the store is shared.
+    occupation: Option<Arc<Occupation>>,
     state: Mutex<State>,
     /// Incremented when lanes change owners.
     generation: AtomicU64,
@@ -59,6 +67,9 @@ struct State {
     /// Lanes by topic and queue.
     lanes: BTreeMap<(Box<str>, u32), Arc<Lane>>,
 }
+
+/// The number of a member of a shared store before the table has given it one.
+const JOINING: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Member {
@@ -75,32 +86,61 @@ pub(super) struct Ground<'a> {
 }
 
 impl Group {
-    pub(super) fn new(name: &str) -> Group {
+    /// A group without members. `occupation`: where its consumers in all processes are listed.
+    pub(super) fn new(name: &str, occupation: Option<Arc<Occupation>>) -> Group {
         Group {
             name: name.into(),
+            occupation,
             state: Mutex::default(),
             generation: AtomicU64::new(0),
         }
     }
 
-    /// Adds a member that reads `topics` and the group's retry topic.
+    /// Adds a member that reads `topics` and the group's retry topic. Returns its number: in a
+    /// shared store, that of the table instead of `number`.
     pub(super) fn join(
         &self,
         ground: Ground<'_>,
-        member: u64,
+        number: u64,
         topics: &[Box<str>],
-        start: &Start,
-    ) -> Result<()> {
+        options: &ConsumerOptions,
+    ) -> Result<u64> {
         let mut state = self.state.lock();
         let topics = topics.to_vec();
-        let start = start.clone();
-        state.members.insert(member, Member { topics, start });
+        let start = options.start.clone();
+        let member = Member { topics, start };
+        if let Some(occupation) = &self.occupation {
+            return self.join_shared(occupation, &mut state, ground, member, options);
+        }
+        state.members.insert(number, member);
         let found = self.find_lanes(&mut state, ground);
         if found.is_err() {
-            state.members.remove(&member);
+            state.members.remove(&number);
         }
         self.share(&state, ground.now);
-        found.map(drop)
+        found.map(|_| number)
+    }
+
+    fn join_shared(
+        &self,
+        occupation: &Arc<Occupation>,
+        state: &mut State,
+        ground: Ground<'_>,
+        member: Member,
+        options: &ConsumerOptions,
+    ) -> Result<u64> {
+        let mut topics: BTreeSet<Box<str>> = member.topics.iter().cloned().collect();
+        topics.insert(retry_topic(&self.name).into());
+        // Until the table says its number.
+        state.members.insert(JOINING, member);
+        let begun = self.find_begun(occupation, state, ground);
+        let member = state.members.remove(&JOINING);
+        let session = i64::try_from(options.session_timeout.as_millis()).unwrap_or(i64::MAX);
+        let session = u32::try_from(session).unwrap_or(u32::MAX);
+        let number = occupation.join(&self.name, &topics, &begun?, (session, ground.now))?;
+        state.members.extend(member.map(|member| (number, member)));
+        self.add_claims(occupation, state, ground)?;
+        Ok(number)
     }
 
     /// Number of members, and of queues of `topics`, if `member` has none of these queues.
@@ -111,13 +151,22 @@ impl Group {
         let has_one = of_topics
             .iter()
             .any(|lane| lane.claimed_by() == Some(member));
-        (!has_one).then_some((state.members.len(), of_topics.len()))
+        let consumers = match &self.occupation {
+            Some(occupation) => occupation.consumers(&self.name),
+            None => state.members.len(),
+        };
+        (!has_one).then_some((consumers, of_topics.len()))
     }
 
     /// Removes a member. Its unsettled messages are due at once.
     pub(super) fn leave(&self, member: u64, now: i64) {
         let mut state = self.state.lock();
         state.members.remove(&member);
+        if let Some(occupation) = &self.occupation {
+            // If that fails, the others find out when this process ends.
+            let _ = occupation.leave(member, now);
+            return;
+        }
         state
             .lanes
             .values()
@@ -128,6 +177,13 @@ impl Group {
     /// Finds queues that were added since the last call. Returns whether there are any.
     pub(super) fn refresh(&self, ground: Ground<'_>) -> Result<bool> {
         let mut state = self.state.lock();
+        if let Some(occupation) = &self.occupation {
+            let begun = self.find_begun(occupation, &state, ground)?;
+            if !begun.is_empty() {
+                occupation.begin(&self.name, &begun, ground.now)?;
+            }
+            return self.add_claims(occupation, &mut state, ground);
+        }
         let has_more = self.find_lanes(&mut state, ground)?;
         if has_more {
             self.share(&state, ground.now);
@@ -135,9 +191,29 @@ impl Group {
         Ok(has_more)
     }
 
-    /// Incremented when [`Group::lanes_of`] changes.
+    /// Changes when [`Group::lanes_of`] does.
     pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        let own = self.generation.load(Ordering::Acquire);
+        match &self.occupation {
+            Some(occupation) => own << 32 | u64::from(occupation.table().changes()),
+            None => own,
+        }
+    }
+
+    /// Whether a consumer is a member, which other processes may have ended.
+    pub(super) fn has(&self, member: u64) -> bool {
+        let shared = self.occupation.as_ref();
+        shared.is_none_or(|occupation| occupation.is_member(member))
+    }
+
+    /// Gives the lanes of this process to their heirs if their owners hold nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table of a shared store.
+    pub(super) fn pass_on(&self, now: i64) -> Result<()> {
+        let lanes = self.lanes();
+        lanes.iter().try_for_each(|lane| lane.pass_on(now))
     }
 
     /// The lanes that `member` owns or will own.
@@ -153,38 +229,106 @@ impl Group {
     }
 
     fn find_lanes(&self, state: &mut State, ground: Ground<'_>) -> Result<bool> {
-        let retry = retry_topic(&self.name);
-        let names = state.members.values().flat_map(|member| &member.topics);
-        let mut names: BTreeSet<Box<str>> = names.cloned().collect();
-        names.insert(retry.into());
+        let known: BTreeSet<Box<str>> =
+            state.lanes.keys().map(|(topic, _)| topic.clone()).collect();
         let mut is_new = false;
-        for name in names {
-            let Some(topic) = ground.engine.topics().get(&name) else {
-                continue;
-            };
-            let known = state.lanes.keys().any(|(other, _)| *other == name);
-            for queue in ground.engine.queues(&topic) {
-                let key = (name.clone(), queue);
-                if !state.lanes.contains_key(&key) {
-                    // A new queue of a topic that the group already reads is read from its
-                    // beginning.
-                    let start = match known {
-                        true => Bound::Earliest,
-                        false => state.start_of(&name),
-                    };
-                    let begin = self.begin(ground, &topic, queue, &start)?;
-                    let mut lane = Lane::new(Arc::clone(&topic), queue, begin);
-                    if let Some(cut) = ground.progress.cut(&name, &self.name) {
-                        let engine = ground.engine;
-                        let end = engine.offset_at(&topic, queue, Point::Position(cut))?;
-                        lane = lane.ending_at(end);
-                    }
-                    state.lanes.insert(key, Arc::new(lane));
-                    is_new = true;
-                }
+        for (topic, queue) in self.queues_of_members(state, ground) {
+            let key = (topic.name.clone(), queue);
+            if !state.lanes.contains_key(&key) {
+                // A new queue of a topic that the group already reads is read from its
+                // beginning.
+                let start = match known.contains(&topic.name) {
+                    true => Bound::Earliest,
+                    false => state.start_of(&topic.name),
+                };
+                let begin = self.begin(ground, &topic, queue, &start)?;
+                let lane = Lane::new(Arc::clone(&topic), queue, begin);
+                let lane = self.cut(lane, ground, &topic)?;
+                state.lanes.insert(key, Arc::new(lane));
+                is_new = true;
             }
         }
         Ok(is_new)
+    }
+
+    /// Queues of the members' topics that the group has not begun, and where it begins them.
+    fn find_begun(
+        &self,
+        occupation: &Occupation,
+        state: &State,
+        ground: Ground<'_>,
+    ) -> Result<Vec<Begun>> {
+        let mut begun = Vec::new();
+        for (topic, queue) in self.queues_of_members(state, ground) {
+            if occupation.find(&self.name, &topic.name, queue)?.is_some() {
+                continue;
+            }
+            let start = match occupation.knows(&self.name, &topic.name)? {
+                true => Bound::Earliest,
+                false => state.start_of(&topic.name),
+            };
+            begun.push(Begun {
+                topic: topic.name.clone(),
+                queue,
+                committed: self.begin(ground, &topic, queue, &start)?,
+            });
+        }
+        Ok(begun)
+    }
+
+    /// Adds a lane for each queue of the members' topics that the table has. Returns whether there
+    /// is a new one.
+    fn add_claims(
+        &self,
+        occupation: &Arc<Occupation>,
+        state: &mut State,
+        ground: Ground<'_>,
+    ) -> Result<bool> {
+        let mut is_new = false;
+        for (topic, queue) in self.queues_of_members(state, ground) {
+            let key = (topic.name.clone(), queue);
+            if state.lanes.contains_key(&key) {
+                continue;
+            }
+            if let Some(row) = occupation.find(&self.name, &topic.name, queue)? {
+                let claim = Claim::new(occupation, row);
+                let lane = Lane::shared(Arc::clone(&topic), queue, claim);
+                let lane = self.cut(lane, ground, &topic)?;
+                state.lanes.insert(key, Arc::new(lane));
+                is_new = true;
+            }
+        }
+        if is_new {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        Ok(is_new)
+    }
+
+    /// The lane, which notices a log that came back shorter than the progress was saved beside.
+    fn cut(&self, lane: Lane, ground: Ground<'_>, topic: &Topic) -> Result<Lane> {
+        let Some(cut) = ground.progress.cut(&topic.name, &self.name) else {
+            return Ok(lane);
+        };
+        let end = Point::Position(cut);
+        let end = ground.engine.offset_at(topic, lane.queue, end)?;
+        Ok(lane.ending_at(end))
+    }
+
+    /// The queues of all topics that the members of this process read.
+    fn queues_of_members(&self, state: &State, ground: Ground<'_>) -> Vec<(Arc<Topic>, u32)> {
+        let names = state.members.values().flat_map(|member| &member.topics);
+        let mut names: BTreeSet<Box<str>> = names.cloned().collect();
+        names.insert(retry_topic(&self.name).into());
+        let topics = names
+            .iter()
+            .filter_map(|name| ground.engine.topics().get(name));
+        let queues = topics.flat_map(|topic| {
+            let queues = ground.engine.queues(&topic);
+            queues
+                .into_iter()
+                .map(move |queue| (Arc::clone(&topic), queue))
+        });
+        queues.collect()
     }
 
     /// Where the group begins in a queue: where it stopped, or else where its members ask to begin.

@@ -4,11 +4,16 @@
 //! has settled what it holds, so nothing is delivered twice because a consumer joined. Until then
 //! the queue delivers nothing. The heir does not wait for an owner that leaves or whose deliveries
 //! time out.
+//!
+//! In a shared store the owner may be in another process. Then the table of groups says who owns
+//! the queue, and each call compares its epoch ([`Claim`]) before it delivers or settles anything.
 
+use super::claim::{Adopted, Claim, Shown};
 use super::window::{Settling, Window};
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
+use crate::plant::{Point, pass};
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
 use crate::warning::Warning;
@@ -34,13 +39,20 @@ pub struct Lane {
     pub topic: Arc<Topic>,
     /// The queue.
     pub queue: u32,
+    /// The queue in the table of groups, if the store is shared.
+    claim: Option<Claim>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
+    /// In a shared store, only a consumer of this process.
     owner: Option<u64>,
     heir: Option<u64>,
+    /// The epoch in which this process had the queue last.
+    epoch: Option<u16>,
+    /// What the table has of it.
+    stored: (u64, Shown),
     since: i64,
     /// When `committed` last moved, in ms.
     moved: Option<i64>,
@@ -135,9 +147,21 @@ impl Receipt {
 impl Lane {
     /// A lane that nobody owns.
     pub(super) fn new(topic: Arc<Topic>, queue: u32, committed: u64) -> Lane {
+        Lane::with(topic, queue, committed, None)
+    }
+
+    /// A lane of a shared store.
+    pub(super) fn shared(topic: Arc<Topic>, queue: u32, claim: Claim) -> Lane {
+        let committed = claim.fence().committed;
+        Lane::with(topic, queue, committed, Some(claim))
+    }
+
+    fn with(topic: Arc<Topic>, queue: u32, committed: u64, claim: Option<Claim>) -> Lane {
         let state = State {
             owner: None,
             heir: None,
+            epoch: None,
+            stored: (committed, Shown::default()),
             since: 0,
             moved: None,
             retries: 0,
@@ -147,6 +171,7 @@ impl Lane {
         Lane {
             topic,
             queue,
+            claim,
             state: Mutex::new(state),
         }
     }
@@ -162,8 +187,68 @@ impl Lane {
 
     /// The member that owns the lane or will own it.
     pub(super) fn claimed_by(&self) -> Option<u64> {
+        if let Some(claim) = &self.claim {
+            return claim.claimed_by();
+        }
         let state = self.state.lock();
         state.heir.or(state.owner)
+    }
+
+    /// The state, as of now.
+    fn current(&self, now: i64) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state.lock();
+        if let Some(claim) = &self.claim {
+            state.follow(claim, now)?;
+        }
+        Ok(state)
+    }
+
+    /// Stores the progress in the table of a shared store. Returns whether the queue still belongs
+    /// to the owner; in a store of one process it does.
+    fn store(&self, state: &mut State) -> Result<bool> {
+        let Some((claim, epoch)) = self.claim.as_ref().zip(state.epoch) else {
+            return Ok(true);
+        };
+        let window = &state.window;
+        let shown = Shown {
+            moved: state.moved,
+            unsettled: window.unsettled() as u64,
+            retries: state.retries,
+        };
+        let stored = (window.committed(), shown);
+        let is_owned = match stored == state.stored {
+            true => claim.fence().epoch == epoch,
+            false => claim.store(epoch, stored.0, shown)?,
+        };
+        match is_owned {
+            true => state.stored = stored,
+            false => state.owner = None,
+        }
+        Ok(is_owned)
+    }
+
+    /// Gives the lane to its heir if its owner holds nothing that has not timed out.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table of a shared store.
+    pub(super) fn pass_on(&self, now: i64) -> Result<()> {
+        let mut state = self.current(now)?;
+        self.inherit_after(&mut state, now)
+    }
+
+    fn inherit_after(&self, state: &mut State, now: i64) -> Result<()> {
+        match &self.claim {
+            None => state.inherit_after(now),
+            Some(claim) => {
+                let is_free = state.heir.is_some() && !state.window.is_out(now);
+                if let Some(epoch) = state.epoch.filter(|_| is_free && state.owner.is_some()) {
+                    claim.hand_over(epoch, now)?;
+                    state.owner = None;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Gives the lane to `member`: at once if nobody owns it, else when its owner has settled what
@@ -195,8 +280,9 @@ impl Lane {
     /// The progress of the group.
     pub(super) fn progress(&self) -> LaneProgress {
         let state = self.state.lock();
+        let shared = self.claim.as_ref();
         LaneProgress {
-            committed: state.window.committed(),
+            committed: shared.map_or(state.window.committed(), |it| it.fence().committed),
             unsettled: state.window.unsettled() as u64,
             owner: state.owner,
             since: state.since,
@@ -207,17 +293,30 @@ impl Lane {
     }
 
     /// Continues at `offset`. Current deliveries become invalid.
-    pub(super) fn seek(&self, offset: u64) {
-        let mut state = self.state.lock();
-        state.window = Window::new(offset);
-        state.shrunk = None;
+    ///
+    /// # Errors
+    ///
+    /// Those of the table of a shared store.
+    pub(super) fn seek(&self, offset: u64) -> Result<()> {
+        match &self.claim {
+            // The owner begins again there when it finds another epoch.
+            Some(claim) => claim.reset(offset),
+            None => {
+                let mut state = self.state.lock();
+                state.window.begin_again(offset);
+                state.shrunk = None;
+                Ok(())
+            }
+        }
     }
 
     /// When `member` may get another message of the lane although none is sent and none settled;
     /// `None` if never.
     pub(super) fn next_due(&self, member: u64, order: Order, now: i64) -> Option<i64> {
         let state = self.state.lock();
-        let (window, is_heir) = (&state.window, state.heir == Some(member));
+        // The heir of an owner in another process is woken by it.
+        let is_heir = state.heir == Some(member) && self.claim.is_none();
+        let window = &state.window;
         let owns = state.owner == Some(member) && state.heir.is_none();
         match window.out_until(now) {
             // All that is out has to come back first.
@@ -241,17 +340,34 @@ impl Lane {
         max: usize,
         taken: &mut Vec<Delivery>,
     ) -> Result<bool> {
-        let mut state = self.state.lock();
-        state.inherit_after(by.now);
+        let mut state = self.current(by.now)?;
+        self.inherit_after(&mut state, by.now)?;
         if state.owner != Some(by.member) || state.heir.is_some() {
             return Ok(false);
         }
         if let Some(end) = state.shrunk {
             return Err(self.shrunk(state.window.committed(), end));
         }
+        let begin = taken.len();
+        let more = self.take_owned(&mut state, by, max, taken);
+        if !self.store(&mut state)? {
+            // Another process has got the queue meanwhile, and delivers them.
+            taken.truncate(begin);
+            return Ok(false);
+        }
+        more
+    }
+
+    fn take_owned(
+        self: &Arc<Lane>,
+        state: &mut State,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<bool> {
         let State {
             window, retries, ..
-        } = &mut *state;
+        } = state;
         if by.order == Order::Queue && window.is_out(by.now) {
             return Ok(false);
         }
@@ -364,8 +480,8 @@ impl Lane {
     }
 
     /// The state, if `member` owns the lane.
-    fn owned(&self, member: u64, receipt: &Receipt) -> Result<MutexGuard<'_, State>> {
-        let state = self.state.lock();
+    fn owned(&self, member: u64, receipt: &Receipt, now: i64) -> Result<MutexGuard<'_, State>> {
+        let state = self.current(now)?;
         match state.owner == Some(member) {
             true => Ok(state),
             false => Err(receipt.lost()),
@@ -374,22 +490,31 @@ impl Lane {
 
     /// Checks that `member` may still settle a delivery. Returns how often the message was
     /// delivered.
-    pub(super) fn check(&self, member: u64, receipt: &Receipt) -> Result<u32> {
-        let window = &mut self.owned(member, receipt)?.window;
+    pub(super) fn check(&self, member: u64, receipt: &Receipt, now: i64) -> Result<u32> {
+        let window = &mut self.owned(member, receipt, now)?.window;
         receipt.settled(window.check(receipt.offset, receipt.serial))?;
         Ok(window.attempts(receipt.offset))
     }
 
     /// Settles a delivery. If it was the owner's last one, the lane goes to its heir.
     pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: i64) -> Result<()> {
-        let mut state = self.owned(member, receipt)?;
+        let mut state = self.owned(member, receipt, now)?;
         let before = state.window.committed();
         let settling = state.window.settle(receipt.offset, receipt.serial);
         receipt.settled(settling)?;
         if state.window.committed() > before {
             state.moved = Some(now);
         }
-        state.inherit(now);
+        pass(Point::Settled);
+        if !self.store(&mut state)? {
+            return Err(receipt.lost());
+        }
+        match (&self.claim, state.window.unsettled()) {
+            (None, _) => state.inherit(now),
+            // It is settled all the same: if that fails, it is tried again.
+            (Some(_), 0) => drop(self.inherit_after(&mut state, now)),
+            (Some(_), _) => {}
+        }
         Ok(())
     }
 
@@ -399,29 +524,72 @@ impl Lane {
     }
 
     /// Postpones the time at which a delivered message becomes due again.
-    pub(super) fn extend(&self, member: u64, receipt: &Receipt, until: i64) -> Result<()> {
-        let mut state = self.owned(member, receipt)?;
+    pub(super) fn extend(
+        &self,
+        member: u64,
+        receipt: &Receipt,
+        (until, now): (i64, i64),
+    ) -> Result<()> {
+        let mut state = self.owned(member, receipt, now)?;
         let window = &mut state.window;
         receipt.settled(window.extend(receipt.offset, receipt.serial, until))
     }
 
     /// Refuses a delivery, and takes back all later ones of the queue: they become due at `due`.
-    pub(super) fn refuse(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
-        let mut state = self.owned(member, receipt)?;
+    pub(super) fn refuse(
+        &self,
+        member: u64,
+        receipt: &Receipt,
+        (due, now): (i64, i64),
+    ) -> Result<()> {
+        let mut state = self.owned(member, receipt, now)?;
         receipt.settled(state.window.refuse(receipt.offset, receipt.serial, due))
     }
 
     /// Takes back a delivery that nobody has used: it is due at once.
     pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: i64) {
-        if let Ok(mut state) = self.owned(member, receipt) {
+        if let Ok(mut state) = self.owned(member, receipt, now) {
             let window = &mut state.window;
             window.give_back(receipt.offset, receipt.serial, now);
-            state.inherit_after(now);
+            // If the heir does not get it now, it does later.
+            let _ = self.inherit_after(&mut state, now);
         }
     }
 }
 
 impl State {
+    /// Takes over what the table of a shared store says of owner and heir.
+    fn follow(&mut self, claim: &Claim, now: i64) -> Result<()> {
+        self.heir = claim.heir();
+        if self.owner.is_some() && self.epoch == Some(claim.fence().epoch) {
+            return Ok(());
+        }
+        self.owner = None;
+        if let Some(Adopted {
+            fence,
+            owner,
+            since,
+            shown,
+        }) = claim.adopt()?
+        {
+            // If no other process had it since, what was settled past the committed offset is
+            // still known.
+            let next = self.epoch.map(|epoch| epoch.wrapping_add(1));
+            // Somebody has said where to continue.
+            let is_moved = fence.committed != self.window.committed();
+            self.shrunk = self.shrunk.filter(|_| !is_moved);
+            if next == Some(fence.epoch) && fence.committed == self.window.committed() {
+                self.window.recall_from(0, now);
+            } else {
+                self.window.begin_again(fence.committed);
+            }
+            (self.moved, self.retries) = (shown.moved, shown.retries);
+            self.stored = (fence.committed, shown);
+            (self.epoch, self.owner, self.since) = (Some(fence.epoch), Some(owner), since);
+        }
+        Ok(())
+    }
+
     fn leave(&mut self, now: i64) {
         self.owner = None;
         self.window.recall_from(0, now);

@@ -13,7 +13,7 @@ use crate::table::subscriptions::Subscription;
 use crate::warning::Warning;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a consumer that is called checks for new queues.
@@ -29,7 +29,8 @@ pub struct Consumer {
     group: Arc<Group>,
     topics: Vec<Box<str>>,
     retry: Box<str>,
-    number: u64,
+    /// Its number. Changes when it joins its group again after others have removed it.
+    number: AtomicU64,
     options: ConsumerOptions,
     subscription: Subscription,
     turn: Mutex<Turn>,
@@ -84,7 +85,7 @@ impl Consumer {
     ) -> Result<Consumer> {
         let consumer = Consumer {
             shared: Arc::clone(shared),
-            number: shared.next_member(),
+            number: AtomicU64::new(shared.next_member()),
             topics: topics.iter().map(|topic| (*topic).into()).collect(),
             retry: retry::retry_topic(&group.name).into(),
             group,
@@ -93,23 +94,58 @@ impl Consumer {
             turn: Mutex::default(),
             closed: AtomicBool::new(false),
         };
-        let start = &consumer.options.start;
-        let group = &consumer.group;
-        consumer.with_ground(|it| group.join(it, consumer.number, &consumer.topics, start))?;
-        if let Some((consumers, queues)) = group.has_none(consumer.number, &consumer.topics) {
+        if let Err(error) = consumer.join_group() {
+            // It is in no group that it could leave.
+            consumer.closed.store(true, Ordering::Release);
+            return Err(error);
+        }
+        let (number, topics) = (consumer.number(), &consumer.topics);
+        if let Some((consumers, queues)) = consumer.group.has_none(number, topics) {
             shared.warn(Warning::NoQueue {
-                group: group.name.clone(),
-                topics: consumer.topics.clone(),
+                group: consumer.group.name.clone(),
+                topics: topics.clone(),
                 consumers,
                 queues,
             });
         }
-        shared.stir();
         Ok(consumer)
     }
 
+    fn join_group(&self) -> Result<()> {
+        let (topics, options) = (&self.topics, &self.options);
+        let join = |it: Ground<'_>| self.group.join(it, self.number(), topics, options);
+        self.number
+            .store(self.with_ground(join)?, Ordering::Release);
+        self.shared.stir();
+        Ok(())
+    }
+
+    /// Number of the member. In a shared store, no consumer of any process has the same.
+    fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Checks that other processes still count this consumer among its group. They do not if its
+    /// process has shown no sign of life for the session time-out.
+    fn check_member(&self) -> Result<()> {
+        if self.group.has(self.number()) {
+            return Ok(());
+        }
+        let lanes = Arc::clone(&self.turn.lock().lanes);
+        let lost = lanes
+            .first()
+            .map(|lane| (lane.topic.name.to_string(), lane.queue));
+        let first = self.topics.first().map_or("", |topic| topic);
+        let (topic, queue) = lost.unwrap_or((first.to_owned(), 0));
+        Err(Error::OwnershipLost { topic, queue })
+    }
+
     fn with_ground<T>(&self, run: impl FnOnce(Ground<'_>) -> Result<T>) -> Result<T> {
-        let engine = self.shared.handle().writer()?;
+        let handle = self.shared.handle();
+        if handle.is_forked() {
+            return Err(Error::Forked);
+        }
+        let engine = handle.writer()?;
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
@@ -182,6 +218,13 @@ impl Consumer {
     ///
     /// As [`Consumer::poll`].
     pub fn try_poll(&self, max: usize) -> Result<Polled> {
+        if let Err(lost) = self.with_ground(|_| self.check_member()) {
+            // The caller learns that what it holds is lost. The next call gets messages again.
+            if matches!(lost, Error::OwnershipLost { .. }) {
+                self.join_group()?;
+            }
+            return Err(lost);
+        }
         // Before anything is looked for, so that what comes meanwhile is noticed.
         let seen = self.shared.handle().writer()?.readable_position();
         let changes = self.shared.changes();
@@ -222,7 +265,7 @@ impl Consumer {
                 let by = Taking {
                     engine: ground.engine,
                     gets: &self.shared.handle().gets,
-                    member: self.number,
+                    member: self.number(),
                     // Retried messages have already passed the filter.
                     filter: if of_retry { &all } else { &self.options.filter },
                     order: self.options.order,
@@ -246,6 +289,8 @@ impl Consumer {
 
     /// The lanes, and the index of the first one for this call.
     fn lanes(&self, now: i64) -> Result<(Arc<[Arc<Lane>]>, usize)> {
+        // A thread of a process that was forked may hold the lock for ever.
+        self.check_open()?;
         let mut turn = self.turn.lock();
         let queues = self.with_ground(|ground| Ok(self.count_queues(ground.engine)))?;
         let is_time = now.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs();
@@ -257,7 +302,7 @@ impl Consumer {
         }
         let generation = self.group.generation();
         if turn.generation != Some(generation) {
-            turn.lanes = self.group.lanes_of(self.number).into();
+            turn.lanes = self.group.lanes_of(self.number()).into();
             turn.generation = Some(generation);
         }
         turn.next = turn.next.wrapping_add(1);
@@ -280,7 +325,7 @@ impl Consumer {
         let order = self.options.order;
         let due = lanes
             .iter()
-            .filter_map(|lane| lane.next_due(self.number, order, now));
+            .filter_map(|lane| lane.next_due(self.number(), order, now));
         due.min().map_or(Duration::MAX, |due| {
             let ms = due.saturating_sub(now).max(1);
             Duration::from_millis(ms.unsigned_abs())
@@ -299,7 +344,7 @@ impl Consumer {
         let now = self.shared.now();
         let mut all = Ok(());
         for receipt in receipts {
-            all = all.and(receipt.lane().settle(self.number, receipt, now));
+            all = all.and(receipt.lane().settle(self.number(), receipt, now));
         }
         // It may have made room, or ended the turn of an owner.
         self.shared.stir();
@@ -320,7 +365,8 @@ impl Consumer {
         check_level(level, &self.shared.handle().options.delay_levels())?;
         self.check_open()?;
         let receipt = &delivery.receipt;
-        let attempts = receipt.lane().check(self.number, receipt)?;
+        let now = self.shared.now();
+        let attempts = receipt.lane().check(self.number(), receipt, now)?;
         if self.options.order == Order::None {
             return self.send_back(delivery, attempts, Fate::Retry(level));
         }
@@ -328,8 +374,9 @@ impl Consumer {
             return self.send_back(delivery, attempts, Fate::Dead(None));
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
-        let due = self.shared.now() + doubled.min(LONGEST_PAUSE_MS);
-        receipt.lane().refuse(self.number, receipt, due)?;
+        let due = now + doubled.min(LONGEST_PAUSE_MS);
+        let number = self.number();
+        receipt.lane().refuse(number, receipt, (due, now))?;
         self.shared.stir();
         Ok(())
     }
@@ -342,7 +389,8 @@ impl Consumer {
     pub fn reject(&self, delivery: &Delivery, reason: Option<&str>) -> Result<()> {
         self.check_open()?;
         let receipt = &delivery.receipt;
-        let attempts = receipt.lane().check(self.number, receipt)?;
+        let now = self.shared.now();
+        let attempts = receipt.lane().check(self.number(), receipt, now)?;
         self.send_back(delivery, attempts, Fate::Dead(reason))
     }
 
@@ -362,7 +410,7 @@ impl Consumer {
         // Before the message is settled, so that no progress past it is saved without.
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.now());
-        let settled = receipt.lane().settle(self.number, receipt, now);
+        let settled = receipt.lane().settle(self.number(), receipt, now);
         if settled.is_ok() && is_tried_again {
             receipt.lane().count_retry();
         }
@@ -385,8 +433,10 @@ impl Consumer {
     fn postpone(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
         self.check_open()?;
         let ms = i64::try_from(longer.as_millis()).unwrap_or(i64::MAX);
-        let until = self.shared.now().saturating_add(ms);
-        receipt.lane().extend(self.number, receipt, until)
+        let now = self.shared.now();
+        let until = now.saturating_add(ms);
+        let number = self.number();
+        receipt.lane().extend(number, receipt, (until, now))
     }
 
     /// Gives back messages that nobody has used: they are due at once.
@@ -396,7 +446,7 @@ impl Consumer {
         }
         let now = self.shared.now();
         for receipt in receipts {
-            receipt.lane().give_back(self.number, receipt, now);
+            receipt.lane().give_back(self.number(), receipt, now);
         }
         self.shared.stir();
     }
@@ -409,6 +459,7 @@ impl Consumer {
     /// [`Error::Io`].
     pub fn commit(&self) -> Result<()> {
         self.check_open()?;
+        self.check_member()?;
         self.shared.handle().writer()?.flush()?;
         self.shared.save_progress()
     }
@@ -423,7 +474,7 @@ impl Consumer {
     }
 
     fn is_forked(&self) -> bool {
-        matches!(self.shared.handle().engine(), Err(Error::Forked))
+        self.shared.handle().is_forked()
     }
 
     /// The queues that the consumer owns, or will own when their owner has settled what it holds.
@@ -478,11 +529,11 @@ impl Consumer {
                 moves.push((lane, offset_of(bound, engine, &lane.topic, lane.queue)?));
             }
         }
-        for (lane, offset) in moves {
-            lane.seek(offset);
-        }
+        let moved = moves
+            .into_iter()
+            .try_for_each(|(lane, offset)| lane.seek(offset));
         self.shared.stir();
-        Ok(())
+        moved
     }
 
     fn check_open(&self) -> Result<()> {
@@ -503,7 +554,7 @@ impl Consumer {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.group.leave(self.number, self.shared.now());
+        self.group.leave(self.number(), self.shared.now());
         self.shared.stir();
         match self.shared.handle().engine() {
             Ok(_) => self.shared.save_progress(),

@@ -14,14 +14,21 @@
 //! those settled past it. [`Service`](service) delivers delayed messages, by their level
 //! ([`Delay`](delay)) or their time ([`Timer`](timer)), and saves progress, which is never ahead of
 //! the durable log.
+//!
+//! In a shared store, a group has consumers in several processes. [`Occupation`](occupation) is the
+//! table that says which of them owns a queue, and [`Peers`](peers) the thread that watches the
+//! other processes. The service runs in the process that leads.
 
+mod claim;
 mod delay;
 mod deliver;
 mod group;
 mod hold;
 mod lane;
 mod member;
+mod occupation;
 mod overview;
+mod peers;
 mod pending;
 mod progress;
 mod retry;
@@ -51,22 +58,28 @@ use crate::plant::{Bug, planted};
 use crate::record::check_topic;
 use crate::region::Access;
 use crate::sync::Mutex;
+use crate::table::offsets::OffsetTable;
 use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
-use progress::{GroupProgress, Known, Progress};
+use occupation::Occupation;
+use peers::{Peers, Watch};
+use progress::{GroupProgress, Known, Progress, Saved};
 use service::{Due, Service};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use timer::Timer;
 
 /// Time between two writes of progress in ms, as in RocketMQ.
 const SAVE_EACH_MS: i64 = 5_000;
 /// Time between two checks whether a delayed message is readable, in ms.
 const READABLE_EACH_MS: i64 = 10;
+/// The shortest session time-out: some signs of life.
+const SESSION_MIN: Duration = Duration::from_secs(1);
 /// Maximum length of a group's name in bytes, as in RocketMQ.
 const GROUP_LEN_MAX: usize = 120;
 
@@ -87,6 +100,11 @@ pub struct Consumers {
     /// End of the last message that took the place of one that was not handled.
     sent_back: AtomicU64,
     service: Service,
+    /// The consumers of all processes, if the store is shared.
+    occupation: OnceLock<Arc<Occupation>>,
+    peers: Peers,
+    /// The changes of the table at the last step of the peers.
+    seen_changes: AtomicU32,
     /// When progress is saved next.
     save_at: AtomicI64,
 }
@@ -119,10 +137,26 @@ impl Consumers {
             delayed: AtomicU64::new(0),
             sent_back: AtomicU64::new(0),
             service: Service::default(),
+            occupation: OnceLock::new(),
+            peers: Peers::default(),
+            seen_changes: AtomicU32::new(0),
             save_at: AtomicI64::new(i64::MAX),
         });
         let handle = &consumers.handle;
-        if handle.keeps_consumers() {
+        if let Some(joint) = handle.joint() {
+            let weak = Arc::downgrade(&consumers);
+            joint.on_lead(Box::new(move || {
+                if let Some(consumers) = weak.upgrade() {
+                    // If the thread cannot be started, the next process that leads serves.
+                    let _ = consumers.start();
+                }
+            }));
+            if joint.leads() {
+                consumers.start()?;
+            }
+            let work = joint.work();
+            handle.on_delayed(Box::new(move |_| work.notify()));
+        } else if handle.keeps_consumers() {
             let weak = Arc::downgrade(&consumers);
             handle.on_delayed(Box::new(move |end| {
                 if let Some(consumers) = weak.upgrade() {
@@ -168,17 +202,82 @@ impl Consumers {
             engine.topic_for_append(topic)?;
         }
         let subscription = self.subscription(group)?;
+        let occupation = self.occupation()?;
+        if occupation.is_some() {
+            // Other processes write the table of offsets too.
+            self.progress()?.reload(self.log()?)?;
+        }
         let group = {
             let mut groups = self.groups.lock();
             let found = groups.entry(group.into());
-            Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group))))
+            Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group, occupation.clone()))))
         };
         let consumer = Consumer::join(self, group, topics, options, subscription)?;
-        // The group's beginning is saved with its progress, so that it is chosen only once.
-        self.save_at
-            .fetch_min(self.now() + SAVE_EACH_MS, Ordering::AcqRel);
-        self.start()?;
+        match &occupation {
+            // The process that leads saves progress from now on.
+            Some(occupation) => {
+                let started = self.peers.start(self, occupation);
+                started.at(Op::StartThreads, &self.handle.path)?;
+                self.service_wake();
+            }
+            None => {
+                // The group's beginning is saved with its progress, so that it is chosen only once.
+                let at = self.now() + SAVE_EACH_MS;
+                self.save_at.fetch_min(at, Ordering::AcqRel);
+                self.start()?;
+            }
+        }
         Ok(consumer)
+    }
+
+    /// The consumers of all processes; `None` if this process has the store for itself.
+    fn occupation(&self) -> Result<Option<Arc<Occupation>>> {
+        if let Some(found) = self.occupation.get() {
+            return Ok(Some(Arc::clone(found)));
+        }
+        let Some(joint) = self.handle.joint() else {
+            return Ok(None);
+        };
+        let new = Arc::new(Occupation::new(joint.table()?));
+        let first = self.occupation.set(Arc::clone(&new)).is_ok();
+        if first {
+            // A process that is gone may have had the slot of this one.
+            new.evict(new.table().own_slot(), self.now())?;
+            new.table().show_beat();
+        }
+        Ok(self.occupation.get().cloned())
+    }
+
+    /// [`Consumers::occupation`], if some process has needed it.
+    fn found_occupation(&self) -> Result<Option<Arc<Occupation>>> {
+        let joint = self.handle.joint();
+        match joint.map(|joint| joint.found_table()).transpose()? {
+            Some(Some(_)) => self.occupation(),
+            _ => Ok(None),
+        }
+    }
+
+    /// One step of [`Peers`].
+    fn step_of_peers(&self, watch: &mut Watch, passed: Duration) -> Result<()> {
+        let (Some(occupation), now) = (self.occupation.get(), self.now()) else {
+            return Ok(());
+        };
+        let watched = watch.step(occupation, passed, now);
+        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
+        let passed_on = groups.iter().try_for_each(|group| group.pass_on(now));
+        // Owners may have changed in any process.
+        let changes = occupation.table().changes();
+        if self.seen_changes.swap(changes, Ordering::AcqRel) != changes {
+            self.stir();
+        }
+        watched.map(drop).and(passed_on)
+    }
+
+    fn service_wake(&self) {
+        match self.handle.joint() {
+            Some(joint) => joint.work().notify(),
+            None => self.service.wake(),
+        }
     }
 
     /// The switches of a group that may consume.
@@ -223,7 +322,7 @@ impl Consumers {
 
     /// Makes the service check for work and consumers for messages.
     fn wake(&self) {
-        self.service.wake();
+        self.service_wake();
         self.stir();
     }
 
@@ -268,14 +367,26 @@ impl Consumers {
 
     /// Delivers what is due, and saves progress when it is time. Returns when to call again.
     fn step(&self, now: i64) -> Result<Due> {
+        if let Some(joint) = self.handle.joint() {
+            if !joint.leads() {
+                return Ok(Due::Never);
+            }
+            // Another process may have sent a delayed message, or have begun to consume.
+            self.delayed.fetch_max(joint.published(), Ordering::AcqRel);
+            if self.found_occupation()?.is_some() {
+                // First at once: the process that led before may have died before it saved.
+                if self.save_at.load(Ordering::Acquire) == i64::MAX {
+                    self.save_at.store(now, Ordering::Release);
+                }
+            }
+        }
         let delayed = self.delay.step(&self.handle, now);
         let timed = self.timer.step(&self.handle, now);
         let save_at = self.save_at.load(Ordering::Acquire);
         if now >= save_at {
             self.save_at.store(now + SAVE_EACH_MS, Ordering::Release);
             self.save_progress()?;
-            self.delay.save(&self.handle, now)?;
-            self.timer.save(&self.handle)?;
+            self.save_delivery()?;
         }
         if self.delay.is_unsaved() || self.timer.is_unsaved() {
             self.save_at.fetch_min(now + SAVE_EACH_MS, Ordering::AcqRel);
@@ -293,9 +404,13 @@ impl Consumers {
         Ok(delayed?.min(timed?).min(saves).min(reads))
     }
 
-    /// Saves the progress of all groups, but not past the durable end of the log. Durable on
-    /// return.
+    /// Saves the progress of all groups, but not past the durable end of the log. In a shared
+    /// store, that of all processes. Durable on return.
     fn save_progress(&self) -> Result<()> {
+        if let Some(occupation) = self.found_occupation()? {
+            let rows = |saved: &OffsetTable| self.progress_of_all(&occupation, saved);
+            return self.progress()?.save_shared(rows);
+        }
         let engine = &*self.handle.engine;
         let durable = match planted(Bug::CommitAhead) {
             true => u64::MAX,
@@ -349,6 +464,69 @@ impl Consumers {
         self.progress()?.save(progress)
     }
 
+    /// The progress of all groups in all processes, without what is `saved` already. The log is
+    /// durable up to all of it on return, and so is what took the place of messages that were not
+    /// handled, in whichever process.
+    fn progress_of_all(
+        &self,
+        occupation: &Occupation,
+        saved: &OffsetTable,
+    ) -> Result<Vec<GroupProgress>> {
+        let mut progress: Vec<GroupProgress> = Vec::new();
+        for found in occupation.all()? {
+            let committed = occupation.table().row(found.row).fence().committed;
+            let known = saved.get(&found.topic, &found.group, found.queue);
+            if known == Some(committed.cast_signed()) {
+                continue;
+            }
+            let next = (found.queue, committed);
+            // The queues of a topic follow one another.
+            match progress.last_mut() {
+                Some(it) if it.group == found.group && it.topic == found.topic => {
+                    it.offsets.push(next);
+                }
+                _ => progress.push(GroupProgress {
+                    topic: found.topic,
+                    group: found.group,
+                    offsets: vec![next],
+                    log: Saved::AsBefore,
+                }),
+            }
+        }
+        occupation.table().check()?;
+        if progress.is_empty() {
+            return Ok(progress);
+        }
+        let durable = self.handle.engine.flush()?;
+        let log = self.log()?;
+        let beside = log
+            .as_ref()
+            .map_or(Saved::Beside(None), |log| log.beside(durable));
+        progress.iter_mut().for_each(|it| it.log = beside);
+        // Where the log came back shorter, the next opening has to notice it, too.
+        let mut whole = Vec::new();
+        for it in progress {
+            let place = saved.place(&it.topic, &it.group);
+            let place = place.map(|of| (of.epoch, of.began_ns, of.position));
+            let cut = log.as_ref().zip(place);
+            let cut = cut.and_then(|(log, place)| log.epochs.intact_until(place, log.durable));
+            if cut.is_none_or(|cut| it.offsets.iter().all(|next| self.is_left(&it, *next, cut))) {
+                whole.push(it);
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Whether an offset is one of the log below `cut`.
+    fn is_left(&self, of: &GroupProgress, (queue, offset): (u32, u64), cut: u64) -> bool {
+        let engine = &*self.handle.engine;
+        let Some(topic) = engine.topics().get(&of.topic) else {
+            return false;
+        };
+        let end = engine.offset_at(&topic, queue, Point::Position(cut));
+        end.is_ok_and(|end| offset <= end)
+    }
+
     /// What is known of the log beside which progress is saved.
     fn log(&self) -> Result<Option<Known>> {
         let Some((disk, config)) = &self.place else {
@@ -369,6 +547,16 @@ impl Consumers {
     /// Errors of saving.
     pub fn close(&self) -> Result<()> {
         self.service.end();
+        if let Some(occupation) = self.occupation.get() {
+            self.peers.end(occupation.table());
+            let left = occupation.end(self.now());
+            let flushed = self.handle.engine.flush();
+            let saved = flushed.and_then(|_| self.save_progress());
+            return left.and(saved).and(self.save_delivery());
+        }
+        if self.handle.joint().is_some() {
+            return self.save_delivery();
+        }
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
         let is_used = groups.iter().any(|group| !group.lanes().is_empty());
         let saved = match is_used {
@@ -379,9 +567,13 @@ impl Consumers {
                 .and_then(|_| self.save_progress()),
             false => Ok(()),
         };
-        saved
-            .and(self.delay.save(&self.handle, self.now()))
-            .and(self.timer.save(&self.handle))
+        saved.and(self.save_delivery())
+    }
+
+    /// Saves how far the delivery of delayed messages is, if this process delivers them.
+    fn save_delivery(&self) -> Result<()> {
+        let delayed = self.delay.save(&self.handle, self.now());
+        delayed.and(self.timer.save(&self.handle))
     }
 }
 
@@ -407,6 +599,14 @@ fn check_group(group: &str) -> Result<()> {
 fn check_options(options: &ConsumerOptions) -> Result<()> {
     if options.max_unsettled == 0 {
         return Err(Error::option("max_unsettled", 0, "must be at least 1"));
+    }
+    if options.session_timeout < SESSION_MIN {
+        let given = options.session_timeout.as_secs_f64();
+        return Err(Error::option(
+            "session_timeout",
+            given,
+            "must be at least 1 second",
+        ));
     }
     if options.visibility_timeout.is_zero() {
         return Err(Error::option(

@@ -1,16 +1,24 @@
 //! Groups as they are seen from outside: how far each is, and where it goes on.
 
+use super::occupation::{Begun, Occupation};
 use super::progress::{GroupProgress, Progress, Saved};
 use super::start::offset_of;
 use super::{Consumers, Group, check_group};
 use crate::bound::Bound;
+use crate::disk::Holder;
+use crate::engine::directory::group_table::{GroupTable, Member};
+use crate::engine::directory::names;
+use crate::engine::directory::page::StatePage;
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
+use crate::options::Mode;
+use crate::region::Access;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A queue of a group. What the tables do not tell is known for groups of this process alone.
+/// A queue of a group. What the tables do not tell is known for groups of this process, and for
+/// those of the processes that share the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupQueue {
     /// The group.
@@ -33,8 +41,10 @@ pub struct GroupQueue {
     pub unsettled: u64,
     /// Messages that were refused, or whose delivery was not settled, since the store was opened.
     pub retries: u64,
-    /// Number of the member of this process that owns the queue.
+    /// Number of the consumer that owns the queue.
     pub owner: Option<u64>,
+    /// Id of its process, if the store is shared.
+    pub owner_pid: Option<u32>,
     /// Since when it does, in ms.
     pub owned: Option<i64>,
     /// When `committed` last moved, in ms.
@@ -48,8 +58,29 @@ struct Known {
     unsettled: u64,
     retries: u64,
     owner: Option<u64>,
+    owner_pid: Option<u32>,
     owned: Option<i64>,
     moved: Option<i64>,
+}
+
+impl Known {
+    /// What the processes that share a store know of a queue. A consumer whose process is dead owns
+    /// nothing.
+    fn of(table: &GroupTable, row: u32, is_alive: impl Fn(u32) -> bool) -> Known {
+        let row = table.row(row);
+        let owner = row.owner().and_then(|it| table.member(Member::place(it)));
+        let owner = owner.filter(|owner| is_alive(owner.slot));
+        let (unsettled, retries) = row.counts();
+        Known {
+            committed: row.fence().committed,
+            unsettled: owner.map_or(0, |_| u64::from(unsettled)),
+            retries: u64::from(retries),
+            owner: owner.map(|owner| Member::rank(owner.number)),
+            owner_pid: owner.map(|owner| owner.pid),
+            owned: owner.map(|_| row.since()),
+            moved: row.moved(),
+        }
+    }
 }
 
 impl Consumers {
@@ -75,8 +106,18 @@ impl Consumers {
             };
             found.insert((row.group, row.topic, row.queue), known);
         }
+        if let Some(table) = self.table_of_groups()? {
+            let living = self.living(&table)?;
+            for queue in Occupation::new(Arc::clone(&table)).all()? {
+                let key = (queue.group, queue.topic, queue.queue);
+                let known = Known::of(&table, queue.row, |slot| living.contains(&slot));
+                found.insert(key, known);
+            }
+            table.check()?;
+        }
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
-        for group in groups {
+        let is_alone = self.handle.joint().is_none();
+        for group in groups.into_iter().filter(|_| is_alone) {
             for lane in group.lanes() {
                 let key = (group.name.clone(), lane.topic.name.clone(), lane.queue);
                 let is = lane.progress();
@@ -85,6 +126,7 @@ impl Consumers {
                     unsettled: is.unsettled,
                     retries: is.retries,
                     owner: is.owner,
+                    owner_pid: None,
                     owned: is.owner.map(|_| is.since),
                     moved: is.moved,
                 };
@@ -109,6 +151,7 @@ impl Consumers {
                 unsettled: known.unsettled,
                 retries: known.retries,
                 owner: known.owner,
+                owner_pid: known.owner_pid,
                 owned: known.owned,
                 moved: known.moved,
             })
@@ -146,27 +189,90 @@ impl Consumers {
                 offsets.push((queue, offset_of(to, engine, &found, queue)?));
             }
         }
-        let is_whole = offsets.len() == all;
-        let live = self.groups.lock().get(group).cloned();
-        let lanes = live.map(|group| group.lanes()).unwrap_or_default();
-        for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
-            let mut all = offsets.iter();
-            if let Some((_, offset)) = all.find(|(queue, _)| *queue == lane.queue) {
-                lane.seek(*offset);
-            }
-        }
-        self.stir();
-        let progress = self.progress()?;
-        let log = match is_whole {
-            true => progress.beside(engine.durable_position()),
+        let log = match offsets.len() == all {
+            true => match self.log()? {
+                Some(log) => log.beside(engine.durable_position()),
+                None => Saved::Beside(None),
+            },
             false => Saved::AsBefore,
         };
-        progress.put(GroupProgress {
+        let progress = GroupProgress {
             topic: topic.into(),
             group: group.into(),
             offsets,
             log,
-        })
+        };
+        if let Some(occupation) = self.occupation()? {
+            return self.reset_shared(&occupation, progress);
+        }
+        let live = self.groups.lock().get(group).cloned();
+        let lanes = live.map(|group| group.lanes()).unwrap_or_default();
+        for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
+            let mut all = progress.offsets.iter();
+            if let Some((_, offset)) = all.find(|(queue, _)| *queue == lane.queue) {
+                lane.seek(*offset)?;
+            }
+        }
+        self.stir();
+        self.progress()?.put(progress)
+    }
+
+    /// The consumers of other processes begin again as soon as they see it. A process that saves
+    /// progress meanwhile reads it either before, and writes it before this one does, or after.
+    fn reset_shared(&self, occupation: &Occupation, progress: GroupProgress) -> Result<()> {
+        let (group, topic) = (&progress.group, &progress.topic);
+        let begun = progress.offsets.iter().map(|(queue, offset)| Begun {
+            topic: topic.clone(),
+            queue: *queue,
+            committed: *offset,
+        });
+        occupation.begin(group, &begun.collect::<Vec<_>>(), self.now())?;
+        for (queue, offset) in &progress.offsets {
+            if let Some(found) = occupation.find(group, topic, *queue)? {
+                occupation.reset(found, *offset)?;
+            }
+        }
+        self.stir();
+        self.progress()?.save_shared(|_| Ok(vec![progress]))
+    }
+
+    /// The slots of the processes that consume and live.
+    fn living(&self, table: &GroupTable) -> Result<BTreeSet<u32>> {
+        let mut slots: BTreeSet<u32> = table.members().map(|member| member.slot).collect();
+        let Some((disk, _)) = &self.place else {
+            return Ok(slots);
+        };
+        let lock = table.path().with_file_name(names::LOCK);
+        let own = table.own_slot();
+        for slot in slots.clone().into_iter().filter(|slot| *slot != own) {
+            if !disk.is_byte_locked(&lock, slot)? {
+                slots.remove(&slot);
+            }
+        }
+        Ok(slots)
+    }
+
+    /// The table of groups: of this process, or of those that share the store which it reads.
+    fn table_of_groups(&self) -> Result<Option<Arc<GroupTable>>> {
+        if let Some(joint) = self.handle.joint() {
+            return joint.found_table();
+        }
+        let Some((disk, config)) = &self.place else {
+            return Ok(None);
+        };
+        let root = config.parent().unwrap_or(config);
+        if self.handle.options.mode != Mode::Read {
+            return Ok(None);
+        }
+        // What processes have left that are all dead says nothing: the next ones begin with the
+        // table of offsets.
+        let page = StatePage::open(&**disk, root, Access::Read)?;
+        let is_shared = page.is_some_and(|page| page.is_of_many())
+            && disk.probe(&root.join(names::LOCK))? == Holder::Forebay;
+        match is_shared {
+            true => Ok(GroupTable::open_read(disk, root)?.map(Arc::new)),
+            false => Ok(None),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! writer locks `config/consumerOffset.lock`, reads the table again and replaces only its own rows.
 
 use crate::clock::{Clock, RealClock};
-use crate::disk::{Disk, LockState};
+use crate::disk::{Disk, FileLock, LockState};
 use crate::engine::directory::page::{Epoch, Epochs};
 use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
@@ -59,6 +59,18 @@ type Rows = BTreeMap<(Box<str>, Box<str>), BTreeMap<u32, u64>>;
 pub(super) struct Known {
     pub(super) epochs: Epochs,
     pub(super) durable: u64,
+}
+
+impl Known {
+    /// Beside this log, where it is durable up to `position`. In a shared store each process that
+    /// begins to lead begins an epoch.
+    pub(super) fn beside(&self, position: u64) -> Saved {
+        Saved::Beside(self.epochs.newest().map(|epoch| Place {
+            epoch: epoch.number,
+            began_ns: epoch.began_ns,
+            position,
+        }))
+    }
 }
 
 /// What is stored.
@@ -196,6 +208,38 @@ impl Progress {
         self.store(&mut self.stored.lock(), vec![progress])
     }
 
+    /// Saves progress of a shared store, which any of its processes may save. `read` is given what
+    /// is saved, and reads the progress under the lock of the table, so that no process overwrites
+    /// what another one has read later. Durable on return.
+    pub(super) fn save_shared(
+        &self,
+        read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
+    ) -> Result<()> {
+        let mut stored = self.stored.lock();
+        let Some((disk, config)) = &self.place else {
+            return Ok(());
+        };
+        let _held = lock(&**disk, config)?;
+        let mut table = current(stored.table.take(), &**disk, config)?;
+        let progress = read(&table)?;
+        if !progress.is_empty() {
+            set(&mut table, &progress);
+            table.save(&**disk, RealClock.now_ms())?;
+        }
+        stored.table = Some(table);
+        Ok(())
+    }
+
+    /// Reads the table again, which other processes write.
+    pub(super) fn reload(&self, log: Option<Known>) -> Result<()> {
+        let again = Progress::load(self.place.clone(), log)?;
+        let mut again = again.stored.lock();
+        let mut stored = self.stored.lock();
+        stored.rows = std::mem::take(&mut again.rows);
+        stored.cut = std::mem::take(&mut again.cut);
+        Ok(())
+    }
+
     fn store(&self, stored: &mut Stored, progress: Vec<GroupProgress>) -> Result<()> {
         if let Some((disk, config)) = &self.place {
             let table = stored.table.take();
@@ -237,23 +281,22 @@ fn record_in(
     config: &Path,
     progress: &[GroupProgress],
 ) -> Result<OffsetTable> {
-    disk.create_directory(config)?;
-    let lock = config.join(LOCK_NAME);
-    let began = Instant::now();
-    let _held = loop {
-        match disk.lock(&lock)? {
-            LockState::Held(held) => break held,
-            LockState::Taken if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_PAUSE),
-            LockState::Taken => {
-                let waited_ms = u64::try_from(LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy { waited_ms });
-            }
-        }
-    };
-    let mut table = match kept {
-        Some(table) if planted(Bug::KeepTable) || table.is_current(disk)? => table,
-        _ => OffsetTable::open(disk, config)?,
-    };
+    let _held = lock(disk, config)?;
+    let mut table = current(kept, disk, config)?;
+    set(&mut table, progress);
+    table.save(disk, RealClock.now_ms())?;
+    Ok(table)
+}
+
+/// The table that this process wrote last, if the file is still so; else the one that is there.
+fn current(kept: Option<OffsetTable>, disk: &dyn Disk, config: &Path) -> Result<OffsetTable> {
+    match kept {
+        Some(table) if planted(Bug::KeepTable) || table.is_current(disk)? => Ok(table),
+        _ => OffsetTable::open(disk, config),
+    }
+}
+
+fn set(table: &mut OffsetTable, progress: &[GroupProgress]) {
     for it in progress {
         let offsets = it.offsets.iter();
         let offsets = offsets.map(|(queue, offset)| (*queue, offset.cast_signed()));
@@ -263,6 +306,21 @@ fn record_in(
         };
         table.set(&it.topic, &it.group, offsets, place);
     }
-    table.save(disk, RealClock.now_ms())?;
-    Ok(table)
+}
+
+/// Locks the table in the directory `config` against its other writers, in all processes.
+fn lock(disk: &dyn Disk, config: &Path) -> Result<FileLock> {
+    disk.create_directory(config)?;
+    let lock = config.join(LOCK_NAME);
+    let began = Instant::now();
+    loop {
+        match disk.lock(&lock)? {
+            LockState::Held(held) => return Ok(held),
+            LockState::Taken if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_PAUSE),
+            LockState::Taken => {
+                let waited_ms = u64::try_from(LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::Busy { waited_ms });
+            }
+        }
+    }
 }

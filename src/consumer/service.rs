@@ -1,15 +1,17 @@
 //! The thread that delivers delayed messages and saves progress.
 //!
 //! It starts with the first consumer or the first delayed message, sleeps until the next message is
-//! due, and ends with the store.
+//! due, and ends with the store. In a shared store it starts in the process that leads, and each
+//! process can wake it.
 
 use super::Consumers;
+use crate::engine::directory::group_table::joint::Work;
 use crate::engine::service::condition::Condition;
 use crate::error::Error;
 use crate::sync::Mutex;
 use crate::warning::Warning;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub(super) struct Service {
 #[derive(Debug, Default)]
 struct Sleep {
     condition: Condition,
+    /// What the thread sleeps on instead if the store is shared.
+    shared: OnceLock<Work>,
     /// Incremented by each wake.
     woken: AtomicU64,
     ended: AtomicBool,
@@ -52,6 +56,9 @@ impl Service {
     pub(super) fn start(&self, consumers: &Arc<Consumers>) -> std::io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_none() && !self.sleep.ended.load(Ordering::Acquire) {
+            if let Some(joint) = consumers.handle.joint() {
+                let _ = self.sleep.shared.set(joint.work());
+            }
             let weak = Arc::downgrade(consumers);
             let sleep = Arc::clone(&self.sleep);
             let named = std::thread::Builder::new().name("forebay-groups".to_owned());
@@ -65,13 +72,13 @@ impl Service {
     /// Makes the thread check for work.
     pub(super) fn wake(&self) {
         self.sleep.woken.fetch_add(1, Ordering::Release);
-        self.sleep.condition.notify();
+        self.sleep.notify();
     }
 
     /// Ends the thread and waits for it.
     pub(super) fn end(&self) {
         self.sleep.ended.store(true, Ordering::Release);
-        self.sleep.condition.notify();
+        self.sleep.notify();
         let thread = self.thread.lock().take();
         // The thread itself may be the last to release the store.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
@@ -81,9 +88,27 @@ impl Service {
 }
 
 impl Sleep {
+    fn notify(&self) {
+        match self.shared.get() {
+            Some(work) => work.notify(),
+            None => self.condition.notify(),
+        }
+    }
+
+    fn sleep(&self, (woken, seen): (u64, u32), timeout: Duration) {
+        let ready =
+            || self.ended.load(Ordering::Acquire) || self.woken.load(Ordering::Acquire) != woken;
+        match self.shared.get() {
+            Some(work) if !ready() => work.sleep(seen, timeout),
+            Some(_) => {}
+            None => self.condition.sleep(timeout, ready),
+        }
+    }
+
     fn run(&self, consumers: &Weak<Consumers>) {
         let mut failure = None;
         while !self.ended.load(Ordering::Acquire) {
+            let seen = self.shared.get().map_or(0, Work::seen);
             let woken = self.woken.load(Ordering::Acquire);
             let Some(shared) = consumers.upgrade() else {
                 return;
@@ -115,10 +140,7 @@ impl Sleep {
                 }
                 Due::Never => IDLE,
             };
-            let ready = || {
-                self.ended.load(Ordering::Acquire) || self.woken.load(Ordering::Acquire) != woken
-            };
-            self.condition.sleep(timeout, ready);
+            self.sleep((woken, seen), timeout);
         }
     }
 }

@@ -51,6 +51,8 @@ pub struct Window {
     /// Number of slots that are not settled.
     unsettled: usize,
     serial: u32,
+    /// The last serial number before the window began.
+    before: u32,
     /// No slot has an earlier deadline.
     earliest: i64,
 }
@@ -63,8 +65,18 @@ impl Window {
             slots: VecDeque::new(),
             unsettled: 0,
             serial: 0,
+            before: 0,
             earliest: i64::MAX,
         }
+    }
+
+    /// Forgets all deliveries and continues at `committed`. Earlier serial numbers stay invalid.
+    pub fn begin_again(&mut self, committed: u64) {
+        *self = Window {
+            serial: self.serial,
+            before: self.serial,
+            ..Window::new(committed)
+        };
     }
 
     /// The smallest offset that is not settled.
@@ -178,6 +190,10 @@ impl Window {
 
     /// The slot of a delivery, or why it cannot be settled.
     fn delivered(&mut self, offset: u64, serial: u32) -> Result<&mut Slot, Settling> {
+        let is_earlier = serial.wrapping_sub(self.before).wrapping_sub(1) > u32::MAX / 2;
+        if is_earlier {
+            return Err(Settling::Lost);
+        }
         match self.slot(offset) {
             Some(Slot::Out(found) | Slot::Back(found)) if found.serial != serial => {
                 Err(Settling::Lost)

@@ -135,6 +135,11 @@ pub trait FileSystem: Send + Sync + Debug {
         lock::lock(path)
     }
 
+    /// Whether some process holds a byte of the lock file at `path`. Changes nothing.
+    fn is_byte_locked(&self, path: &Path, byte: u32) -> io::Result<bool> {
+        lock::is_byte_locked(path, byte)
+    }
+
     /// Returns who holds the lock at `path`, without changing anything. A missing file is not
     /// locked.
     fn probe(&self, path: &Path) -> io::Result<Holder> {

@@ -127,6 +127,15 @@ pub fn probe(path: &Path) -> io::Result<Holder> {
     }
 }
 
+/// Whether some process holds a byte of the file at `path`. A missing file is not locked.
+pub fn is_byte_locked(path: &Path, byte: u32) -> io::Result<bool> {
+    match open(path, false) {
+        Ok(file) => syscall::is_byte_locked(&file, byte),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The file `lock`, of which bytes are locked one by one. All locks are released when it is
 /// dropped, or when the process ends.
 #[derive(Debug)]

@@ -216,6 +216,11 @@ pub trait Disk: Send + Sync + Debug {
         self.raw().lock(path).at(Op::Lock, path)
     }
 
+    /// [`FileSystem::is_byte_locked`].
+    fn is_byte_locked(&self, path: &Path, byte: u32) -> Result<bool> {
+        self.raw().is_byte_locked(path, byte).at(Op::Stat, path)
+    }
+
     /// [`FileSystem::probe`].
     fn probe(&self, path: &Path) -> Result<Holder> {
         self.raw().probe(path).at(Op::Stat, path)

@@ -61,6 +61,7 @@ pub(super) struct Wanted<'a, 'py> {
     pub(super) max_unsettled: Option<&'a Bound<'py, PyAny>>,
     pub(super) retry_in_place: Option<&'a Bound<'py, PyAny>>,
     pub(super) prefetch: Option<&'a Bound<'py, PyAny>>,
+    pub(super) session_timeout: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl Wanted<'_, '_> {
@@ -81,6 +82,9 @@ impl Wanted<'_, '_> {
         options.filter.tags = tags(self.tags)?;
         if let Some(timeout) = self.visibility_timeout {
             options.visibility_timeout = duration("visibility_timeout", timeout)?;
+        }
+        if let Some(timeout) = self.session_timeout {
+            options.session_timeout = duration("session_timeout", timeout)?;
         }
         if let Some(max) = self.max_unsettled {
             options.max_unsettled = count("max_unsettled", max)? as u64;
@@ -250,6 +254,10 @@ impl Consumer {
     /// ------
     /// LogShrunkError
     ///     If a queue ends before the offset that the group has reached.
+    /// OwnershipLostError
+    ///     With ``mode="share"``: once, if this process has shown no sign of life for
+    ///     ``session_timeout``, so that others have got its queues. The consumer has joined its
+    ///     group again.
     /// StoreClosedError
     ///     If the store or the consumer is closed.
     #[pyo3(

@@ -33,12 +33,15 @@ retries
     Messages that were refused, or whose delivery was not settled, since the store was opened.
 owner
     Number of the consumer that owns the queue, or None.
+owner_pid
+    Id of its process if the store is shared, or None.
 owned_timestamp
     Since when it does, in milliseconds since the epoch, or None.
 progress_timestamp
     When ``committed`` last moved, or None.
 
-The last five are known for the groups of this process; for others they are 0 and None.",
+The last six are known for the groups of this process, and of the processes that share the store;
+for others they are 0 and None.",
     {
         group: String,
         topic: String,
@@ -51,6 +54,7 @@ The last five are known for the groups of this process; for others they are 0 an
         unsettled: u64,
         retries: u64,
         owner: Option<u64>,
+        owner_pid: Option<u32>,
         owned_timestamp: Option<i64>,
         progress_timestamp: Option<i64>,
     }
@@ -70,6 +74,7 @@ impl From<crate::GroupQueue> for GroupQueue {
             unsettled: core.unsettled,
             retries: core.retries,
             owner: core.owner,
+            owner_pid: core.owner_pid,
             owned_timestamp: core.owned,
             progress_timestamp: core.moved,
         }
@@ -131,6 +136,10 @@ impl Store {
     ///     default.
     /// prefetch
     ///     Messages that an iterator takes at once; 64 by default.
+    /// session_timeout
+    ///     With ``mode="share"``: how long this process may show no sign of life before other
+    ///     processes get its queues; seconds or a timedelta, 10 s by default, at least 1 s. For a
+    ///     process that is dead they do not wait.
     ///
     /// Returns
     /// -------
@@ -149,10 +158,10 @@ impl Store {
     #[pyo3(
         signature = (topics, *, group, start=None, order="none", tags=None, ack="auto",
                      visibility_timeout=None, max_unsettled=None, retry_in_place=None,
-                     prefetch=None),
+                     prefetch=None, session_timeout=None),
         text_signature = "($self, topics, *, group, start='earliest', order='none', tags=None, \
                           ack='auto', visibility_timeout=900, max_unsettled=2000, \
-                          retry_in_place=16, prefetch=64)"
+                          retry_in_place=16, prefetch=64, session_timeout=10)"
     )]
     #[allow(clippy::too_many_arguments, reason = "they are keywords")]
     fn consumer(
@@ -167,6 +176,7 @@ impl Store {
         max_unsettled: Option<&Bound<'_, PyAny>>,
         retry_in_place: Option<&Bound<'_, PyAny>>,
         prefetch: Option<&Bound<'_, PyAny>>,
+        session_timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Consumer> {
         let wanted = Wanted {
             topics,
@@ -179,6 +189,7 @@ impl Store {
             max_unsettled,
             retry_in_place,
             prefetch,
+            session_timeout,
         };
         wanted.join(slf)
     }

@@ -749,6 +749,10 @@ impl FileSystem for SimDisk {
         self.peek(|_| Ok(LockState::Held(FileLock::simulated())))
     }
 
+    fn is_byte_locked(&self, _: &Path, _: u32) -> io::Result<bool> {
+        self.peek(|_| Ok(false))
+    }
+
     fn probe(&self, _: &Path) -> io::Result<Holder> {
         self.peek(|_| Ok(Holder::Nobody))
     }

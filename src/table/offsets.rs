@@ -138,7 +138,6 @@ impl OffsetTable {
     }
 
     /// The next offset that a group consumes in a queue.
-    #[cfg(test)]
     pub fn get(&self, topic: &str, group: &str, queue: u32) -> Option<i64> {
         let offsets = self.offsets.get(&format!("{topic}@{group}"))?;
         offsets.get(&i64::from(queue)).copied()

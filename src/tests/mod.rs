@@ -15,6 +15,7 @@ mod copying;
 mod groups;
 mod intake;
 mod levels;
+mod shared_groups;
 mod statuses;
 mod ticket;
 mod timer;

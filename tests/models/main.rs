@@ -5,8 +5,9 @@
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
 //! their waiters, the append lock of a process and that which processes share, the mark below which
 //! bytes are readable, the condition that wakes sleepers, the one that wakes those in other
-//! processes and what their own process wakes them with, and the row of files that retirement
-//! shortens under its readers. Each model has a mistake planted, which loom has to find.
+//! processes and what their own process wakes them with, the owners of a queue that processes
+//! share, and the row of files that retirement shortens under its readers. Each model has a mistake
+//! planted, which loom has to find.
 
 #![allow(
     dead_code,
@@ -22,6 +23,8 @@ mod sync;
 mod condition;
 #[path = "../../src/engine/service/durability.rs"]
 mod durability;
+#[path = "../../src/engine/service/fence.rs"]
+mod fence;
 #[path = "../../src/engine/service/group_commit.rs"]
 mod group_commit;
 #[path = "../../src/region/mark.rs"]
@@ -54,6 +57,7 @@ use surroundings::{Extent, MappedFile};
 
 use condition::Condition;
 use disk::{Disk, RealDisk};
+use fence::Fence;
 use mark::ReadableMark;
 use plant::{Bug, plant};
 use queue::{FoundFile, MappedFileQueue};
@@ -63,7 +67,7 @@ use sleepers::Sleepers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use surroundings::{Bytes, Process, Senders, Shared, Word};
+use surroundings::{Bytes, Owned, Process, Senders, Shared, Word};
 use sync::{AtomicBool, AtomicUsize, Ordering, Weakness, thread, weaken};
 use timed_lock::TimedLock;
 
@@ -270,6 +274,54 @@ fn a_lock_that_processes_share_outlives_its_holder() {
     ] {
         plant(Some(bug));
         let found = breaks(move || shared_lock_outlives_its_holder(dies, true));
+        plant(None);
+        assert!(found, "{bug:?}");
+    }
+}
+
+/// Settles what is left of the queue, message by message, for as long as the process owns it.
+fn settle(owned: &Owned) {
+    while let Some(adopted) = fence::adopt(owned, || owned.lock()).unwrap() {
+        let Fence {
+            epoch,
+            mut committed,
+        } = adopted;
+        while committed < Owned::MESSAGES {
+            if !fence::advance(owned, epoch, committed + 1) {
+                break;
+            }
+            owned.accept(committed);
+            committed += 1;
+        }
+        if committed == Owned::MESSAGES {
+            return;
+        }
+    }
+}
+
+/// One process consumes a queue; another one takes the queue from it, and consumes what is left.
+fn hand_over() {
+    let first = Owned::new(1);
+    let second = first.of(2);
+    let other = thread::spawn(move || {
+        {
+            let _held = second.lock().unwrap();
+            fence::revoke(&second);
+            second.own();
+        }
+        settle(&second);
+    });
+    settle(&first);
+    other.join().unwrap();
+    first.check();
+}
+
+#[test]
+fn a_queue_that_changes_owners_has_each_message_settled_by_one_of_them() {
+    explore(hand_over);
+    for bug in [Bug::AdvanceBlindly, Bug::KeepEpoch, Bug::AdoptUnlocked] {
+        plant(Some(bug));
+        let found = breaks(hand_over);
         plant(None);
         assert!(found, "{bug:?}");
     }

@@ -1,6 +1,7 @@
 //! What the modelled code leans on and is not modelled itself, as small as it can be.
 
 use crate::durability::Durable;
+use crate::fence::Fenced;
 use crate::group_commit::{self, GroupCommit};
 use crate::shared_condition::SharedWord;
 use crate::shared_lock::LockWord;
@@ -290,5 +291,83 @@ impl LockWord for Process {
 
     fn is_alive(&self, slot: u32) -> bool {
         slot != self.slot && self.shared.alive[slot as usize].load(Ordering::SeqCst)
+    }
+}
+
+/// A queue that processes share, as one of them sees it.
+pub(crate) struct Owned {
+    queue: Arc<OwnedQueue>,
+    process: u32,
+}
+
+struct OwnedQueue {
+    fence: loom::sync::atomic::AtomicU64,
+    owner: AtomicU32,
+    lock: loom::sync::Mutex<()>,
+    /// How often each message was settled.
+    accepted: [AtomicUsize; 2],
+}
+
+impl Owned {
+    pub(crate) const MESSAGES: u64 = 2;
+
+    /// A queue of which nothing is settled, for its owner.
+    pub(crate) fn new(process: u32) -> Owned {
+        let queue = Arc::new(OwnedQueue {
+            fence: loom::sync::atomic::AtomicU64::new(0),
+            owner: AtomicU32::new(process),
+            lock: loom::sync::Mutex::new(()),
+            accepted: Default::default(),
+        });
+        Owned { queue, process }
+    }
+
+    /// The queue as another process sees it.
+    pub(crate) fn of(&self, process: u32) -> Owned {
+        Owned {
+            queue: Arc::clone(&self.queue),
+            process,
+        }
+    }
+
+    /// Stores that the process owns the queue.
+    pub(crate) fn own(&self) {
+        self.queue.owner.store(self.process, Ordering::Release);
+    }
+
+    pub(crate) fn lock(&self) -> Result<loom::sync::MutexGuard<'_, ()>, ()> {
+        self.queue.lock.lock().map_err(|_| ())
+    }
+
+    /// Counts that a message was settled.
+    pub(crate) fn accept(&self, offset: u64) {
+        let counter = &self.queue.accepted[usize::try_from(offset).unwrap()];
+        assert_eq!(counter.load(Ordering::Relaxed), 0, "settled by two owners");
+        counter.store(1, Ordering::Relaxed);
+    }
+
+    /// Checks that all messages were settled.
+    pub(crate) fn check(&self) {
+        let counts = self.queue.accepted.iter();
+        assert!(counts.map(|it| it.load(Ordering::Relaxed)).eq([1, 1]));
+    }
+}
+
+impl Fenced for Owned {
+    fn load(&self) -> u64 {
+        self.queue.fence.load(Ordering::Acquire)
+    }
+
+    fn exchange(&self, old: u64, new: u64) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let found = self
+            .queue
+            .fence
+            .compare_exchange(old, new, success, failure);
+        found.is_ok()
+    }
+
+    fn is_mine(&self) -> bool {
+        self.queue.owner.load(Ordering::Acquire) == self.process
     }
 }

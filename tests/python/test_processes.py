@@ -121,9 +121,6 @@ def test_what_processes_cannot_share_is_refused_by_name(tmp_path: Path):
     with share(tmp_path / "s") as store:
         store.send("orders", b"x")
         calls = {
-            "consumers": lambda: store.consumer("orders", group="g"),
-            "groups": lambda: store.groups,
-            "delay": lambda: store.send("orders", b"x", delay=5),
             "repairing": store.repair,
         }
         stager = _forebay.Stager(tmp_path / "s", "q", "orders")

@@ -27,6 +27,7 @@ class Joining(TypedDict, total=False):
     max_unsettled: int
     retry_in_place: int
     prefetch: int
+    session_timeout: _Seconds
 
 
 class Consumer:

@@ -43,11 +43,16 @@ def _groups(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json([queue._asdict() for queue in queues])
     elif queues:
-        head = ("group", "topic", "queue", "committed", "end", "lag", "bytes", "waiting for")
+        shares = any(one.owner_pid is not None for one in queues)
+        head = (
+            *("group", "topic", "queue", "committed", "end", "lag", "bytes", "waiting for"),
+            *(("consumer", "process") if shares else ()),
+        )
         rows = [
             (
                 *(one.group, one.topic, one.queue, one.committed, one.max_offset),
                 *(one.lag, human(one.lag_bytes), lasting(one.lag_seconds) if one.lag else ""),
+                *((one.owner or "", str(one.owner_pid or "")) if shares else ()),
             )
             for one in queues
         ]

@@ -41,6 +41,7 @@ mod tables;
 mod verify;
 mod wait;
 
+use super::directory::group_table::joint::Joint;
 use super::directory::page::StatePage;
 pub use super::directory::page::{Epoch, Epochs};
 use super::service::hold::Hold;
@@ -86,7 +87,7 @@ pub struct CommitLog {
     sending: Sending,
     repairs: Turn,
     /// This process among those that share the store.
-    share: Option<Share>,
+    share: Option<Arc<Share>>,
 }
 
 impl CommitLog {
@@ -99,7 +100,8 @@ impl CommitLog {
     ) -> Result<CommitLog> {
         if options.mode == Mode::Share {
             let (share, opened) = Share::open(machine, path, options, holds)?;
-            return CommitLog::assemble(machine, path, opened, Vec::new(), Some(share));
+            let share = Some(Arc::new(share));
+            return CommitLog::assemble(machine, path, opened, Vec::new(), share);
         }
         let opened = recovery::open::open(machine, path, options)?;
         let engine = CommitLog::assemble(machine, path, opened, holds, None)?;
@@ -123,7 +125,7 @@ impl CommitLog {
         path: &Path,
         opened: Opened,
         holds: Vec<Arc<dyn Hold>>,
-        share: Option<Share>,
+        share: Option<Arc<Share>>,
     ) -> Result<CommitLog> {
         let engine = CommitLog {
             services: Arc::new(Services::new(
@@ -182,6 +184,13 @@ impl CommitLog {
         }
     }
 
+    /// This process among those that share the store; `None` if it has the store for itself, or
+    /// only reads it.
+    pub(crate) fn joint(&self) -> Option<Arc<dyn Joint>> {
+        let share = self.share.clone();
+        share.map(|share| share as Arc<dyn Joint>)
+    }
+
     /// The state page.
     pub(crate) fn page(&self) -> Arc<StatePage> {
         Arc::clone(&self.parts.log.state)
@@ -238,6 +247,10 @@ impl Engine for CommitLog {
     }
 
     fn topics(&self) -> &Topics {
+        if let Some(share) = &self.share {
+            // If they cannot be loaded, the next call tries again.
+            let _ = share.core.load_topics();
+        }
         &self.parts.topics
     }
 
@@ -313,7 +326,12 @@ impl Engine for CommitLog {
     }
 
     fn wake(&self) {
-        wait::wake(&self.parts, &self.sleepers);
+        match &self.share {
+            // Changes the word, so a thread that is about to sleep does not.
+            Some(share) if self.sleepers.any() => share.notify(),
+            Some(_) => {}
+            None => wait::wake(&self.parts, &self.sleepers),
+        }
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {

@@ -24,6 +24,8 @@ pub const IDLE: &str = "forebay.idle";
 pub const OPTIONS: &str = "forebay.options";
 /// Which messages with a delivery time are delivered.
 pub const DELAY: &str = "forebay.delay";
+/// Who owns which queue of a group, while processes share the store.
+pub const GROUPS: &str = "forebay.groups";
 /// Which messages with a delivery time waited at some moment.
 pub const PENDING: &str = "forebay.pending";
 /// Which producers own queues.

@@ -106,6 +106,7 @@ const AT_ERASING: usize = 640;
 const AT_WORK: usize = 768;
 const AT_WANTED: usize = 832;
 const AT_FLUSHED: usize = 896;
+const AT_GROUPS: usize = 1600;
 pub(super) const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
 
@@ -257,6 +258,8 @@ pub enum Word {
     Wanted = AT_WANTED as isize,
     /// Notified when the log of a shared store became durable further, or writing has failed.
     Flushed = AT_FLUSHED as isize,
+    /// Notified when the service of the consumers of a shared store has work.
+    Groups = AT_GROUPS as isize,
 }
 
 /// [`Word::News`] of a page.

@@ -14,6 +14,7 @@
 //! 968   512    the reason, UTF-8
 //! 1536  u32    changes when a process has written the table of topics
 //! 1540  u32    1 if the epoch is that of a shared store
+//! 1600  u32    changes when the service of the consumers has work; see `consumer/service.rs`
 //! ```
 //!
 //! Any process may have stored anything here, and may have died at any moment. A wrong position

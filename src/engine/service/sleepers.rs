@@ -26,6 +26,11 @@ impl Sleepers {
             .retain(|other| !Arc::ptr_eq(other, &left));
     }
 
+    /// Whether there are any. A thread that comes later sees the news itself.
+    pub fn any(&self) -> bool {
+        !self.inside.lock().is_empty()
+    }
+
     /// Calls `wake` until every thread has left that may have missed news which the caller stored
     /// before.
     pub fn wake(&self, wake: impl Fn()) {

@@ -26,8 +26,8 @@ use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutexGuard};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Who waits for the leader checks this often whether there is one.
@@ -62,7 +62,7 @@ pub struct Core {
     /// The options in effect.
     pub(super) options: Options,
     pub(super) holds: Vec<Arc<dyn Hold>>,
-    pub(super) member: Member,
+    pub(super) member: Arc<Member>,
     /// The log, for appends.
     pub(super) log: Arc<Log>,
     /// The topics of the parts that this process reads.
@@ -74,7 +74,40 @@ pub struct Core {
     pub(super) rules: AppendRules,
     pub(super) health: Health,
     pub(super) role: Mutex<Role>,
+    pub(super) lead: Lead,
     pub(super) shutdown: Shutdown,
+}
+
+/// Whether this process runs the services, for the consumers above the engine.
+#[derive(Default)]
+pub struct Lead {
+    leads: AtomicBool,
+    begun: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Lead {
+    /// Whether this process runs the services.
+    pub fn is_held(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// Calls `call` each time this process begins to run the services.
+    pub fn on_begin(&self, call: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.begun.set(call);
+    }
+
+    /// Notes that this process runs the services.
+    pub fn begin(&self) {
+        self.leads.store(true, Ordering::Release);
+        if let Some(call) = self.begun.get() {
+            call();
+        }
+    }
+
+    /// Notes that it ends them.
+    pub fn end(&self) {
+        self.leads.store(false, Ordering::Release);
+    }
 }
 
 impl Core {
@@ -313,6 +346,8 @@ impl Core {
         }
         let led = self.lead().inspect_err(|_| self.member.stop_leading())?;
         *role = Role::Leader(Box::new(led));
+        drop(role);
+        self.lead.begin();
         Ok(true)
     }
 

@@ -8,6 +8,7 @@
 //! ```
 
 use crate::disk::{ByteLock, ByteLocks, Disk};
+use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
@@ -74,6 +75,8 @@ impl Member {
         member.release_of_dead();
         if member.is_alone()? {
             member.page.begin_sharing();
+            // What earlier processes had of their groups is in the table of offsets.
+            GroupTable::remove(disk, root)?;
         }
         member.set(GATE, ByteLock::Released)?;
         Ok(member)
@@ -133,13 +136,32 @@ impl Member {
     ///
     /// [`Error::Busy`] if another process does not finish.
     pub fn is_last(&self) -> Result<bool> {
-        let shut = || self.locks.set(GATE, ByteLock::Exclusive);
-        let shut = until(Instant::now(), GATE_TIMEOUT, shut).at(Op::Lock, &self.path)?;
-        if !shut {
-            let waited_ms = u64::try_from(GATE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-            return Err(Error::Busy { waited_ms });
-        }
+        self.shut_gate()?;
         self.is_alone()
+    }
+
+    /// Runs `work` while no other process joins, leaves or does the same. The threads of this
+    /// process take turns.
+    ///
+    /// # Errors
+    ///
+    /// As [`Member::is_last`], and those of `work`.
+    pub fn behind_gate<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.shut_gate()?;
+        let done = work();
+        self.set(GATE, ByteLock::Released)?;
+        done
+    }
+
+    fn shut_gate(&self) -> Result<()> {
+        let shut = || self.locks.set(GATE, ByteLock::Exclusive);
+        match until(Instant::now(), GATE_TIMEOUT, shut).at(Op::Lock, &self.path)? {
+            true => Ok(()),
+            false => {
+                let waited_ms = u64::try_from(GATE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+                Err(Error::Busy { waited_ms })
+            }
+        }
     }
 
     /// Releases all locks. The process must not use the store any more.
@@ -219,6 +241,16 @@ impl LockWord for Member {
         // If the kernel does not say, the holder counts as alive: to take its lock would be worse
         // than to wait for it.
         (1..=SLOTS).contains(&slot) && self.locks.is_taken(slot).unwrap_or(true)
+    }
+}
+
+impl Peers for Member {
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn is_alive(&self, slot: u32) -> bool {
+        LockWord::is_alive(self, slot)
     }
 }
 

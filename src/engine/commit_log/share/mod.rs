@@ -12,6 +12,7 @@
 //! and sleeps on a word there. While it waits, it checks whether there still is a leader.
 
 mod core;
+mod groups;
 mod leader;
 mod member;
 mod open;

@@ -1,6 +1,7 @@
 //! Joining and leaving a shared store.
 
-use super::core::{Core, Role};
+use super::core::{Core, Lead, Role};
+use super::groups::Groups;
 use super::leader::Leader;
 use super::member::Member;
 use crate::engine::commit_log::log::Log;
@@ -10,6 +11,7 @@ use crate::engine::commit_log::read::follow;
 use crate::engine::commit_log::recovery::assemble::{Opened, preparation};
 use crate::engine::commit_log::recovery::{find, geometry, open};
 use crate::engine::commit_log::tables::kept_options::Kept;
+use crate::engine::directory::group_table::GroupTable;
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::writer;
@@ -45,6 +47,7 @@ pub struct Share {
     pub core: Arc<Core>,
     /// Senders of this process that wait for the disk.
     pub group: Arc<GroupCommit>,
+    pub(super) groups: Groups,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -66,7 +69,7 @@ impl Share {
         let disk = &*machine.disk;
         let maker = writer::permit(disk, root, options)?;
         find::prepare(disk, root, maker)?;
-        let member = Member::join(disk, root, options.lock_timeout)?;
+        let member = Arc::new(Member::join(disk, root, options.lock_timeout)?);
         pass(Point::Joined);
         let leader = lead_or_wait(machine, root, options, &member, &holds)?;
         let beside = open_beside(machine, root, options, &member, leader.is_some());
@@ -84,14 +87,17 @@ impl Share {
         let core = assemble(machine, root, member, &opened, holds, end);
         if let Some(leader) = leader {
             *core.role.lock() = Role::Leader(Box::new(leader));
+            core.lead.begin();
         }
         let core = Arc::new(core);
+        let groups = Groups::new(&core);
         let own = Arc::clone(&core);
         let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
         let watcher = watcher.spawn(move || own.watch());
         let share = Share {
             group: Arc::new(GroupCommit::new(machine.drive)),
             watcher: Mutex::default(),
+            groups,
             core,
         };
         match watcher {
@@ -143,10 +149,14 @@ impl Share {
         let flushed = core.flush_to(core.published());
         self.group.end();
         core.shutdown.begin();
-        if let Some(watcher) = self.watcher.lock().take() {
-            let _ = watcher.join();
+        let watcher = self.watcher.lock().take();
+        // The thread itself may be the last to release the store.
+        if let Some(it) = watcher.filter(|it| it.thread().id() != std::thread::current().id()) {
+            let _ = it.join();
         }
         pass(Point::Leaving);
+        // Nobody here may pass the gate any more.
+        let _groups = self.groups.end();
         let left = self.leave();
         core.allocator.stop();
         core.member.leave();
@@ -160,6 +170,10 @@ impl Share {
             // Whoever ran the services may have left or died a moment ago.
             core.try_lead()?;
         }
+        if last {
+            GroupTable::remove(&*core.machine.disk, &core.root)?;
+        }
+        core.lead.end();
         match std::mem::replace(&mut *core.role.lock(), Role::Gone) {
             Role::Leader(leader) if last => leader.close(core.member.page.stored_ms()),
             Role::Leader(leader) => {
@@ -316,7 +330,7 @@ fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>)
 fn assemble(
     machine: &Machine,
     root: &Path,
-    member: Member,
+    member: Arc<Member>,
     opened: &Opened,
     holds: Vec<Arc<dyn Hold>>,
     end: End,
@@ -346,6 +360,7 @@ fn assemble(
         rules,
         health: Health::default(),
         role: Mutex::new(Role::Follower),
+        lead: Lead::default(),
         shutdown: Shutdown::default(),
         options: options.clone(),
     }

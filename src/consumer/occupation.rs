@@ -1,0 +1,430 @@
+//! The groups of a shared store: which consumer of which process owns which queue.
+//!
+//! ```text
+//!   join, leave   a process, for a consumer of its own
+//!   evict         any process, for one that is dead or hangs (`peers`)
+//!   share         after each of these: owners and heirs are set, evenly
+//!   hand_over     the owner's process, when the owner has settled what it holds
+//! ```
+//!
+//! All of these change the table under its lock. A process that dies inside leaves a table in which
+//! each queue still has one owner at most; whoever takes the lock next mends the rest.
+
+use super::sharing::share;
+use crate::engine::directory::group_table::{
+    GroupTable, GroupTopic, Held, Member, Row, check_offset,
+};
+use crate::engine::service::fence::{self, Fence};
+use crate::error::{Error, Result};
+use crate::plant::{Point, pass};
+use crate::sync::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The table, and what this process has read of it.
+#[derive(Debug)]
+pub(super) struct Occupation {
+    table: Arc<GroupTable>,
+    /// Held by the thread of this process that changes the table.
+    index: Mutex<Index>,
+}
+
+/// Where topics and queues stand in the table.
+#[derive(Debug, Default)]
+struct Index {
+    topics: BTreeMap<GroupTopic, u32>,
+    /// By topic entry and queue.
+    queues: BTreeMap<(u32, u32), u32>,
+    /// How many entries have been read of both.
+    read: (u32, u32),
+    /// This process leaves the store, and must not lock the table any more.
+    ended: bool,
+}
+
+/// The lock of the table.
+struct Locked<'a> {
+    table: &'a GroupTable,
+    index: MutexGuard<'a, Index>,
+    held: Held<'a>,
+}
+
+/// A queue that a group begins to consume, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    pub(super) topic: Box<str>,
+    pub(super) queue: u32,
+    pub(super) committed: u64,
+}
+
+/// A queue of a group in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Occupied {
+    pub(super) group: Box<str>,
+    pub(super) topic: Box<str>,
+    pub(super) queue: u32,
+    pub(super) row: u32,
+}
+
+impl Occupation {
+    pub(super) fn new(table: Arc<GroupTable>) -> Occupation {
+        Occupation {
+            table,
+            index: Mutex::default(),
+        }
+    }
+
+    pub(super) fn table(&self) -> &Arc<GroupTable> {
+        &self.table
+    }
+
+    fn lock(&self) -> Result<Locked<'_>> {
+        let index = self.index.lock();
+        if index.ended {
+            return Err(Error::Closed);
+        }
+        let held = self.table.lock()?;
+        let mut locked = Locked {
+            table: &self.table,
+            index,
+            held,
+        };
+        locked.index.read_on(&self.table)?;
+        if locked.held.dirty {
+            locked.mend()?;
+            locked.held.clean();
+        }
+        Ok(locked)
+    }
+
+    /// The row of a queue; `None` if the group has not begun it.
+    pub(super) fn find(&self, group: &str, topic: &str, queue: u32) -> Result<Option<u32>> {
+        let mut index = self.index.lock();
+        index.read_on(&self.table)?;
+        let entry = index.topics.get(&key(group, topic));
+        Ok(entry.and_then(|entry| index.queues.get(&(*entry, queue)).copied()))
+    }
+
+    /// Whether a group has begun any queue of a topic.
+    pub(super) fn knows(&self, group: &str, topic: &str) -> Result<bool> {
+        let mut index = self.index.lock();
+        index.read_on(&self.table)?;
+        let entry = index.topics.get(&key(group, topic));
+        Ok(entry.is_some_and(|entry| index.queues_of(*entry).next().is_some()))
+    }
+
+    /// Number of consumers of a group, in all processes.
+    pub(super) fn consumers(&self, group: &str) -> usize {
+        self.index.lock().readers(&self.table, group).len()
+    }
+
+    /// All queues of all groups.
+    pub(super) fn all(&self) -> Result<Vec<Occupied>> {
+        let mut index = self.index.lock();
+        index.read_on(&self.table)?;
+        Ok(index.all())
+    }
+
+    /// Adds a consumer that reads `topics`, and queues that its group has not begun. Returns its
+    /// number.
+    pub(super) fn join(
+        &self,
+        group: &str,
+        topics: &BTreeSet<Box<str>>,
+        begun: &[Begun],
+        (session_ms, now): (u32, i64),
+    ) -> Result<u64> {
+        let mut locked = self.lock()?;
+        let number = self.table.add_member(session_ms, now)?;
+        let joined = locked.enroll(group, number, topics, begun);
+        pass(Point::Enrolled);
+        if joined.is_err() {
+            locked.remove(number, now);
+        }
+        let shared = joined.and_then(|()| locked.share(group, now));
+        locked.end();
+        shared.map(|()| number)
+    }
+
+    /// Adds queues that a group has not begun.
+    pub(super) fn begin(&self, group: &str, begun: &[Begun], now: i64) -> Result<()> {
+        let mut locked = self.lock()?;
+        locked.add(group, begun)?;
+        locked.share(group, now)?;
+        locked.end();
+        Ok(())
+    }
+
+    /// Removes a consumer, if it still is one.
+    pub(super) fn leave(&self, number: u64, now: i64) -> Result<()> {
+        let mut locked = self.lock()?;
+        if self.is_member(number) {
+            let groups = locked.remove(number, now);
+            locked.share_all(&groups, now)?;
+            locked.end();
+        }
+        Ok(())
+    }
+
+    /// Removes the consumers of a process that is dead or hangs, or of this one. Returns how many
+    /// there were.
+    pub(super) fn evict(&self, slot: u32, now: i64) -> Result<usize> {
+        let mut locked = self.lock()?;
+        let gone: Vec<Member> = self.table.members().filter(|it| it.slot == slot).collect();
+        let mut groups = BTreeSet::new();
+        for member in &gone {
+            groups.append(&mut locked.remove(member.number, now));
+        }
+        locked.share_all(&groups, now)?;
+        if !gone.is_empty() {
+            locked.end();
+        }
+        Ok(gone.len())
+    }
+
+    /// Removes the consumers of this process, which changes nothing any more.
+    pub(super) fn end(&self, now: i64) -> Result<()> {
+        let left = self.evict(self.table.own_slot(), now);
+        let mut index = self.index.lock();
+        if !index.ended {
+            index.ended = true;
+            self.table.clear_beat();
+        }
+        left.map(drop)
+    }
+
+    /// Whether a consumer is in its group.
+    pub(super) fn is_member(&self, number: u64) -> bool {
+        self.table.number_at(Member::place(number)) == Some(number)
+    }
+
+    /// What this process begins with if it owns the queue.
+    pub(super) fn adopt(&self, row: u32) -> Result<Option<(Fence, u64)>> {
+        let row = self.table.row(row);
+        let fence = fence::adopt(&row, || self.lock())?;
+        self.table.check()?;
+        Ok(fence.zip(row.owner()))
+    }
+
+    /// Gives a queue to its heir, if its owner still has `epoch` and there is an heir.
+    pub(super) fn hand_over(&self, row: u32, epoch: u16, now: i64) -> Result<()> {
+        let locked = self.lock()?;
+        let row = self.table.row(row);
+        if let Some(heir) = row.heir().filter(|_| row.fence().epoch == epoch) {
+            move_to(row, Some(heir), now);
+            locked.end();
+        }
+        Ok(())
+    }
+
+    /// Has a group continue at `offset`, whoever owns the queue.
+    pub(super) fn reset(&self, row: u32, offset: u64) -> Result<()> {
+        check_offset(offset)?;
+        let locked = self.lock()?;
+        fence::reset(&self.table.row(row), offset);
+        locked.end();
+        self.table.check()
+    }
+}
+
+/// Takes a queue from its owner, and gives it to another one.
+fn move_to(row: Row<'_>, owner: Option<u64>, now: i64) {
+    if row.has_owner() {
+        fence::revoke(&row);
+        pass(Point::Revoked);
+    }
+    row.set_owner(owner, now);
+    row.set_heir(None);
+}
+
+impl Locked<'_> {
+    /// Tells all processes of what has changed.
+    fn end(self) {
+        self.table.notify();
+    }
+
+    fn entry(&mut self, group: &str, topic: &str) -> Result<u32> {
+        let key = key(group, topic);
+        if let Some(entry) = self.index.topics.get(&key) {
+            return Ok(*entry);
+        }
+        self.table.add_topic(group, topic)?;
+        self.index.read_on(self.table)?;
+        let entry = self.index.topics.get(&key).copied();
+        entry.ok_or_else(|| unreachable_entry(self.table))
+    }
+
+    fn enroll(
+        &mut self,
+        group: &str,
+        number: u64,
+        topics: &BTreeSet<Box<str>>,
+        begun: &[Begun],
+    ) -> Result<()> {
+        for topic in topics {
+            let entry = self.entry(group, topic)?;
+            self.table.set_reads(entry, Member::place(number), true);
+        }
+        self.add(group, begun)
+    }
+
+    /// Adds queues, but for those that another process has added meanwhile.
+    fn add(&mut self, group: &str, begun: &[Begun]) -> Result<()> {
+        for new in begun {
+            let entry = self.entry(group, &new.topic)?;
+            if !self.index.queues.contains_key(&(entry, new.queue)) {
+                self.table.add_queue(entry, new.queue, new.committed)?;
+                self.index.read_on(self.table)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a consumer. Returns the groups in which it was.
+    fn remove(&mut self, number: u64, now: i64) -> BTreeSet<Box<str>> {
+        let place = Member::place(number);
+        let mut groups = BTreeSet::new();
+        for (key, entry) in &self.index.topics {
+            if !self.table.reads(*entry, place) {
+                continue;
+            }
+            groups.insert(key.group.clone());
+            for row in self.index.queues_of(*entry) {
+                let row = self.table.row(row);
+                if row.heir() == Some(number) {
+                    row.set_heir(None);
+                }
+                if row.owner() == Some(number) {
+                    move_to(row, None, now);
+                }
+            }
+            self.table.set_reads(*entry, place, false);
+        }
+        self.table.clear_member(place);
+        groups
+    }
+
+    fn share_all(&self, groups: &BTreeSet<Box<str>>, now: i64) -> Result<()> {
+        groups.iter().try_for_each(|group| self.share(group, now))
+    }
+
+    /// Shares the queues of a group out evenly among its consumers. A queue that somebody owns gets
+    /// an heir, to whom it goes when the owner has settled what it holds.
+    fn share(&self, group: &str, now: i64) -> Result<()> {
+        let rows = self.index.rows_of(group);
+        let members = self.index.readers(self.table, group);
+        let claimed = |row: Row<'_>| row.heir().or(row.owner());
+        let current: Vec<Option<u64>> = rows
+            .iter()
+            .map(|(_, row)| claimed(self.table.row(*row)))
+            .collect();
+        let takes = |member: u64, at: usize| {
+            let entry = rows.get(at).map(|(entry, _)| *entry);
+            entry.is_some_and(|entry| self.table.reads(entry, Member::place(member)))
+        };
+        let owners = share(&current, &members, takes);
+        for ((_, row), new) in rows.iter().zip(owners) {
+            let row = self.table.row(*row);
+            match row.owner() {
+                owner if owner == new => row.set_heir(None),
+                Some(_) if new.is_some() => row.set_heir(new),
+                _ => move_to(row, new, now),
+            }
+        }
+        self.table.check()
+    }
+
+    /// Makes the table whole again after a process has died that changed it.
+    fn mend(&mut self) -> Result<()> {
+        let mut groups = BTreeSet::new();
+        for (key, entry) in &self.index.topics {
+            groups.insert(key.group.clone());
+            let is_reader = |number: u64| self.table.reads(*entry, Member::place(number));
+            for row in self.index.queues_of(*entry) {
+                let row = self.table.row(row);
+                if row.heir().is_none_or(|heir| !is_reader(heir)) {
+                    row.set_heir(None);
+                }
+                if row.has_owner() && row.owner().is_none_or(|owner| !is_reader(owner)) {
+                    move_to(row, None, row.since());
+                }
+            }
+        }
+        self.share_all(&groups, 0)
+    }
+}
+
+impl Index {
+    /// Reads the entries that were added since the last call.
+    fn read_on(&mut self, table: &GroupTable) -> Result<()> {
+        let topics = table.topics()?;
+        while self.read.0 < topics {
+            self.topics.insert(table.topic(self.read.0)?, self.read.0);
+            self.read.0 += 1;
+        }
+        let queues = table.queues()?;
+        while self.read.1 < queues {
+            self.queues.insert(table.queue(self.read.1)?, self.read.1);
+            self.read.1 += 1;
+        }
+        Ok(())
+    }
+
+    fn queues_of(&self, entry: u32) -> impl Iterator<Item = u32> {
+        let range = self.queues.range((entry, 0)..=(entry, u32::MAX));
+        range.map(|(_, row)| *row)
+    }
+
+    /// Topic entry and row of each queue of a group.
+    fn rows_of(&self, group: &str) -> Vec<(u32, u32)> {
+        let topics = self.topics.range(key(group, "")..);
+        let topics = topics.take_while(|(key, _)| *key.group == *group);
+        let rows = topics.flat_map(|(_, entry)| {
+            let rows = self.queues_of(*entry);
+            rows.map(|row| (*entry, row))
+        });
+        rows.collect()
+    }
+
+    /// Numbers of the consumers of a group, in the order in which they joined.
+    fn readers(&self, table: &GroupTable, group: &str) -> Vec<u64> {
+        let topics = self.topics.range(key(group, "")..);
+        let topics = topics.take_while(|(key, _)| *key.group == *group);
+        let entries: Vec<u32> = topics.map(|(_, entry)| *entry).collect();
+        let reads = |member: &Member| {
+            let place = Member::place(member.number);
+            entries.iter().any(|entry| table.reads(*entry, place))
+        };
+        let mut numbers: Vec<u64> = table.members().filter(reads).map(|it| it.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn all(&self) -> Vec<Occupied> {
+        let queues = self.topics.iter().flat_map(|(key, entry)| {
+            let range = self.queues.range((*entry, 0)..=(*entry, u32::MAX));
+            range.map(|((_, queue), row)| Occupied {
+                group: key.group.clone(),
+                topic: key.topic.clone(),
+                queue: *queue,
+                row: *row,
+            })
+        });
+        queues.collect()
+    }
+}
+
+fn key(group: &str, topic: &str) -> GroupTopic {
+    GroupTopic {
+        group: group.into(),
+        topic: topic.into(),
+    }
+}
+
+/// What was just added is not there: another process has overwritten the table.
+fn unreachable_entry(table: &GroupTable) -> Error {
+    Error::corrupt(
+        table.path(),
+        0,
+        "changed by a process that has not locked it",
+    )
+}

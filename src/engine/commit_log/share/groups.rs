@@ -1,0 +1,106 @@
+//! What the consumers of this process need of the others that share the store.
+
+use super::core::Core;
+use super::open::Share;
+use crate::engine::directory::group_table::joint::{Joint, Work};
+use crate::engine::directory::group_table::{GroupTable, Peers};
+use crate::engine::directory::page::Word;
+
+use crate::error::{Error, Result};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// The table of groups, once this process has opened it.
+#[derive(Default)]
+pub struct Groups(Mutex<State>);
+
+/// Whether this process has the table.
+#[derive(Default)]
+pub enum State {
+    /// Nobody here has needed it.
+    #[default]
+    Unopened,
+    /// It is open.
+    Open(Arc<GroupTable>),
+    /// This process leaves the store.
+    Ended,
+}
+
+impl Groups {
+    /// Shows that this process has no consumers. An earlier one may have had its slot, and the
+    /// others must not take what that one had for this one's.
+    pub fn new(core: &Arc<Core>) -> Groups {
+        let groups = Groups::default();
+        // If the table cannot be opened, the first consumer meets the error.
+        if let Ok(Some(table)) = groups.table(core, false) {
+            table.end_earlier();
+        }
+        groups
+    }
+
+    /// Keeps this process from opening the table until the guard is dropped, and afterwards.
+    pub fn end(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.lock();
+        *state = State::Ended;
+        state
+    }
+
+    /// The table. Is created if there is none and the caller `needs` it.
+    fn table(&self, core: &Arc<Core>, needs: bool) -> Result<Option<Arc<GroupTable>>> {
+        let mut state = self.0.lock();
+        match &*state {
+            State::Unopened => {}
+            State::Open(table) => return Ok(Some(Arc::clone(table))),
+            State::Ended => return Err(Error::Closed),
+        }
+        let (disk, root) = (&core.machine.disk, &core.root);
+        let peers = || Arc::clone(&core.member) as Arc<dyn Peers>;
+        let open = || GroupTable::open(disk, root, peers());
+        let found = match open()? {
+            None if needs => {
+                let found = core.member.behind_gate(|| match open()? {
+                    Some(table) => Ok(table),
+                    None => GroupTable::create(disk, root, peers()),
+                });
+                Some(found?)
+            }
+            found => found,
+        };
+        let found = found.map(Arc::new);
+        if let Some(table) = &found {
+            *state = State::Open(Arc::clone(table));
+        }
+        Ok(found)
+    }
+}
+
+impl Joint for Share {
+    fn table(&self) -> Result<Arc<GroupTable>> {
+        let found = self.groups.table(&self.core, true)?;
+        found.ok_or(Error::Closed)
+    }
+
+    fn found_table(&self) -> Result<Option<Arc<GroupTable>>> {
+        self.groups.table(&self.core, false)
+    }
+
+    fn leads(&self) -> bool {
+        self.core.lead.is_held()
+    }
+
+    fn on_lead(&self, call: Box<dyn Fn() + Send + Sync>) {
+        self.core.lead.on_begin(call);
+    }
+
+    fn published(&self) -> u64 {
+        self.core.published()
+    }
+
+    fn notify(&self) {
+        self.core.member.page.notify(Word::News);
+    }
+
+    fn work(&self) -> Work {
+        Work::of(&self.core.member.page)
+    }
+}

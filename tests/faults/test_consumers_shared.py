@@ -1,0 +1,320 @@
+"""Processes that consume from a shared store are killed and stopped, and the others go on.
+
+Senders and consumers are killed at random moments and started again; some consumers are stopped for
+longer than their session time-out. Everything that was sent must be settled, by one owner of its
+queue at a time, in order; what was settled may come again only in the documented windows.
+"""
+
+from __future__ import annotations
+
+import mmap
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deliveries import SLACK_NS, Delivered, Event, Lost, Settled, handled, read, violations
+from harness import PROOF, seed
+
+import forebay
+
+SEED = seed()
+SECONDS = 1800.0 if PROOF else 6.0
+SENDERS, CONSUMERS, QUEUES = 2, 3, 6
+#: Seconds without a sign of life after which a consumer loses its queues.
+SESSION = 1.0
+#: Seconds for everything to be settled at the end.
+PATIENCE = 90.0
+SIZES: dict[str, Any] = {
+    "commitlog_file_size": 1 << 20,
+    "queue_file_entries": 4096,
+    "index": False,
+    "default_queues": QUEUES,
+}
+
+SENDER = """
+import os, sys, time, forebay
+path, journal, sizes = sys.argv[1:4]
+name = os.path.basename(journal)
+store = forebay.open(path, mode="share", busy_timeout=60, **eval(sizes))
+orders = store.producer("orders")
+out = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+number = 0
+while True:
+    orders.send(b"%s-%d" % (name.encode(), number))
+    os.write(out, b"%d\\n" % number)
+    number += 1
+    time.sleep(0.001)
+"""
+
+CONSUMER = """
+import os, sys, time, forebay
+path, journal, sizes, session = sys.argv[1:5]
+name = os.path.basename(journal)
+store = forebay.open(path, mode="share", busy_timeout=60, **eval(sizes))
+consumer = store.consumer("orders", group="workers", session_timeout=float(session))
+out = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+now = time.monotonic_ns
+handled = 0
+while True:
+    try:
+        messages = consumer.poll(20, timeout=1)
+    except forebay.OwnershipLostError:
+        os.write(out, b"L %d\\n" % now())
+        continue
+    time_of = now()
+    def line(what, message):
+        kind = b"retry" if message.reconsume_times else b"first"
+        place = b"%s %d %d %s" % (kind, message.queue, message.offset, message.body)
+        return b"%s %s\\n" % (what, place)
+    os.write(out, b"".join(line(b"D %d" % time_of, message) for message in messages))
+    for message in messages:
+        handled += 1
+        begin = now()
+        try:
+            if handled % 50 == 0 and message.reconsume_times < 2:
+                consumer.nack(message, delay_level=1)
+                os.write(out, line(b"N %d %d" % (begin, now()), message))
+                continue
+            consumer.ack(message)
+        except forebay.OwnershipLostError:
+            continue
+        os.write(out, line(b"S %d %d" % (begin, now()), message))
+"""
+
+
+class Herd:
+    """The processes that share one store."""
+
+    def __init__(self, root: Path, draw: random.Random) -> None:
+        self.path, self.draw, self.root = root / "store", draw, root
+        self.living: dict[str, subprocess.Popen[bytes]] = {}
+        self.stopped: set[str] = set()
+        self.started = 0
+
+    def start(self, kind: str) -> str:
+        """Start a sender (``s``) or a consumer (``c``)."""
+        name = f"{kind}{self.started}"
+        self.started += 1
+        arguments = [str(self.path), str(self.root / name), repr(SIZES), str(SESSION)]
+        program = SENDER if kind == "s" else CONSUMER
+        command = [sys.executable, "-c", program, *arguments]
+        self.living[name] = subprocess.Popen(command, stderr=subprocess.PIPE)
+        return name
+
+    def kill(self, name: str) -> None:
+        """Kill a process, which must be alive."""
+        process = self.living.pop(name)
+        self.stopped.discard(name)
+        alive = process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate()
+        assert alive, f"seed {SEED}: {name}: {errors.decode()}"
+
+    def journals(self) -> dict[str, list[Event]]:
+        """Return the events of all consumers."""
+        return {path.name: read(path) for path in self.root.glob("c*")}
+
+    def sent(self) -> set[str]:
+        """Return the bodies that senders were told are sent."""
+        return {
+            f"{path.name}-{line}"
+            for path in self.root.glob("s[0-9]*")
+            for line in path.read_text().rpartition("\n")[0].splitlines()
+        }
+
+    def settled(self) -> set[str]:
+        return handled(self.journals())
+
+    def drain(self, patience: float = PATIENCE) -> None:
+        """Wait until everything that was sent is settled, or for so long."""
+        deadline = time.monotonic() + patience
+        while self.sent() - self.settled() and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def end(self) -> None:
+        for name in list(self.living):
+            self.kill(name)
+
+
+@pytest.fixture
+def herd(tmp_path: Path):
+    herd = Herd(tmp_path, random.Random(SEED))
+    for _ in range(SENDERS):
+        herd.start("s")
+    for _ in range(CONSUMERS):
+        herd.start("c")
+    try:
+        yield herd
+        herd.end()
+    finally:
+        for process in herd.living.values():
+            process.kill()
+            process.communicate()
+
+
+def test_consumers_in_processes_outlive_one_another(herd: Herd):
+    draw, end = herd.draw, time.monotonic() + SECONDS
+    resumes: dict[str, float] = {}
+    await_settled(herd)
+    while time.monotonic() < end:
+        time.sleep(draw.uniform(0.05, 0.5))
+        for name in [name for name, at in resumes.items() if at < time.monotonic()]:
+            del resumes[name]
+            if name in herd.living:
+                herd.living[name].send_signal(signal.SIGCONT)
+        name = draw.choice(list(herd.living))
+        if name.startswith("c") and not resumes and draw.random() < 0.4:
+            herd.living[name].send_signal(signal.SIGSTOP)
+            resumes[name] = time.monotonic() + draw.choice([0.2, 2.5 * SESSION])
+        else:
+            herd.kill(name)
+            resumes.pop(name, None)
+            herd.start(name[0])
+    for name in resumes:
+        herd.living[name].send_signal(signal.SIGCONT)
+    for name in [name for name in herd.living if name.startswith("s")]:
+        herd.kill(name)
+    herd.drain()
+    sent, journals = herd.sent(), herd.journals()
+    assert len(sent) > 100, f"seed {SEED}"
+    found = violations(journals, sent)
+    assert not found, f"seed {SEED}: {len(found)}: {found[:5]}"
+    herd.end()
+    with forebay.open(herd.path) as store:
+        assert store.verify().ok, f"seed {SEED}"
+        for queue in store.groups["workers"]:
+            assert queue.committed <= queue.max_offset, f"seed {SEED}: {queue}"
+
+
+def await_settled(herd: Herd) -> None:
+    """Wait until all consumers have settled something."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        for process in herd.living.values():
+            assert process.poll() is None, process.communicate()[1].decode()
+        journals = herd.journals()
+        busy = [name for name, events in journals.items() if any_settled(events)]
+        if len(busy) == CONSUMERS:
+            return
+        assert time.monotonic() < deadline, f"seed {SEED}: only {busy} consume"
+        time.sleep(0.02)
+
+
+def any_settled(events: list[Event]) -> bool:
+    return any(isinstance(event, Settled) for event in events)
+
+
+COUNT_AT, TOPICS_AT, QUEUES_AT = 28, 69_632, 8_458_240
+TOPIC_LEN, QUEUE_LEN = 512, 64
+EPOCH = 1 << 48
+
+
+def rows(table: mmap.mmap) -> list[int]:
+    """Return where the queues of the topic stand that have an owner."""
+    (count,) = struct.unpack_from("=I", table, COUNT_AT)
+    found = []
+    for at in range(QUEUES_AT, QUEUES_AT + count * QUEUE_LEN, QUEUE_LEN):
+        owner, _, entry = struct.unpack_from("=III", table, at + 8)
+        name = TOPICS_AT + entry * TOPIC_LEN + 320
+        if owner and table[name : name + 6] == b"orders":
+            found.append(at)
+    return found
+
+
+def two_owners(herd: Herd, table: mmap.mmap) -> None:
+    """Pass queues on, again and again, without an epoch for the next owner."""
+    for _ in range(200):
+        owners = {struct.unpack_from("=I", table, at + 8)[0] for at in rows(table)}
+        for at in rows(table):
+            (owner,) = struct.unpack_from("=I", table, at + 8)
+            struct.pack_into("=I", table, at + 8, min(owners - {owner}, default=owner))
+        (changes,) = struct.unpack_from("=I", table, 12)
+        struct.pack_into("=I", table, 12, changes + 1)
+        time.sleep(0.005)
+
+
+def skip(herd: Herd, table: mmap.mmap) -> None:
+    """Move progress past messages that wait, in the way of a reset."""
+    consumers = [process for name, process in herd.living.items() if name.startswith("c")]
+    for consumer in consumers:
+        consumer.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    for at in rows(table):
+        (word,) = struct.unpack_from("=Q", table, at)
+        struct.pack_into("=Q", table, at, word + 2 * EPOCH + 5)
+    for consumer in consumers:
+        consumer.send_signal(signal.SIGCONT)
+
+
+def go_back(herd: Herd, table: mmap.mmap) -> None:
+    """Move progress back over messages that are settled, and were before the slack of the law."""
+    behind = [struct.unpack_from("=Q", table, at)[0] for at in rows(table)]
+    time.sleep(SLACK_NS / 1e9 + 0.2)
+    for at, word in zip(rows(table), behind, strict=False):
+        committed = max(word % EPOCH - 10, 0)
+        (now,) = struct.unpack_from("=Q", table, at)
+        struct.pack_into("=Q", table, at, (now // EPOCH + 2) * EPOCH + committed)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "complaint"),
+    [
+        (two_owners, "two owners"),
+        (skip, "settled by nobody"),
+        (go_back, "delivered again"),
+    ],
+)
+def test_the_harness_finds_what_breaks_the_law(
+    herd: Herd, sabotage: Callable[[Herd, mmap.mmap], None], complaint: str
+):
+    """A hand in the table does what a bug in the hand-over would do."""
+    await_settled(herd)
+    with (
+        open(herd.path / "forebay.groups", "r+b") as file,
+        mmap.mmap(file.fileno(), 0) as table,
+    ):
+        sabotage(herd, table)
+    for name in [name for name in herd.living if name.startswith("s")]:
+        herd.kill(name)
+    deadline = time.monotonic() + (1.5 if sabotage is skip else 10)
+    found: list[str] = []
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        found = violations(herd.journals(), herd.sent())
+        if sabotage is not skip and any(complaint in one for one in found):
+            break
+    assert any(complaint in one for one in found), found[:5]
+
+
+def test_the_law_is_told_from_its_breaches():
+    place = ("first", 0)
+    first = [Delivered(10, place, 0, "a"), Settled(11, 12, place, 0, "a")]
+    second = [Delivered(20, place, 1, "b"), Settled(21, 22, place, 1, "b")]
+    assert violations({"c0": first, "c1": second}, {"a", "b"}) == []
+    late = [Delivered(10, place, 0, "a"), Settled(21, 23, place, 0, "a")]
+    (found,) = violations({"c0": late, "c1": second}, {"a", "b"})
+    assert found.startswith("two owners")
+    (found,) = violations({"c0": first}, {"a", "b"})
+    assert "settled by nobody" in found
+    again = [*first, Delivered(13, place, 0, "a")]
+    (found,) = violations({"c0": again}, {"a"})
+    assert found.startswith("out of order")
+    assert violations({"c0": [*first, Lost(13), Delivered(14, place, 0, "a")]}, {"a"}) == []
+    other = [Delivered(5_000_000_000, place, 0, "a")]
+    (found,) = violations({"c0": first, "c1": other}, {"a"})
+    assert found.startswith("delivered again")
+    # The one before it was not settled, so it had to come again.
+    hole = [
+        Delivered(9, place, 0, "z"),
+        Delivered(10, place, 1, "a"),
+        Settled(11, 12, place, 1, "a"),
+    ]
+    retold = [Delivered(5_000_000_000, place, 1, "a")]
+    assert violations({"c0": hole, "c1": retold}, {"a"}) == []

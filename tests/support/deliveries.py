@@ -1,0 +1,163 @@
+"""The law of consumers in several processes, judged by what they have written down.
+
+Each consumer writes a line for each event, with times of the machine's monotonic clock:
+
+    D time place offset body        a message was delivered (after the call that returned it)
+    S begin end place offset body   it was acknowledged; the call took from begin to end
+    N begin end place offset body   it was refused, so that it comes again through the retry topic
+    L time                          the consumer was told that its queues have other owners
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+#: A queue of a group: the kind of topic, and its number.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    time: int
+    place: Place
+    offset: int
+    body: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    begin: int
+    end: int
+    place: Place
+    offset: int
+    body: str
+    #: Whether the message was handled; else it comes again as another one.
+    final: bool = True
+
+
+@dataclass(frozen=True)
+class Lost:
+    time: int
+
+
+Event = Delivered | Settled | Lost
+
+
+def read(journal: Path) -> list[Event]:
+    """Return the events of a journal, whose last line may be cut."""
+    events: list[Event] = []
+    for line in journal.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            continue
+        match line.split():
+            case ["D", time, kind, queue, offset, body]:
+                events.append(Delivered(int(time), (kind, int(queue)), int(offset), body))
+            case ["S" | "N" as what, begin, end, kind, queue, offset, body]:
+                place, final = (kind, int(queue)), what == "S"
+                events.append(Settled(int(begin), int(end), place, int(offset), body, final))
+            case ["L", time]:
+                events.append(Lost(int(time)))
+            case other:
+                raise AssertionError(f"{journal}: {other}")
+    return events
+
+
+def violations(journals: dict[str, list[Event]], sent: set[str]) -> list[str]:
+    """Return what contradicts the law; `sent` are bodies that must be handled."""
+    found = []
+    missing = sent - handled(journals)
+    if missing:
+        found.append(f"{len(missing)} messages were settled by nobody: {sorted(missing)[:5]}")
+    found += _two_owners(journals)
+    found += _out_of_order(journals)
+    found += _duplicates(journals)
+    return found
+
+
+def handled(journals: dict[str, list[Event]]) -> set[str]:
+    """Return the bodies of the messages that were acknowledged."""
+    events = [event for events in journals.values() for event in events]
+    return {event.body for event in events if isinstance(event, Settled) and event.final}
+
+
+def _two_owners(journals: dict[str, list[Event]]) -> list[str]:
+    """Return settlements that began after another consumer got messages of the queue.
+
+    They must be refused, unless the queue came back and the message was delivered again.
+    """
+    deliveries: dict[Place, list[tuple[int, str]]] = defaultdict(list)
+    for name, events in journals.items():
+        for event in events:
+            if isinstance(event, Delivered):
+                deliveries[event.place].append((event.time, name))
+    for times in deliveries.values():
+        times.sort()
+    found = []
+    for name, events in journals.items():
+        last: dict[tuple[Place, int], int] = {}
+        for event in events:
+            if isinstance(event, Delivered):
+                last[event.place, event.offset] = event.time
+            elif isinstance(event, Settled):
+                since = last.get((event.place, event.offset))
+                if since is None:
+                    found.append(f"{name} settled what it was not given: {event}")
+                    continue
+                others = [
+                    (time, other)
+                    for time, other in deliveries[event.place]
+                    if since < time < event.begin and other != name
+                ]
+                if others:
+                    found.append(f"two owners: {name} {event}, delivered {since}, {others[:3]}")
+    return found
+
+
+def _out_of_order(journals: dict[str, list[Event]]) -> list[str]:
+    """Return deliveries that are not after those before them in their queue.
+
+    A consumer gets each message once, unless it lost its queues.
+    """
+    found = []
+    for name, events in journals.items():
+        last: dict[Place, int] = {}
+        for event in events:
+            if isinstance(event, Lost):
+                last.clear()
+            elif isinstance(event, Delivered):
+                if event.offset <= last.get(event.place, -1):
+                    found.append(f"out of order: {name} {event} after {last[event.place]}")
+                last[event.place] = event.offset
+    return found
+
+
+def _duplicates(journals: dict[str, list[Event]]) -> list[str]:
+    """Return deliveries of what was settled, with all messages before it in its queue."""
+    by_place: dict[Place, dict[int, int]] = defaultdict(dict)
+    for events in journals.values():
+        for event in events:
+            if isinstance(event, Settled):
+                ends = by_place[event.place]
+                ends[event.offset] = min(event.end, ends.get(event.offset, event.end))
+    # When everything up to an offset was settled: the latest of the ends up to it.
+    whole: dict[Place, list[int]] = {}
+    for place, ends in by_place.items():
+        times: list[int] = []
+        while len(times) in ends:
+            times.append(max(ends[len(times)], times[-1] if times else 0))
+        whole[place] = times
+    found = []
+    for name, events in journals.items():
+        for event in events:
+            if isinstance(event, Delivered):
+                times = whole.get(event.place, [])
+                # The call that returned it may have begun a while before.
+                if event.offset < len(times) and times[event.offset] < event.time - SLACK_NS:
+                    found.append(f"delivered again: {name} {event}")
+    return found
+
+
+#: A message was taken at most so long before its consumer wrote down that it was delivered.
+SLACK_NS = 2_000_000_000
