@@ -13,6 +13,7 @@ mod consumer;
 mod copying;
 mod groups;
 mod intake;
+mod later;
 mod ticket;
 mod timer;
 mod trim;

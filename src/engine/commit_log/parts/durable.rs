@@ -197,7 +197,7 @@ impl Parts {
         let Some(position) = *in_doubt else {
             return Ok(());
         };
-        for (_, queue) in self.queues.all(&self.topics) {
+        for (_, queue) in self.queues.all(&self.topics)? {
             queue.dirty_from(position)?;
             self.queues.limit_maps();
         }
@@ -246,6 +246,9 @@ impl Parts {
         if let Some(checkpoint) = &self.flushing.checkpoint {
             checkpoint.sync(&*self.disk)?;
         }
+        self.log
+            .state
+            .set_last_record(self.dispatcher.last_record());
         self.log.state.end_epoch(true);
         self.log.state.sync(&*self.disk)?;
         abort::take_away(&*self.disk, &self.root)

@@ -279,7 +279,7 @@ fn assemble(
         joined: Mutex::new(begin),
     });
     let mut tail = Tail::new(&log, begin, member.page.stored_ms(), false, false)?;
-    for (topic, queue) in parts.queues.all(&parts.topics) {
+    for (topic, queue) in parts.queues.all(&parts.topics)? {
         follow::extend(parts, &topic, &queue)?;
         tail.set_next_offset(&topic, queue.id, queue.max());
     }
