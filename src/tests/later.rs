@@ -87,7 +87,9 @@ fn a_closed_store_opens_without_its_queues_and_each_when_it_is_used() {
     let watched = Watched::default();
     let engine = watched.open(dir.path());
     for _ in 0..2 {
-        (0..TOPICS).for_each(|number| drop(send(&engine, number)));
+        for number in 0..TOPICS {
+            send(&engine, number);
+        }
     }
     engine.close().unwrap();
     watched.take();
@@ -129,7 +131,9 @@ fn want_of_descriptors_keeps_a_queue_closed_and_passes() {
     let dir = tempfile::tempdir().unwrap();
     let watched = Watched::default();
     let engine = watched.open(dir.path());
-    (0..3).for_each(|number| drop(send(&engine, number)));
+    for number in 0..3 {
+        send(&engine, number);
+    }
     engine.close().unwrap();
 
     let engine = watched.open(dir.path());

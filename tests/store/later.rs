@@ -24,8 +24,8 @@ type Queue = (String, u32);
 /// What can be seen of an open store.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
-    /// The body at each offset; `None` if the message is lost.
-    messages: BTreeMap<(Queue, u64), Option<Vec<u8>>>,
+    /// The position of each message; `None` if it is lost.
+    messages: BTreeMap<(Queue, u64), Option<usize>>,
     /// First and next offset.
     bounds: BTreeMap<Queue, (u64, u64)>,
     /// Each place of damage without the store's own path.
@@ -54,8 +54,8 @@ fn outcome(root: &Path, queues: &[Queue], random: &mut Random) -> Outcome {
     for ((topic, queue), (min, max)) in &bounds {
         for offset in *min..*max {
             let found = store.get(topic, *queue, offset as i64);
-            let body = found.ok().map(|it| it.body().unwrap().into_owned());
-            messages.insert(((topic.clone(), *queue), offset), body);
+            let position = found.ok().map(|it| it.record().position() as usize);
+            messages.insert(((topic.clone(), *queue), offset), position);
         }
     }
     let damage = store.damage().into_iter().map(|it| {

@@ -197,7 +197,8 @@ impl Parts {
         let Some(position) = *in_doubt else {
             return Ok(());
         };
-        for (_, queue) in self.queues.all(&self.topics)? {
+        // A queue that is not open yet was durable when the store was closed.
+        for (_, queue) in self.queues.all_opened(&self.topics) {
             queue.dirty_from(position)?;
             self.queues.limit_maps();
         }

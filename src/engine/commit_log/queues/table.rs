@@ -65,7 +65,7 @@ impl<T: Value> QueueTable<T> {
     /// The value of a queue, if it has a place.
     #[inline]
     pub fn get(&self, topic: u32, queue: u32) -> Option<&T> {
-        let row = *self.rows.get(topic as usize)?;
+        let row = self.rows.get(topic as usize).copied().unwrap_or_default();
         match queue < row.len {
             true => self.values.get((row.first + queue) as usize),
             false => self.far.get(&(topic, queue)),
@@ -174,6 +174,9 @@ mod test {
         }
         assert_eq!(table.values().count(), 700);
         assert!(table.get(100, 0).is_none() && table.of(100).next().is_none());
+        *table.place(200, 1 << 20) = Some(7);
+        assert_eq!(table.get(200, 1 << 20), Some(&Some(7)));
+        assert_eq!(table.of(200).count(), 1);
         table.clear();
         assert_eq!(table.values().count(), 0);
     }
@@ -189,7 +192,12 @@ mod test {
         }
         for topic in [0, 3, 7] {
             let all = (0..100).map(|queue| (queue, 1 + u64::from(topic + queue)));
-            assert!(table.of(topic).map(|(queue, value)| (queue, *value)).eq(all));
+            assert!(
+                table
+                    .of(topic)
+                    .map(|(queue, value)| (queue, *value))
+                    .eq(all)
+            );
         }
         assert!(table.values.len() < 3 * 2 * NEAR as usize);
     }

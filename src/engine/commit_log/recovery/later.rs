@@ -8,7 +8,7 @@
 //! ```text
 //!   read the files --> are all entries there, and do the corners of each file lead home?
 //!       yes --> cut what follows the end                                         --> open
-//!       no  --> check all other queues --> walk the log for those that fail too  --> all open
+//!       no  --> check all other queues --> walk the log and put what they lack   --> all open
 //! ```
 //!
 //! So a queue that was damaged while the store was closed gets the same entries and reports as from
@@ -31,7 +31,6 @@ use super::rebuild::{
 use super::reindex::{complete_index, plan_index};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::walk::{Belief, Trust, walk, walk_range};
-use crate::engine::commit_log::queues::queue::entry::queue_and_offset;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, list_topics};
 use crate::engine::commit_log::queues::{Opener, Queues};
 use crate::engine::commit_log::tables::inventory::Inventory;
@@ -55,7 +54,11 @@ use std::sync::Arc;
 ///
 /// As [`walk`](super::rebuild::walk).
 pub fn walk_later(found: &Found, begin: &Begin) -> Result<Option<Walked>> {
-    let Some(inventory) = begin.inventory.as_ref().filter(|it| may_wait(found, begin, it)) else {
+    let Some(inventory) = begin
+        .inventory
+        .as_ref()
+        .filter(|it| may_wait(found, begin, it))
+    else {
         return Ok(None);
     };
     let len = found.geometry.log_file_len;
@@ -115,7 +118,11 @@ fn may_wait(found: &Found, begin: &Begin, inventory: &Inventory) -> bool {
 /// Position and store time of the last record, if the log ends where it was closed.
 fn last_record(found: &Found, log: &Arc<Log>, begin: &Begin) -> Result<Option<(u64, i64)>> {
     let log_range = found.min_position()..begin.from;
-    let Some(last) = found.state.last_record().filter(|it| log_range.contains(it)) else {
+    let Some(last) = found
+        .state
+        .last_record()
+        .filter(|it| log_range.contains(it))
+    else {
         return Ok(None);
     };
     let walked = walk(log, last, begin.belief(), &mut |_, _, _| Ok(()))?;
@@ -173,26 +180,12 @@ impl Opener for Later {
         };
         let known = queues.closed_offsets(&topic, id).unwrap_or(0..0);
         let read = self.read(queues, &topic, id, known)?;
-        if read.is_sound {
-            return self.add(queues, &read);
+        let queue = Arc::clone(&read.queue);
+        match read.is_sound {
+            true => self.add(queues, &read)?,
+            false => self.open_all(queues, read)?,
         }
-        let mut unsound = vec![read];
-        for (other, number, known) in queues.closed(&self.topics) {
-            if (other.id, number) != (topic.id, id) {
-                let read = self.read(queues, &other, number, known)?;
-                match read.is_sound {
-                    true => drop(self.add(queues, &read)?),
-                    false => unsound.push(read),
-                }
-            }
-        }
-        self.rebuild(queues, &unsound)?;
-        let mut added = unsound.iter().map(|read| self.add(queues, read));
-        let Some(first) = added.next() else {
-            unreachable!("the queue that was asked for is unsound")
-        };
-        added.try_for_each(|added| added.map(drop))?;
-        first
+        Ok(queue)
     }
 }
 
@@ -238,9 +231,34 @@ impl Later {
         })
     }
 
-    /// Adds a queue whose entries are all there. What was changed in its files becomes durable with
-    /// the next full pass.
-    fn add(&self, queues: &Queues, read: &Read) -> Result<Arc<ConsumeQueue>> {
+    /// Opens all queues. `first` and others that lack entries get them from the log.
+    fn open_all(&self, queues: &Queues, first: Read) -> Result<()> {
+        let of = |read: &Read| (read.topic.id, read.queue.id);
+        let mut unsound = vec![first];
+        let first = unsound.first().map(of);
+        for (topic, id, known) in queues.closed(&self.topics) {
+            if first != Some((topic.id, id)) {
+                let read = self.read(queues, &topic, id, known)?;
+                match read.is_sound {
+                    true => self.add(queues, &read)?,
+                    false => unsound.push(read),
+                }
+            }
+        }
+        self.rebuild(queues, &unsound)?;
+        unsound.iter().for_each(|read| self.show(queues, read));
+        Ok(())
+    }
+
+    /// Adds a queue whose entries are all there.
+    fn add(&self, queues: &Queues, read: &Read) -> Result<()> {
+        self.cut(read)?;
+        self.show(queues, read);
+        Ok(())
+    }
+
+    /// Removes entries after the end of a queue and before its beginning.
+    fn cut(&self, read: &Read) -> Result<()> {
         let Read {
             topic,
             queue,
@@ -250,39 +268,42 @@ impl Later {
         let counted = Some((self.opened.end, known.end));
         let positions = self.log.min_position()..self.opened.end;
         cut_queue(queue, topic, &self.log, (counted, known.start), positions)?;
-        restart_empty_queue(queue, known.end)?;
-        if queue.is_behind() {
+        restart_empty_queue(queue, known.end)
+    }
+
+    /// Adds a queue to the table. What was changed in its files becomes durable with the next full
+    /// pass.
+    fn show(&self, queues: &Queues, read: &Read) {
+        if read.queue.is_behind() {
             let min = self.log.min_position();
             self.log.state.set(Mark::FullPass, min);
         }
-        Ok(queues.add(topic, Arc::clone(queue)))
+        queues.add(&read.topic, Arc::clone(&read.queue));
     }
 
-    /// Walks the log and puts what these queues lack. Reports what is lost.
+    /// Walks the log and puts what its queues lack: those that are open, and `unsound` ones.
+    /// Reports what is lost.
     fn rebuild(&self, queues: &Queues, unsound: &[Read]) -> Result<()> {
         let (min, end) = (self.log.min_position(), self.opened.end);
-        let lacking = Queues::new(Arc::clone(&queues.store));
-        for read in unsound {
-            lacking.add(&read.topic, Arc::clone(&read.queue));
+        let of = |read: &Read| (Arc::clone(&read.topic), Arc::clone(&read.queue));
+        let mut all = queues.all_opened(&self.topics);
+        all.extend(unsound.iter().map(of));
+        // Not `queues`, which asks for queues to be opened.
+        let rebuilt = Arc::new(Queues::new(Arc::clone(&queues.store)));
+        for (topic, queue) in &all {
+            rebuilt.add(topic, Arc::clone(queue));
         }
-        let lacking = Arc::new(lacking);
         let scene = Scene {
             topics: Arc::clone(&self.topics),
-            queues: Arc::clone(&lacking),
+            queues: rebuilt,
             log: Arc::clone(&self.log),
             report: Arc::clone(&self.report),
             min,
         };
         let mut placer = Placer::new(scene, min);
         let mut visit = |record: &Record<'_>, position: u64, holes: u64| -> Result<()> {
-            let name = std::str::from_utf8(record.topic()).ok();
-            let topic = name.and_then(|name| self.topics.get(name));
-            let is_lacking = topic.zip(queue_and_offset(record));
-            if is_lacking.is_some_and(|(topic, (id, _))| lacking.opened(&topic, id).is_some()) {
-                let known = Known::read(record.raw_properties());
-                placer.place(record, &known, position, holes)?;
-            }
-            Ok(())
+            let known = Known::read(record.raw_properties());
+            placer.place(record, &known, position, holes)
         };
         let belief = Belief {
             trust: Trust::Everywhere,
@@ -291,16 +312,10 @@ impl Later {
         let mut walked = walk_range(&self.log, min..end, belief, &mut visit)?;
         let mut gaps = placer.finish()?.gaps;
         for read in unsound {
-            gaps.extend(keep_next_offset(
-                &read.queue,
-                &read.topic,
-                &read.known,
-                end,
-            )?);
+            self.cut(read)?;
+            let (queue, topic, known) = (&read.queue, &read.topic, &read.known);
+            gaps.extend(keep_next_offset(queue, topic, known, end)?);
         }
-        let mut all = queues.all_opened(&self.topics);
-        let of = |read: &Read| (Arc::clone(&read.topic), Arc::clone(&read.queue));
-        all.extend(unsound.iter().map(of));
         name_losses(&all, queues.store.access, &mut walked.damage, &gaps)?;
         for damage in walked.damage {
             self.report.add(damage);

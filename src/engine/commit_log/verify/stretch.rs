@@ -139,11 +139,7 @@ pub fn check(
     Ok(true)
 }
 
-fn find(
-    parts: &Parts,
-    topic: &str,
-    queue: u32,
-) -> Result<Option<(Arc<Topic>, Arc<ConsumeQueue>)>> {
+fn find(parts: &Parts, topic: &str, queue: u32) -> Result<Option<(Arc<Topic>, Arc<ConsumeQueue>)>> {
     let Some(topic) = parts.topics.get(topic) else {
         return Ok(None);
     };
