@@ -34,6 +34,9 @@ CHECKED := $(VENV)/.extension-dev
 OPTIMISED := $(VENV)/.extension-quick
 # The one that a test target asks for.
 EXTENSION := $(CHECKED)
+# A wheel of the same library, for the tests of the package; and those that it is installed for.
+WHEEL := target/wheel/.ready
+NEWCOMER := tests/python/test_docs.py tests/python/test_newcomer.py tests/python/cli/test_cli_newcomer.py
 SPARK_READY := target/spark/.ready
 RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)
@@ -88,6 +91,13 @@ $(CHECKED) $(OPTIMISED): $(VENV)/.extension-%: $(PYTHON_READY) Cargo.toml Cargo.
 	@$(STEP) "the extension" $(BIN)/maturin develop --quiet --profile $* --locked
 	@touch $@
 
+# Cargo has nothing to do for it after the extension.
+$(WHEEL): $(EXTENSION) $(shell find python -name '*.py*' -not -path '*/__pycache__/*') README.md
+	@rm -rf $(@D)
+	@$(STEP) "the wheel" $(BIN)/maturin build --quiet --locked --compatibility linux --auditwheel skip \
+		--profile $(patsubst $(VENV)/.extension-%,%,$(EXTENSION)) --interpreter $(BIN)/python --out $(@D)
+	@touch $@
+
 # Sessions of Spark start in a third of the time where this is; they start without it, too.
 $(SPARK_READY): tests/support/jvm.py $(PYTHON_READY)
 	@$(STEP) "an archive of Spark's classes" $(BIN)/python tests/support/jvm.py
@@ -106,11 +116,11 @@ test: tools $(VENV)/bin/python  ## the gate
 lane-rust: lint-rust test-rust docs-rust
 
 # The extension is built between clippy and the tests of the other lane, which waits for that. So that nothing else
-# does, Spark's archive is made at the same time.
+# does, Spark's archive is made at the same time. test_package.py runs the newcomer's tests, from the wheel.
 lane-python: lint-python
-	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s $(EXTENSION) && wait $$!
+	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s $(EXTENSION) $(WHEEL) && wait $$!
 	@$(MAKE) -s test-stubs docs-python
-	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE)
+	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) $(NEWCOMER:%=--ignore=%)
 
 lint: lint-rust lint-python  ## check format, lints and types
 
@@ -129,10 +139,10 @@ test-rust: tools $(VENV)/bin/python
 	@$(STEP) "cargo test, build" $(CARGO) test --locked --quiet --no-run
 	@$(STEP) "cargo test" $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
-test-python: tools $(EXTENSION) $(SPARK_READY)
+test-python: tools $(EXTENSION) $(WHEEL) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python
 
-# These start the real RocketMQ, which Maven fetches; they are skipped where there is no Maven.
+# These start the real RocketMQ and Kafka, which Maven fetches; they are skipped where there is no Maven.
 test-compat: tools $(EXTENSION) $(SPARK_READY)
 	@$(STEP) "pytest tests/compat" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/compat
 
@@ -162,6 +172,7 @@ proof: export PYTEST_TIMEOUT := 0
 proof: dev $(SPARK_READY)  ## the same tests, much longer and with optimisation
 	@PROPTEST_CASES=20000 FOREBAY_SIM_CRASHES=10000000 $(STEP) "cargo test, long" \
 		$(CARGO) test --locked --release
+	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) $(WHEEL)
 	@$(STEP) "pytest, long" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) -rA
 	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-old-spark
 

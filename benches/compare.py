@@ -17,6 +17,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+import maven  # noqa: E402
 import rocketmq  # noqa: E402
 
 ROUNDS = int(os.environ.get("FOREBAY_BENCH_ROUNDS", "5"))
@@ -40,7 +41,7 @@ def forebay_rate(group: str, figure: str) -> float:
 
 
 def main() -> None:
-    missing = rocketmq.unavailable()
+    missing = maven.unavailable()
     if missing is not None:
         sys.exit(missing)
     for name, body, group in (("100 B", 100, "single"), ("1 KiB", 1024, "kib")):

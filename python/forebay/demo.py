@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 import forebay
 from forebay.options import BodyType
-from forebay.output import Progress, human, stdout, write_line, write_table
+from forebay.output import human, stdout, write_line, write_table
+from forebay.progress import Bar
 
 __all__ = ["run"]
 
@@ -224,7 +225,7 @@ def _aggregate(broker: Path, events: Path, *, with_spark: bool) -> None:
     if reason:
         _skip("Spark", reason)
         return
-    with Progress("starting Spark") as progress:
+    with Bar("starting Spark") as progress:
         progress(0, 0)
         found = demo_spark.aggregate([broker, events], Path(broker.parent, "spark"))
     if isinstance(found, str):

@@ -11,8 +11,11 @@ They are for type checkers, and for annotations in programs that pass such argum
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
+
+from forebay.bounds import Bound
 
 __all__ = [
     "Ack",
@@ -26,6 +29,7 @@ __all__ = [
     "OpenOptions",
     "Options",
     "Order",
+    "ScanOptions",
 ]
 
 Mode: TypeAlias = Literal["a", "r", "share", "x"]
@@ -95,3 +99,18 @@ class OpenOptions(Options, total=False):
     flush: Flush | None
     adopt: bool
     lock_timeout: Duration
+
+
+class ScanOptions(TypedDict, total=False):
+    """The parameters of `forebay.Store.scan` beside the topic."""
+
+    columns: Sequence[str] | None
+    queues: Iterable[int] | None
+    start: Bound
+    end: Bound
+    tags: str | Iterable[str] | None
+    key: str | bytes | None
+    batch_rows: int
+    batch_bytes: int
+    body_type: BodyType
+    verify: bool

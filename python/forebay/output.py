@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-__all__ = ["Progress", "human", "plain", "stdout", "write_json", "write_line", "write_table"]
-
-#: Seconds between updates of the progress line.
-_INTERVAL = 0.1
+__all__ = ["human", "plain", "stdout", "write_json", "write_line", "write_table"]
 
 
 def stdout() -> BinaryIO:
@@ -96,27 +92,3 @@ def _write_rich(head: Sequence[str], cells: list[list[str]], right: list[bool]) 
     sys.stdout.flush()
     Console(file=sys.stdout).print(table)
     return True
-
-
-class Progress:
-    """Progress of long work, shown on a terminal and silent in a pipe."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._shown = sys.stderr is not None and sys.stderr.isatty()
-        self._next = time.monotonic() + _INTERVAL
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show `done` as a share of `total`, or as it is where the total is 0."""
-        if not self._shown or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _INTERVAL
-        share = f"{min(done / total, 1):4.0%}" if total else f"{done:,}"
-        print(f"\r\x1b[K{self._what} {share}", end="", file=sys.stderr, flush=True)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

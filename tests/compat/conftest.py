@@ -1,11 +1,11 @@
-"""Skips the tests of this folder if RocketMQ is not available."""
+"""Skips the tests of this folder if the real RocketMQ and the real Kafka are not available."""
 
+import maven
 import pytest
-import rocketmq
 from harness import lacks
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _needs_rocketmq() -> None:
-    if reason := rocketmq.unavailable():
+def _needs_maven() -> None:
+    if reason := maven.unavailable():
         lacks("maven", reason)

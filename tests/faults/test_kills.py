@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import maven
 import pytest
 import rocketmq
 from child import CALLS
@@ -228,8 +229,8 @@ def test_acknowledged_messages_survive_a_killed_process(
 def test_the_real_rocketmq_shows_what_a_killed_process_had_acknowledged(
     nursery: Nursery, counts: Counts, tmp_path: Path
 ) -> None:
-    if rocketmq.unavailable():
-        lacks("maven", rocketmq.unavailable())
+    if reason := maven.unavailable():
+        lacks("maven", reason)
     numbers = range(10_000, 10_000 + (100 if PROOF else 3))
     series = [run_series(nursery, tmp_path, number, counts) for number in numbers]
     recovered = [shutil.copytree(one.root, one.root.with_name("recovered")) for one in series]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import get_origin
 
@@ -26,6 +27,7 @@ import forebay.hooks
 import forebay.metrics
 import forebay.options
 import forebay.polars
+import forebay.progress
 import forebay.serde
 import forebay.store
 import forebay.testing
@@ -33,7 +35,7 @@ from forebay import cli
 
 MODULES = (
     *(forebay.aio, forebay.console, forebay.duckdb, forebay.hooks, forebay.metrics),
-    *(forebay.options, forebay.polars, forebay.serde, forebay.testing),
+    *(forebay.options, forebay.polars, forebay.progress, forebay.serde, forebay.testing),
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -205,3 +207,18 @@ def test_every_test_that_the_durability_page_names_exists():
             assert list(root.glob(name)) or list((root / "tests" / "faults").glob(name)), name
         else:
             assert any(f"fn {name}(" in text for text in sources.values()), name
+
+
+def test_the_links_of_the_readme_are_absolute_and_lead_to_pages():
+    """The README is also the page of the package, where a relative link leads nowhere."""
+    root = DOCS.parent
+    urls = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]
+    links = re.findall(r"\]\(([^)]+)\)", (root / "README.md").read_text())
+    assert len(links) > 10
+    for link in links:
+        if link.startswith(urls["Repository"]):
+            assert (root / link.partition("/blob/main/")[2]).is_file(), link
+            continue
+        assert link.startswith(urls["Homepage"]) and link.endswith("/"), link
+        name = link.removeprefix(urls["Homepage"]).strip("/")
+        assert (DOCS / f"{name}.md").is_file() or (DOCS / name / "index.md").is_file(), link

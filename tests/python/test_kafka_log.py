@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kafka_batches import write
 
 import forebay
 
@@ -258,18 +259,8 @@ def test_query_engines_do_not_trust_times_to_rise(tmp_path: Path):
     polars = pytest.importorskip("polars")
     import forebay.polars
 
-    def batch(base: int, time: int) -> bytes:
-        """Return a batch of one record: no key, an empty value, no headers."""
-        record = bytes([0x0C, 0, 0, 0, 1, 0, 0])
-        head = struct.pack(">hiqqqhii", 0, 0, time, time, -1, -1, -1, 1)
-        body = head + record
-        return struct.pack(">qiiBI", base, len(body) + 9, 0, 2, crc32c(body)) + body
-
-    folder = tmp_path / "t-0"
-    folder.mkdir()
     times = [1000, 9000, 2000]
-    data = b"".join(batch(base, time) for base, time in enumerate(times))
-    (folder / f"{0:020}.log").write_bytes(data)
+    write(tmp_path / "t-0", [[(time, None, b"", [])] for time in times])
     with forebay.open(tmp_path, mode="r") as store:
         assert [it.store_timestamp for it in read_all(store, "t", 10)] == times
         late = datetime.fromtimestamp(5, UTC)
@@ -277,13 +268,3 @@ def test_query_engines_do_not_trust_times_to_rise(tmp_path: Path):
             forebay.polars.scan(store, "t").filter(polars.col("store_timestamp") < late).collect()
         )
         assert rows["offset"].to_list() == [0, 2]
-
-
-def crc32c(data: bytes) -> int:
-    """Return the checksum of format 2 (Castagnoli)."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF

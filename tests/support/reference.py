@@ -24,6 +24,7 @@ MODULES = (
     "forebay.metrics",
     "forebay.options",
     "forebay.polars",
+    "forebay.progress",
     "forebay.serde",
     "forebay.spark",
     "forebay.testing",

@@ -12,10 +12,8 @@ report what loading removed (:attr:`Listing.cut`, :attr:`Listing.deleted_files`,
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import maven
 import store_files
 
 Version = Literal["5.5.0", "4.9.7"]
@@ -273,41 +272,10 @@ def speed(directory: str | os.PathLike[str], *, count: int, body: int) -> float:
     return float(line["messagesPerSecond"])
 
 
-def unavailable() -> str | None:
-    """Return why the harness cannot run here; None if it can."""
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
 def classpath(version: Version = "5.5.0") -> str:
-    """Build the Java program if necessary, and return its class path.
-
-    Maven is first run offline, which suffices once the jars have been downloaded.
-    """
+    """Build the Java program if necessary, and return its class path."""
     profile = PROFILES[version]
-    target = PROJECT / "target" / profile
-    stored = target / "classpath.txt"
-    target.mkdir(parents=True, exist_ok=True)
-    with open(PROJECT / "target" / f"{profile}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_current(stored):
-            command = ["mvn", "-q", "-B", "-P", profile, "process-classes"]
-            offline = subprocess.run([*command, "-o"], cwd=PROJECT, capture_output=True)
-            if offline.returncode != 0:
-                online = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
-                if online.returncode != 0:
-                    raise RocketMQError(f"maven fails:\n{online.stdout}{online.stderr}")
-            os.utime(stored)
-    return f"{target / 'classes'}{os.pathsep}{stored.read_text().strip()}"
-
-
-def _is_current(stored: Path) -> bool:
-    if not stored.exists():
-        return False
-    sources = [PROJECT / "pom.xml", *(PROJECT / "src").rglob("*")]
-    newest = max(source.stat().st_mtime for source in sources)
-    jars = stored.read_text().strip().split(os.pathsep)
-    return stored.stat().st_mtime >= newest and all(os.path.exists(jar) for jar in jars)
+    return maven.classpath(PROJECT, PROJECT / "target" / profile, "-P", profile)
 
 
 def _target(root: Path, sizes: Sizes, *, record_checksum: bool) -> list[str]:

@@ -13,6 +13,7 @@ import forebay.hooks
 import forebay.serde
 import forebay.testing
 from forebay.options import Mode, Options
+from forebay.progress import Bar
 
 
 def open_with(path: Path, mode: Mode, **options: Unpack[Options]) -> forebay.Store:
@@ -78,9 +79,49 @@ def consumes(store: forebay.Store, handle: Callable[[forebay.Message], None]) ->
         assert_type(consumer.lag(), dict[tuple[str, int], int])
 
 
+def settles(store: forebay.Store, message: forebay.Message) -> None:
+    consumer = store.consumer(
+        "orders", group="billing", start=timedelta(hours=1), tags=["paid"], prefetch=8,
+        visibility_timeout=timedelta(minutes=5), max_unsettled=100, retry_in_place=3,
+    )  # fmt: skip
+    consumer.ack(message)
+    consumer.nack(message, delay_level=3)
+    consumer.reject(message, "no such fruit")
+    consumer.extend(message, timedelta(minutes=1))
+    consumer.seek({("orders", 0): 17})
+    assert_type(consumer.assignment, list[tuple[str, int]])
+    assert_type(store.groups["billing"][0].owner, int | None)
+    store.reset_offsets("billing", "orders", {0: 17})
+    store.send("orders", b"a", deliver_at=datetime.now(UTC))
+
+
+def shares(path: Path) -> None:
+    with forebay.open(path, "share", lock_timeout=timedelta(seconds=5)) as store:
+        assert_type(store.producer("orders").send_batch_nowait([b"a"]), forebay.BatchTicket)
+        assert_type(store.closed, bool)
+
+
+def long_work(store: forebay.Store) -> None:
+    with Bar("verifying", "bytes") as bar:
+        assert_type(store.verify(bar), forebay.Verification)
+    store.archive("archive", progress=lambda done, total: print(done, total))
+
+
 async def awaits() -> None:
     async with forebay.aio.open("events", "a", flush="sync", default_queues=2) as store:
-        assert_type(await store.send("orders", b"a", key="42"), forebay.SendResult)
+        assert_type(await store.send("orders", b"a", key="42", delay=90), forebay.SendResult)
+        orders = store.producer("orders", queue=0)
+        assert_type(await orders.send_batch([b"a"], atomic=True, flush=False), forebay.BatchResult)
+        async for message in store.tail("orders", start="earliest", timeout=1):
+            assert_type(message, forebay.Message)
+        async with store.consumer("orders", group="billing", order="queue") as consumer:
+            await consumer.ack(await consumer.poll(10, timeout=1))
+            assert_type(await consumer.lag(), dict[tuple[str, int], int])
+            assert_type(await consumer.assignment, list[tuple[str, int]])
+        assert_type(await store.topics, dict[str, forebay.Topic])
+        assert_type(store.scan("orders", body_type="binary_view"), forebay.Scan)
+    shared = await forebay.aio.open("events", "share")
+    await shared.close()
 
 
 def serdes(store: forebay.Store) -> None:
@@ -104,5 +145,8 @@ def hooks(store: forebay.Store) -> None:
 
 
 def tests(given: Mapping[str, Any]) -> None:
-    clock = forebay.testing.Clock()
+    clock = forebay.testing.Clock(at=datetime(2026, 1, 1, tzinfo=UTC))
+    clock.advance(90)
+    clock.advance(timedelta(hours=1), minutes=30)
+    assert_type(clock.now, datetime)
     forebay.testing.open(clock=clock, engine="memory").close()

@@ -10,6 +10,7 @@ import forebay.aio
 import forebay.hooks
 import forebay.serde
 import forebay.testing
+from forebay.progress import Bar
 
 
 def opens() -> None:
@@ -58,6 +59,54 @@ def consumes(store: forebay.Store, handle: Callable[[int, int], None]) -> None:
     consumer = store.consumer("orders", group="billing")
     consumer.run(handle)  # type: ignore[arg-type]
     consumer.ack(17)  # type: ignore[arg-type]
+
+
+def settles(store: forebay.Store, consumer: forebay.Consumer, message: forebay.Message) -> None:
+    consumer.ack(message.offset)  # type: ignore[arg-type]
+    consumer.nack([message])  # type: ignore[arg-type]
+    consumer.nack(message, "3")  # type: ignore[arg-type]
+    consumer.reject(message, reason=3)  # type: ignore[arg-type]
+    consumer.extend(message)  # type: ignore[call-arg]
+    consumer.seek(17)  # type: ignore[arg-type]
+    consumer.assignment.append("orders")  # type: ignore[arg-type]
+    consumer.poll(max_message=3)  # type: ignore[call-arg]
+    store.consumer("orders", group="billing", visibility="5")  # type: ignore[call-arg]
+    store.reset_offsets("billing", "orders", 17)  # type: ignore[arg-type]
+    store.groups["billing"].lag  # type: ignore[attr-defined]  # noqa: B018
+    store.send("orders", b"a", delay="90")  # type: ignore[arg-type]
+    store.send("orders", b"a", deliver_at=90)  # type: ignore[arg-type]
+
+
+def shares() -> None:
+    forebay.open("events", "shared")  # type: ignore[arg-type]
+    forebay.open("events", "share", lock_timeout="5 s")  # type: ignore[arg-type]
+
+
+async def awaits(store: forebay.aio.Store) -> None:
+    store.send("orders", b"a").offset  # type: ignore[attr-defined]  # noqa: B018
+    await store.send("orders", "text")  # type: ignore[arg-type]
+    await store.send("orders", b"a", dealy=90)  # type: ignore[call-arg]
+    await store.producer("orders")  # type: ignore[misc]
+    len(store.topics)  # type: ignore[arg-type]
+    for _ in store.tail("orders"):  # type: ignore[attr-defined]
+        pass
+    store.consumer("orders", group="billing", order="key")  # type: ignore[arg-type]
+    store.scan("orders", body_type="large_binary")  # type: ignore[arg-type]
+    with forebay.aio.open("events"):  # type: ignore[attr-defined]
+        pass
+
+
+def tests(clock: forebay.testing.Clock) -> None:
+    clock.advance("90")  # type: ignore[arg-type]
+    clock.advance(90, 30)  # type: ignore[call-arg]
+    clock.now = 90  # type: ignore[misc,assignment]
+    forebay.testing.Clock(at=0)  # type: ignore[arg-type]
+    forebay.testing.open(clock=90)  # type: ignore[arg-type]
+
+
+def long_work(store: forebay.Store) -> None:
+    store.verify(progress=lambda done: done)  # type: ignore[arg-type,misc]
+    Bar()  # type: ignore[call-arg]
 
 
 def serdes(store: forebay.Store) -> None:

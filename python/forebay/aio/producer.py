@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         _ArrowStream,
         _Keys,
         _Properties,
+        _Seconds,
         _Text,
     )
 
@@ -38,6 +39,8 @@ class Fields(TypedDict, total=False):
     queue: int | None
     delay_level: int
     timestamp: datetime | None
+    delay: _Seconds | None
+    deliver_at: datetime | None
 
 
 class BatchFields(TypedDict, total=False):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from forebay.aio.consumer import Joining
     from forebay.aio.producer import Fields
-    from forebay.options import EngineName, Mode
+    from forebay.options import EngineName, Mode, ScanOptions
 
 
 class Opening:
@@ -219,7 +219,9 @@ class Store:
         """Set how far a group has consumed a topic; durable on return."""
         await self._waits.call(self.plain.reset_offsets, group, topic, to)
 
-    def scan(self, topic: str | Iterable[str] | None = None, **options: Any) -> Scan:
+    def scan(
+        self, topic: str | Iterable[str] | None = None, **options: Unpack[ScanOptions]
+    ) -> Scan:
         """Describe a scan, as `forebay.Store.scan`. Reading its batches blocks: use a thread."""
         return self.plain.scan(topic, **options)
 

@@ -11,7 +11,8 @@ from forebay.archive import ArchiveDamage
 from forebay.archive import open as open_archive
 from forebay.cli.arguments import add_store
 from forebay.cli.inspect import damage_line
-from forebay.output import Progress, human, write_json, write_line
+from forebay.output import human, write_json, write_line
+from forebay.progress import Bar
 
 __all__ = ["add"]
 
@@ -32,12 +33,12 @@ def add(verbs: Any) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    with forebay.open(arguments.store, mode="r") as store, Progress("copying") as progress:
+    with forebay.open(arguments.store, mode="r") as store, Bar("copying", "bytes") as progress:
         done = store.archive(arguments.target, progress=progress)
     damage: list[forebay.Damage | ArchiveDamage] = []
     if arguments.verify:
         archive = open_archive(arguments.target)
-        with Progress("verifying") as progress:
+        with Bar("verifying", "bytes") as progress:
             damage = archive.verify(progress)
     if arguments.json:
         facts = asdict(done)

@@ -16,7 +16,8 @@ from forebay.dead_letters import (
     letter_queues,
     origin,
 )
-from forebay.output import Progress, write_json, write_line, write_table
+from forebay.output import write_json, write_line, write_table
+from forebay.progress import Bar
 
 __all__ = ["add"]
 
@@ -123,7 +124,7 @@ def _redrive(arguments: argparse.Namespace) -> int:
     with open_existing(arguments.store, adopt=arguments.adopt) as store:
         _queues(store, group)
         redriver = Redriver(store, group, arguments.to)
-        with Progress("redriving") as progress:
+        with Bar("redriving", "messages") as progress:
             redriver.redrive(arguments.limit, progress)
         waiting = sum(one.waiting for one in _queues(store, group))
     if arguments.json:

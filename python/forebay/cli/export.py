@@ -20,7 +20,8 @@ import forebay
 from forebay.cli.arguments import UsageError, add_bounds, add_store, limit
 from forebay.cli.read import Slice, report_damage
 from forebay.cli.rows import Writer
-from forebay.output import Progress, human, stdout, write_line
+from forebay.output import human, stdout, write_line
+from forebay.progress import Bar
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -84,7 +85,7 @@ def _export(arguments: argparse.Namespace) -> int:
         slices = _slices(store, arguments, limits)
         total = sum(len(part) for part in slices)
         opened = _standard_output(form) if piped else _written_whole(target)
-        with Progress("exporting") as progress, opened as handle:
+        with Bar("exporting", "messages") as progress, opened as handle:
             if form in ("parquet", "arrow"):
                 rows, damage = _write_arrow(store, arguments, limits, handle, form, progress, total)
             else:
@@ -106,9 +107,7 @@ def _slices(
     ]
 
 
-def _write_text(
-    slices: list[Slice], handle: BinaryIO, form: str, progress: Progress, total: int
-) -> int:
+def _write_text(slices: list[Slice], handle: BinaryIO, form: str, progress: Bar, total: int) -> int:
     writer = Writer(handle, form)
     rows = 0
     for part in slices:
@@ -126,7 +125,7 @@ def _write_arrow(
     limits: dict[str, Any],
     handle: BinaryIO,
     form: str,
-    progress: Progress,
+    progress: Bar,
     total: int,
 ) -> tuple[int, list[forebay.Damage]]:
     import pyarrow

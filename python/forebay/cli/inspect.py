@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import forebay
 from forebay.archive import ArchiveDamage
 from forebay.cli.arguments import add_store
-from forebay.output import Progress, human, write_json, write_line, write_table
+from forebay.output import human, write_json, write_line, write_table
+from forebay.progress import Bar
 
 if TYPE_CHECKING:
     from forebay.spark import Audit
@@ -182,7 +183,7 @@ def _topic(topic: forebay.Topic) -> dict[str, Any]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    with forebay.open(arguments.store, mode="r") as store, Progress("verifying") as progress:
+    with forebay.open(arguments.store, mode="r") as store, Bar("verifying", "bytes") as progress:
         report = store.verify(progress)
     if arguments.json:
         names = ("ok", "records", "queue_entries", "index_entries", "stale_checksums")

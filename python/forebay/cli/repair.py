@@ -8,7 +8,8 @@ from typing import Any
 import forebay
 from forebay.cli.arguments import add_store
 from forebay.cli.inspect import damage_line, lost_places, places
-from forebay.output import Progress, write_json, write_line
+from forebay.output import write_json, write_line
+from forebay.progress import Bar
 
 __all__ = ["add"]
 
@@ -28,11 +29,11 @@ def add(verbs: Any) -> None:
 def _repair(arguments: argparse.Namespace) -> int:
     # Verify read-only first: opening for writing would create a missing store, and itself repairs
     # queues and index before their damage could be reported.
-    with forebay.open(arguments.store, mode="r") as store, Progress("verifying") as progress:
+    with forebay.open(arguments.store, mode="r") as store, Bar("verifying", "bytes") as progress:
         before = store.verify(progress)
     with forebay.open(arguments.store, adopt=arguments.adopt) as store:
         recovery = store.recovery
-        with Progress("repairing") as progress:
+        with Bar("repairing", "bytes") as progress:
             repair = store.repair(progress)
     if arguments.json:
         facts = {"ok": repair.ok, "recovery": recovery._asdict()}

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.cli.arguments import UsageError, add_store, number
 from forebay.cli.inspect import write_findings
-from forebay.output import Progress, human, write_json, write_line, write_table
+from forebay.output import human, write_json, write_line, write_table
+from forebay.progress import Bar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +97,7 @@ def _add_audit(jobs: Any) -> None:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
-    with _session(arguments) as session, Progress("auditing") as progress:
+    with _session(arguments) as session, Bar("auditing", "tasks") as progress:
         from forebay.spark import audit
 
         found = audit(session, arguments.store, progress=progress)
@@ -126,7 +127,7 @@ def _add_rebuild(jobs: Any) -> None:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
-    with _session(arguments) as session, Progress("rebuilding") as progress:
+    with _session(arguments) as session, Bar("rebuilding", "tasks") as progress:
         from forebay.spark import rebuild
 
         done = rebuild(
@@ -175,7 +176,7 @@ def _add_export(jobs: Any) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    with _session(arguments) as session, Progress("exporting") as progress:
+    with _session(arguments) as session, Bar("exporting", "tasks") as progress:
         from forebay.spark import export
 
         done = export(
@@ -222,7 +223,7 @@ def _add_report(jobs: Any) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    with _session(arguments) as session, Progress("counting") as progress:
+    with _session(arguments) as session, Bar("counting", "tasks") as progress:
         from forebay.spark import report
 
         found = report(
@@ -266,7 +267,7 @@ def _add_compact(jobs: Any) -> None:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    with _session(arguments) as session, Progress("compacting") as progress:
+    with _session(arguments) as session, Bar("compacting", "tasks") as progress:
         from forebay.spark import compact
 
         done = compact(

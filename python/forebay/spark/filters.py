@@ -11,7 +11,9 @@ match, and Spark evaluates them again:
 | key, keys: equality, a list | reads through the index | evaluates it again |
 | tags: equality, a list | compares tags in the scan | evaluates it again |
 
-All other filters are left to Spark. Only the columns of the last two rows can be null.
+All other filters are left to Spark. A partition log has no index of keys, and its timestamps need
+not rise: there the reader compares keys and store times row by row (`Pushed.compare`). Only the
+columns of the last two rows of the table can be null.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ from pyspark.sql.datasource import Filter
 
 from forebay.selection import UNBOUNDED, Span
 from forebay.spark.ranges import Range
+from forebay.spark.stores import is_partition_log
 from forebay.times import milliseconds
 
 if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+
     from forebay.spark.stores import Source
 
 #: Maximum number of keys to look up one by one; with more of them the log is read instead.
@@ -105,11 +110,34 @@ class Pushed:
                 end = min(end, self.offsets.end)
             if start < end and self.times.start is not None:
                 start = max(start, store.offset_at(found.topic, found.queue, self.times.start))
-            if start < end and self.times.end is not None:
+            if start < end and self.times.end is not None and not is_partition_log(store):
                 end = min(end, store.offset_at(found.topic, found.queue, self.times.end))
             if start < end:
                 narrowed.append(replace(found, start=start, end=end))
         return narrowed
+
+    def compared(self) -> list[str]:
+        """Return the columns that `compare` needs."""
+        columns = [] if self.times == UNBOUNDED else ["timestamp"]
+        return columns + [lookup.column for lookup in self.lookups or ()][:1]
+
+    def compare(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        """Return the rows of a batch with the wanted keys and store times."""
+        import pyarrow
+        import pyarrow.compute as compute  # type: ignore[import-untyped]
+
+        for lookup in (self.lookups or ())[:1]:
+            column = batch.column(lookup.column)
+            wanted = [it.value for it in self.lookups or ()]
+            batch = batch.filter(compute.is_in(column, pyarrow.array(wanted, column.type)))
+        for bound, holds in (
+            (self.times.start, compute.greater_equal),
+            (self.times.end, compute.less),
+        ):
+            if bound is not None:
+                times = batch.column("timestamp").cast(pyarrow.int64())
+                batch = batch.filter(holds(times, bound * 1000))
+        return batch
 
 
 def take(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:

@@ -39,6 +39,7 @@ _NAMES = (
     "includeHeaders",
     "columns",
     "pushdown",
+    "kafka.isolation.level",
 )
 #: Options of the connector that configure a broker's client, besides those with `_CLIENT_PREFIX`.
 _CLIENT = (
@@ -97,6 +98,8 @@ class ReadOptions:
     columns: tuple[str, ...] = KAFKA_COLUMNS
     #: Whether filters are taken over from Spark.
     pushdown: bool = False
+    #: Whether messages of transactions that are not committed are left out.
+    committed: bool = False
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
@@ -141,6 +144,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         fail_on_data_loss=truth(options, "failOnDataLoss", default=True),
         columns=_columns(options),
         pushdown=truth(options, "pushdown", default=False),
+        committed=_isolation(options) == "read_committed",
     )
 
 
@@ -394,6 +398,14 @@ def truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if truth is None:
         raise invalid(name, options[name], 'must be "true" or "false"')
     return truth
+
+
+def _isolation(options: Mapping[str, str]) -> str:
+    name = "kafka.isolation.level"
+    level = options.get(name, "read_uncommitted").strip().lower()
+    if level not in ("read_committed", "read_uncommitted"):
+        raise invalid(name, options[name], 'must be "read_committed" or "read_uncommitted"')
+    return level
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:

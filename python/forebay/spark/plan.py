@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from forebay.spark.filters import Pushed
     from forebay.spark.stores import Source
 
-#: RocketMQ's system topics, besides those with `_SYSTEM_PREFIX`. A pattern skips them, as the
-#: connector's pattern skips Kafka's internal topics.
+#: Internal topics of Kafka, and RocketMQ's system topics, besides those with `_SYSTEM_PREFIX`. A
+#: pattern skips them, as the connector's pattern skips Kafka's.
 _SYSTEM_TOPICS = {
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
     "TBW102",
     "SCHEDULE_TOPIC_XXXX",
     "BenchmarkTest",
@@ -294,5 +298,5 @@ def _sample(store: Store, found: Range, samples: int) -> list[int]:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Return whether a topic is a system topic, of RocketMQ or of Forebay."""
+    """Return whether a topic is a system topic, of RocketMQ, Kafka or Forebay."""
     return topic in _SYSTEM_TOPICS or topic.lower().startswith(_SYSTEM_PREFIX)

@@ -27,7 +27,15 @@ from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions
 from forebay.spark.plan import Planner
 from forebay.spark.ranges import Range, cut, share
-from forebay.spark.stores import OPENED, UNREADABLE, Life, Source, expand, open_source
+from forebay.spark.stores import (
+    OPENED,
+    UNREADABLE,
+    Life,
+    Source,
+    expand,
+    is_partition_log,
+    open_source,
+)
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -88,7 +96,7 @@ class ForebayReader(DataSourceReader):
         unreadable = []
         for path in asked:
             try:
-                with open_source(path) as store:
+                with open_source(path, committed=self._options.committed) as store:
                     ranges += planner.ranges(store)
             except UNREADABLE as error:
                 self._skip(path, error)
@@ -106,14 +114,16 @@ class ForebayReader(DataSourceReader):
         assert isinstance(partition, ForebayPartition)
         task = TaskContext.get()
         stage = None if task is None else task.stageId()
+        committed = self._options.committed
         for path, ranges in groupby(partition.ranges, lambda found: found.store):
             try:
                 life = partition.lives.get(path)
                 if life is not None:
-                    store = OPENED.store("stream", path, life)
+                    token = (life, committed)
+                    store = OPENED.store("stream", path, token, committed=committed)
                 else:
-                    token = None if stage is None else (partition.plan, stage)
-                    store = OPENED.store("read", path, token)
+                    read = None if stage is None else (partition.plan, stage)
+                    store = OPENED.store("read", path, read, committed=committed)
             except UNREADABLE as error:
                 self._skip(path, error)
                 continue
@@ -153,14 +163,16 @@ class ForebayReader(DataSourceReader):
         rows = 0
         damage: list[Damaged] = []
         scan = partial(_scan, store, damage)
-        for batch in self._scans(scan, arguments) if there else ():
+        read = self._compared if is_partition_log(store) else self._scans
+        for batch in read(scan, arguments) if there else ():
             rows += batch.num_rows
             yield select(batch, columns, store.path)
         damage += store.damage
         missing = sum(len(found) for found in wanted) - rows
-        if self._pushed.selective:
+        if self._pushed.selective or is_partition_log(store):
+            # Rows cannot be counted: filters, compaction and transactions leave some out.
             missing = sum(len(found) for found in wanted) - sum(len(found) for found in there)
-            missing += _lost(damage, there)
+            missing += _lost(damage, there) + _cut(store, there)
         if missing:
             self._report_loss(store, wanted, missing, damage)
 
@@ -200,6 +212,15 @@ class ForebayReader(DataSourceReader):
             arguments["tags"] = self._pushed.tags
         return arguments
 
+    def _compared(
+        self,
+        scan: Callable[[dict[str, Any]], Iterator[pyarrow.RecordBatch]],
+        arguments: dict[str, Any],
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Read all rows of a partition log, and compare them with the filters."""
+        columns = dict.fromkeys([*arguments["columns"], *self._pushed.compared()])
+        yield from map(self._pushed.compare, scan(arguments | {"columns": list(columns)}))
+
     def _scans(
         self,
         scan: Callable[[dict[str, Any]], Iterator[pyarrow.RecordBatch]],
@@ -222,10 +243,7 @@ class ForebayReader(DataSourceReader):
     def _report_loss(
         self, store: Source, ranges: list[Range], missing: int, damage: list[Damaged]
     ) -> None:
-        """Raise an error for missing messages, or log them if ``failOnDataLoss`` is false.
-
-        The offsets of a queue have no gaps, so each missing row is a lost message.
-        """
+        """Raise an error for missing messages, or log them if ``failOnDataLoss`` is false."""
         places = ", ".join(f"{r.topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
         more = f" and {len(ranges) - 4} more" if len(ranges) > 4 else ""
         first = damage[0] if damage else None
@@ -282,6 +300,22 @@ def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
             if within is not None and within.start <= offset < within.end:
                 lost.add((topic, queue, offset))
     return len(lost)
+
+
+def _cut(store: Store, ranges: list[Range]) -> int:
+    """Return how many offsets of these ranges a partition log no longer has at its ends."""
+    if not is_partition_log(store):
+        return 0
+    topics = store.topics
+    ends = {
+        (found.topic, queue.id): queue.max_offset
+        for found in ranges
+        for queue in (topics[found.topic].queues if found.topic in topics else ())
+    }
+    cut = (
+        found.end - max(ends.get((found.topic, found.queue), 0), found.start) for found in ranges
+    )
+    return sum(count for count in cut if count > 0)
 
 
 def _retired(store: Source, ranges: list[Range]) -> str | None:

@@ -27,11 +27,29 @@ def is_archive(path: str) -> bool:
     return "://" in path or os.path.isfile(os.path.join(path, archive.MARKER))
 
 
-def open_source(path: str) -> Source:
-    """Open the store or archive at a path or URI."""
+def open_source(path: str, *, committed: bool = False) -> Source:
+    """Open the store or archive at a path or URI.
+
+    `committed` leaves out messages of transactions that are not committed; only a partition log has
+    such messages.
+    """
     if is_archive(path):
         return archive.open(path)
-    return forebay.open(path, mode="r", engine="commitlog")
+    return open_store(path, committed=committed)
+
+
+def open_store(path: str, *, committed: bool = False) -> Store:
+    """Open the store at a path."""
+    store = forebay.open(path, mode="r")
+    if committed and is_partition_log(store):
+        store.close()
+        store = forebay.open(path, mode="r", isolation="read_committed")
+    return store
+
+
+def is_partition_log(source: Source) -> bool:
+    """Return whether offsets of a source may have gaps, and its timestamps may fall."""
+    return isinstance(source, Store) and source.engine == "partitionlog"
 
 
 def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:
@@ -77,8 +95,9 @@ class OpenStores:
         Plan and stage. Between two actions another directory may have replaced this one, and open
         files would still show the old one.
     stream
-        Life of the store. A reader follows the writer that was running when the reader was opened,
-        so it stays valid while the store has the same life.
+        Life of the store, and whether only committed messages are read. A reader follows the writer
+        that was running when the reader was opened, so it stays valid while the store has the same
+        life.
     job
         A random token of the job.
     """
@@ -87,7 +106,9 @@ class OpenStores:
         #: For each purpose the stores by path, least recently used first.
         self._stores: dict[str, dict[str, tuple[Hashable, Source]]] = {it: {} for it in _OPEN_MAX}
 
-    def store(self, purpose: str, path: str, token: Hashable | None) -> Source:
+    def store(
+        self, purpose: str, path: str, token: Hashable | None, *, committed: bool = False
+    ) -> Source:
         """Return the store at a path, opened for this token; without a token always opened."""
         stores = self._stores[purpose]
         found = stores.pop(path, None)
@@ -97,7 +118,7 @@ class OpenStores:
         while len(stores) >= _OPEN_MAX[purpose]:
             _, oldest = stores.pop(next(iter(stores)))
             oldest.close()
-        store = found[1] if found is not None else open_source(path)
+        store = found[1] if found is not None else open_source(path, committed=committed)
         stores[path] = (token, store)
         return store
 

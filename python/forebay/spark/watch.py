@@ -2,7 +2,8 @@
 
 A reader follows the writer that was running when the reader was opened. It is reopened when another
 writer has opened the store, which begins an epoch, or when another directory has replaced the
-store. The directory of a RocketMQ broker has no epochs, so each check opens it again.
+store. The directory of a RocketMQ broker has no epochs, so each check opens it again. That of a
+Kafka broker has none either, but the engine for it follows the broker.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import forebay
 from forebay import _forebay
 from forebay.spark.errors import invalid
 from forebay.spark.offsets import Epochs, Place
 from forebay.spark.options import ReadOptions, TopicQueue
 from forebay.spark.plan import Bounds, Planner
-from forebay.spark.stores import Life, is_archive
+from forebay.spark.stores import Life, is_archive, is_partition_log, open_store
 
 if TYPE_CHECKING:
     from forebay import Store
@@ -65,11 +65,15 @@ class Watch:
             raise invalid("path", self.path, reason)
         while True:
             life, epochs = _life_of(self.path)
-            if life is None or life != self._life or self._store is None:
+            if self._is_to_reopen(life):
                 self.close()
-                self._store = forebay.open(self.path, mode="r", engine="commitlog")
+                self._store = open_store(self.path, committed=self._options.committed)
                 self._life = life
             durable, bounds = self._bounds(None)
+            if is_partition_log(self.store):
+                # Each partition has positions of its own, so none tells how long the log was. A
+                # partition that became shorter shows by its offsets.
+                epochs, durable = None, 0
             # If a new epoch has begun meanwhile, the bounds may belong to it: check again.
             if life is None or _life_of(self.path)[0] == life:
                 return Seen(life, epochs, durable, bounds)
@@ -95,6 +99,12 @@ class Watch:
         if self._store is not None:
             self._store.close()
         self._store = self._life = None
+
+    def _is_to_reopen(self, life: Life | None) -> bool:
+        if self._store is None or life != self._life:
+            return True
+        # An open partition log finds by itself what a broker does to the directory.
+        return life is None and not is_partition_log(self._store)
 
     def _bounds(self, position: int | None) -> tuple[int, dict[TopicQueue, Bounds]]:
         names = Planner(self._options).named(self.store)

@@ -56,7 +56,7 @@ pub struct BlockTable {
     /// What each block holds of each queue.
     pub runs: Vec<Run>,
     /// Bytes that are not records.
-    pub holes: Vec<Hole>,
+    pub holes: Vec<SkippedRange>,
     /// The slots of the keys: a power of two, or none.
     pub slots: Vec<KeySlot>,
 }
@@ -105,7 +105,7 @@ pub struct Run {
 
 /// Bytes that are not a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hole {
+pub struct SkippedRange {
     /// Position of the first byte.
     pub position: u64,
     /// Length in bytes.
@@ -185,7 +185,7 @@ impl BlockTable {
 
     /// The holes as damage of the file at `path`.
     pub fn damage(&self, path: &Path) -> Vec<Damage> {
-        let damage = |hole: &Hole| {
+        let damage = |hole: &SkippedRange| {
             let bytes = hole.position..hole.position.saturating_add(hole.length);
             Damage::new(DamageKind::Log, path, bytes, &hole.reason)
         };
@@ -396,8 +396,8 @@ impl Parts<'_> {
         })
     }
 
-    fn hole(&mut self) -> Option<Hole> {
-        Some(Hole {
+    fn hole(&mut self) -> Option<SkippedRange> {
+        Some(SkippedRange {
             position: self.u64()?,
             length: self.u64()?,
             reason: String::from_utf8_lossy(&self.text()?).into_owned(),

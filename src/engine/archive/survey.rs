@@ -1,6 +1,6 @@
 //! A survey of one log file: the tables that an archive keeps beside its copy.
 
-use super::blocks::{Block, BlockTable, Hole, Run, Table, place};
+use super::blocks::{Block, BlockTable, SkippedRange, Run, Table, place};
 use super::keys::{encode, key_hash};
 use crate::error::{Error, Result};
 use crate::mapped::MappedFile;
@@ -104,7 +104,7 @@ impl Surveyor {
 
     /// Puts a hole into separate blocks, which no reader fetches.
     pub fn skip(&mut self, hole: Range<u64>, flaw: Flaw) {
-        self.table.holes.push(Hole {
+        self.table.holes.push(SkippedRange {
             position: hole.start,
             length: hole.end - hole.start,
             reason: flaw.to_string(),

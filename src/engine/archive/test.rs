@@ -1,6 +1,6 @@
 //! Encoding and decoding tables, their contents, and invalid bytes.
 
-use super::blocks::{Block, BlockTable, Hole, Run};
+use super::blocks::{Block, BlockTable, SkippedRange, Run};
 use super::keys::{encode, key_hash};
 use crate::error::Error;
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn table() -> BlockTable {
         queues: vec![(0, 0), (0, 3), (1, 0)],
         blocks: vec![block(4096, 100, 0..2), block(4196, 200, 2..4)],
         runs: vec![run(0, 0, 10), run(2, 5, 6), run(0, 12, 20), run(1, 0, 1)],
-        holes: vec![Hole {
+        holes: vec![SkippedRange {
             position: 4100,
             length: 9,
             reason: "zeros instead of a record".into(),

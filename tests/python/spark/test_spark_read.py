@@ -5,6 +5,7 @@ import gzip
 import json
 import tarfile
 import zlib
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -176,3 +177,35 @@ def test_a_brokers_directory_is_read_whole(spark, tmp_path, golden):
         expected.append(dict(zip(columns.split(","), values, strict=True)))
     by_position = [sorted(rows, key=lambda row: row["position"]) for rows in (found, expected)]
     assert by_position[0] == by_position[1]
+
+
+def test_a_log_directory_of_kafka_is_read_and_streamed(spark, tmp_path):
+    name = "none-0"
+    golden_kafka = Path(__file__).parents[2] / "golden" / "kafka"
+    with tarfile.open(golden_kafka / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path / "logs", filter="data")
+    frame = read(spark, tmp_path / "logs", subscribe="none", includeHeaders="true")
+    found = sorted(dicts(frame), key=lambda row: row["offset"])
+    with gzip.open(golden_kafka / f"{name}.first50.jsonl.gz", "rt") as lines:
+        for row, line in zip(found, lines, strict=False):
+            known = json.loads(line)
+            assert row["offset"] == known["offset"]
+            assert (row["key"] or b"").hex() == (known["key"] or "")
+            assert (row["value"] is None) == (known["value"] is None)
+            headers = [[it["key"].encode().hex(), it["value"]] for it in row["headers"] or []]
+            assert [name for name, _ in headers] == [name for name, _ in known["headers"]]
+    stream = (
+        spark.readStream.format("forebay")
+        .option("subscribe", "none")
+        .option("startingOffsets", "earliest")
+        .load(str(tmp_path / "logs"))
+    )
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert spark.read.parquet(str(tmp_path / "out")).count() == len(found)

@@ -23,7 +23,7 @@ use super::retention::{Pause, Retention};
 use super::tables::kept_options;
 use rewrite::rewrite;
 
-use super::verify::inspection::{Hole, Inspection};
+use super::verify::inspection::{LostRange, Inspection};
 use super::verify::{inspect, verify};
 use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
@@ -113,7 +113,7 @@ fn bridge_holes(
         0 => parts.clock.now_ms(),
         store_ms => store_ms,
     };
-    let mut by_file: BTreeMap<u64, Vec<Hole>> = BTreeMap::new();
+    let mut by_file: BTreeMap<u64, Vec<LostRange>> = BTreeMap::new();
     for hole in &found.holes {
         let mut rest = hole.clone();
         if rest.store_ms == 0 {
@@ -181,7 +181,7 @@ fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
 fn mark_lost(
     parts: &Parts,
     retention: &Retention,
-    hole: &Hole,
+    hole: &LostRange,
     steps: &mut Vec<RepairStep>,
 ) -> Result<()> {
     let _kept = retention.pause();

@@ -11,7 +11,7 @@
 use super::salvage;
 use crate::engine::commit_log::log::bridge::{fill, first};
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::verify::inspection::Hole;
+use crate::engine::commit_log::verify::inspection::LostRange;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::mapped::{Extent, MappedFile, TransientPool};
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 /// Fills the holes of the log file that begins at `start`. Each must lie within the file, and its
 /// bytes must have been saved.
-pub fn rewrite(parts: &Parts, start: u64, holes: &[Hole]) -> Result<()> {
+pub fn rewrite(parts: &Parts, start: u64, holes: &[LostRange]) -> Result<()> {
     let file = start..start + parts.log.files.file_len();
     let passed = parts.tail.lock().position() >= file.end;
     // After the check above: if the file was passed, all of it is now written out.
@@ -57,7 +57,7 @@ pub fn rewrite(parts: &Parts, start: u64, holes: &[Hole]) -> Result<()> {
 }
 
 /// Creates the repaired copy of a file that is written up to `end`. Durable on return.
-fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<PathBuf> {
+fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[LostRange]) -> Result<PathBuf> {
     let disk = &*parts.disk;
     let from = parts.log.files.path_of(file.start);
     let directory = salvage::directory(parts)?;

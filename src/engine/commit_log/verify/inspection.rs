@@ -5,9 +5,9 @@ use crate::engine::{Damage, Verification};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of the log that holds no record.
+/// A hole of the log, with what was lost in it.
 #[derive(Clone, Debug)]
-pub struct Hole {
+pub struct LostRange {
     /// From the first byte to the next record, or to the end of the log.
     pub range: Range<u64>,
     /// What is wrong at the first byte.
@@ -18,10 +18,10 @@ pub struct Hole {
     pub lost: Vec<(String, u32, u64)>,
 }
 
-impl Hole {
-    /// A hole about which only its range is known.
-    pub fn unnamed(range: Range<u64>) -> Hole {
-        Hole {
+impl LostRange {
+    /// A hole of which only the range is known.
+    pub fn unnamed(range: Range<u64>) -> LostRange {
+        LostRange {
             range,
             reason: String::new(),
             store_ms: 0,
@@ -51,7 +51,7 @@ pub struct Inspection {
     /// The part for the report.
     pub found: Verification,
     /// Holes of the log, in order.
-    pub holes: Vec<Hole>,
+    pub holes: Vec<LostRange>,
     /// Records that fill holes.
     pub bridges: Vec<Range<u64>>,
     /// Queue entries that point neither to their record nor into a hole.
@@ -70,7 +70,7 @@ pub struct Inspection {
 
 impl Inspection {
     /// The hole that contains a position.
-    pub fn hole_at(&mut self, position: u64) -> Option<&mut Hole> {
+    pub fn hole_at(&mut self, position: u64) -> Option<&mut LostRange> {
         let next = self.holes.partition_point(|h| h.range.start <= position);
         let hole = next.checked_sub(1).and_then(|n| self.holes.get_mut(n));
         hole.filter(|hole| hole.range.contains(&position))

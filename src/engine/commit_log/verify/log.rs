@@ -1,6 +1,6 @@
 //! Verifies the log: each record is sound, and a queue entry can point to it.
 
-use super::inspection::{Hole, Inspection};
+use super::inspection::{Inspection, LostRange};
 use crate::engine::commit_log::log::bridge::is_bridge;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
@@ -33,7 +33,7 @@ pub fn records(
                 whole(parts, &record, place.position, inspection)?;
                 inspection.found.stale_checksums += u64::from(place.freshness == Freshness::Stale);
             }
-            Some(Sound::Hole(hole)) => inspection.holes.push(Hole {
+            Some(Sound::Hole(hole)) => inspection.holes.push(LostRange {
                 range: hole.range,
                 reason: hole.flaw.to_string(),
                 store_ms: inspection.last_store_ms,

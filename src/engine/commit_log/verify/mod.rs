@@ -14,7 +14,7 @@ pub mod tables;
 use super::parts::Parts;
 use crate::engine::{Damage, DamageKind, Finding, Verification};
 use crate::error::Result;
-use inspection::{Hole, Inspection};
+use inspection::{LostRange, Inspection};
 use stretch::{check, each_stretch};
 use tables::tables;
 
@@ -68,10 +68,10 @@ pub fn join(parts: &Parts, findings: Vec<Finding>) -> Result<Verification> {
             // into it.
             match inspection.hole_at(range.start) {
                 Some(hole) => hole.lost.extend(lost),
-                None => inspection.holes.push(Hole {
+                None => inspection.holes.push(LostRange {
                     reason,
                     lost,
-                    ..Hole::unnamed(range)
+                    ..LostRange::unnamed(range)
                 }),
             }
         }
@@ -118,7 +118,7 @@ fn add_known(parts: &Parts, inspection: &mut Inspection) {
             known.path == damage.path && known.position == damage.position
                 || !damage.lost.is_empty() && damage.lost.iter().all(|l| known.lost.contains(l))
         };
-        let in_hole = |hole: &Hole| {
+        let in_hole = |hole: &LostRange| {
             !damage.lost.is_empty() && damage.lost.iter().all(|lost| hole.lost.contains(lost))
         };
         if !inspection.found.damage.iter().any(same) && !inspection.holes.iter().any(in_hole) {

@@ -7,7 +7,7 @@
 //! lost with it, so a check of entries must be given the holes of the whole log.
 
 use super::index::index_entries;
-use super::inspection::{Hole, Inspection};
+use super::inspection::{LostRange, Inspection};
 use super::log::records;
 use super::queue::entries;
 use crate::engine::commit_log::parts::Parts;
@@ -93,7 +93,7 @@ pub fn verify_stretch(parts: &Parts, stretch: &Stretch, holes: &[Range<u64>]) ->
     let is_log = matches!(stretch, Stretch::Log(_));
     let holes = holes.iter().filter(|_| !is_log);
     let mut inspection = Inspection {
-        holes: holes.cloned().map(Hole::unnamed).collect(),
+        holes: holes.cloned().map(LostRange::unnamed).collect(),
         ..Inspection::default()
     };
     check(parts, stretch, &mut inspection, &mut |_| true)?;

@@ -1,0 +1,248 @@
+"""The real Kafka reads, recovers, continues and serves log directories, and Forebay agrees.
+
+All tests use one start of the JVM, and so are in one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import tarfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import store_files
+from kafka import Kafka, KafkaError, Row, row
+
+import forebay
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"
+DIGESTS: dict[str, Any] = json.loads((GOLDEN / "digests.json").read_text())
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+#: Folders whose offsets have gaps.
+COMPACTED = ("compacted-0", "compactedlz4-0")
+#: Folders that were cut after a batch.
+CUT = tuple(name for name, known in DIGESTS.items() if "sha256" not in known)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    with Kafka() as program:
+        yield program
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log directory with all golden partitions."""
+    root = tmp_path_factory.mktemp("golden")
+    for name in DIGESTS:
+        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+            archive.extractall(root, filter="data")
+    return root
+
+
+@pytest.fixture
+def copy(golden: Path, tmp_path: Path) -> Path:
+    """Return a copy of a golden partition that a test may change."""
+    return Path(shutil.copytree(golden / "lz4-0", tmp_path / "lz4-0"))
+
+
+def digest(messages: Iterable[forebay.Message]) -> str:
+    """Return the digest that the Java program makes of the same records."""
+
+    def part(value: bytes | None) -> bytes:
+        return struct.pack(">i", -1 if value is None else len(value)) + (value or b"")
+
+    found = hashlib.sha256()
+    for it in messages:
+        found.update(struct.pack(">qq", it.offset, it.store_timestamp) + part(it.key_bytes))
+        found.update(part(None if it.is_null else it.body) + struct.pack(">i", len(it.headers)))
+        for name, value in it.headers:
+            found.update(part(name.encode()) + part(value))
+    return found.hexdigest()
+
+
+def messages(store: forebay.Store, topic: str) -> list[forebay.Message]:
+    return list(store.tail(topic, start="earliest", follow=False))
+
+
+def rows(count: int, start: int = 0) -> list[Row]:
+    """Return rows of many kinds."""
+    made = []
+    for number in range(start, start + count):
+        key = None if number % 5 == 0 else b"" if number % 7 == 0 else f"key-{number % 11}".encode()
+        value = None if key and number % 13 == 0 else f"value {number} ".encode() * (number % 9)
+        headers: list[tuple[str, bytes | None]] = [("n", str(number).encode())] * (number % 3)
+        headers += [("nil", None), ("", b"\xff")] if number % 4 == 0 else []
+        time = 1_700_000_000_000 + 3 * number
+        made.append(row(value, key=key, timestamp=time, headers=headers))
+    return made
+
+
+def listed(found: Iterable[forebay.Message]) -> list[Row]:
+    """Return the rows of messages, without their offsets."""
+    return [
+        row(
+            None if it.is_null else it.body,
+            key=it.key_bytes,
+            timestamp=it.store_timestamp,
+            headers=it.headers,
+        )
+        for it in found
+    ]
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_kafka_finds_its_own_folders_sound(kafka: Kafka, golden: Path, name: str):
+    known = DIGESTS[name]
+    dumped = kafka.dump(golden / name, gaps=name in COMPACTED)
+    assert dumped.problems == ()
+    found = kafka.files(golden / name)
+    assert (found.records, found.problems) == (known["records"], ())
+    assert dumped.counts["records"] == found.records + found.control_records
+    assert dumped.counts["batches"] == found.batches
+    with forebay.open(golden, mode="r") as store:
+        assert digest(messages(store, name.removesuffix("-0"))) == found.sha256
+
+
+def test_damage_is_reported(kafka: Kafka, copy: Path):
+    """The harness must find what it is meant to find."""
+    log, index, times = (copy / f"{0:020}.{kind}" for kind in ("log", "index", "timeindex"))
+    whole = log.read_bytes(), index.read_bytes(), times.read_bytes()
+
+    def with_change(file: Path, at: int, bits: int) -> tuple[str, ...]:
+        data = bytearray(file.read_bytes())
+        data[at] ^= bits
+        file.write_bytes(data)
+        problems = kafka.dump(copy).problems
+        for restored, before in zip((log, index, times), whole, strict=True):
+            restored.write_bytes(before)
+        return problems
+
+    assert kafka.dump(copy).problems == ()
+    # The checksum of a batch; its exit status would be 0.
+    assert any("isvalid: false" in it for it in with_change(log, 18, 1))
+    # The offset and the position of an index entry.
+    assert any("Index offset:" in it for it in with_change(index, 3, 1))
+    assert with_change(index, 7, 1)
+    # The time and the offset of an entry.
+    assert any("Index timestamp:" in it for it in with_change(times, 7, 1))
+    assert with_change(times, 11, 1)
+    log.write_bytes(whole[0] + bytes(10))
+    assert any("invalid bytes at the end" in it for it in kafka.dump(copy).problems)
+    log.write_bytes(whole[0])
+    data = bytearray(whole[0])
+    data[100] ^= 1
+    log.write_bytes(data)
+    assert kafka.files(copy).problems
+    with pytest.raises(KafkaError, match="unknown request"):
+        kafka.ask("nothing")
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_recovery_rebuilds_the_indexes(kafka: Kafka, golden: Path, tmp_path: Path, name: str):
+    copy = Path(shutil.copytree(golden / name, tmp_path / name))
+    before = store_files.fingerprints(copy)
+    for index in (*copy.glob("*.index"), *copy.glob("*.timeindex"), *copy.glob("*.snapshot")):
+        index.unlink()
+    opened = kafka.open(copy)
+    assert opened.read.records == DIGESTS[name]["records"]
+    assert opened.read.sha256 == DIGESTS[name].get("sha256", opened.read.sha256)
+    changed = store_files.difference(before, store_files.fingerprints(copy))
+    changed = tuple(it for it in changed if not it.endswith(".snapshot"))
+    if name in CUT:
+        # Kafka adds the entry for the newest time when a log ends.
+        assert changed in ((), (f"{0:020}.timeindex",))
+        times = f"{name}/{0:020}.timeindex"
+        assert (tmp_path / times).read_bytes().startswith((golden / times).read_bytes())
+    else:
+        assert changed == ()
+
+
+def test_both_find_the_same_offset_for_a_time(kafka: Kafka, golden: Path, tmp_path: Path):
+    with forebay.open(golden, mode="r") as store:
+        for name in ("txn-0", "appendtime-0", "compacted-0"):
+            copy = Path(shutil.copytree(golden / name, tmp_path / name))
+            topic = name.removesuffix("-0")
+            (queue,) = store.topics[topic].queues
+            known = {it.store_timestamp for it in messages(store, topic)}
+            times = sorted({time + step for time in known for step in (-1, 0, 1)})[::17]
+            ours = [store.offset_at(topic, 0, time) for time in times]
+            theirs = kafka.open(copy, clean=True, times=times).offsets
+            # Kafka may answer with a control record, which no reader is shown.
+            shown = [it.offset for it in messages(store, topic)]
+            theirs = [next((at for at in shown if at >= it >= 0), -1) for it in theirs]
+            assert [-1 if it == queue.max_offset else it for it in ours] == theirs
+
+
+def test_forebay_reads_what_kafka_appends(kafka: Kafka, tmp_path: Path):
+    config = {"internal.segment.bytes": 4096, "index.interval.bytes": 512}
+    batches = [(CODECS[n % 5], rows(1 + n, 100 * n)) for n in range(20)]
+    folder = tmp_path / "logs" / "t-0"
+    folder.mkdir(parents=True)
+    first = kafka.open(folder, append=batches[:10], config=config)
+    second = kafka.open(folder, clean=True, append=batches[10:], config=config, halt=True)
+    assert second.opened.end == first.closed.end
+    assert len(second.closed.segments) > 1
+    with forebay.open(folder.parent, mode="r") as store:
+        found = messages(store, "t")
+        assert listed(found) == [it for _, part in batches for it in part]
+        assert [it.offset for it in found] == list(range(second.closed.end))
+        assert digest(found) == second.read.sha256
+        assert store.verify().ok
+
+
+def test_forebay_reads_what_the_cleaner_leaves(kafka: Kafka, tmp_path: Path):
+    config = {"internal.segment.bytes": 2048, "cleanup.policy": "compact"}
+    keyed = [it | {"key": it["key"] or "00"} for it in rows(300)]
+    batches = [("none", keyed[at : at + 10]) for at in range(0, 300, 10)]
+    folder = tmp_path / "logs" / "t-0"
+    folder.mkdir(parents=True)
+    opened = kafka.open(folder, append=batches, config=config)
+    active = opened.closed.segments[-1][0]
+    now = 1_900_000_000_000
+    assert kafka.compact(folder, now=now, config=config) == active
+    with forebay.open(folder.parent, mode="r") as store:
+        found = messages(store, "t")
+        assert digest(found) == kafka.files(folder).sha256
+        cleaned = [it for it in found if it.offset < active]
+        assert len({it.key_bytes for it in cleaned}) == len(cleaned)
+        assert store.verify().ok
+    assert kafka.dump(folder, gaps=True).problems == ()
+
+
+def test_keys_go_where_kafka_puts_them(kafka: Kafka):
+    keys = [b"", b"a", b"21", b"foobar", bytes(range(256))]
+    # Kafka's own test states the hashes of two of them.
+    hashes = {b"21": -973932308, b"foobar": -790332482}
+    for key, place in zip(keys, kafka.partitions(keys, 1000), strict=True):
+        assert place == (hashes[key] & 0x7FFFFFFF) % 1000 if key in hashes else place < 1000
+
+
+def test_a_broker_serves_and_forebay_reads_what_it_stores(
+    kafka: Kafka, golden: Path, tmp_path: Path
+):
+    names = ("none-0", "lz4-0", "v1gzip-0", "compacted-0", "txn-0")
+    logs = tmp_path / "logs"
+    for name in names:
+        shutil.copytree(golden / name, logs / name)
+        # All have the same id here, and a cluster wants one for each topic.
+        identity = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        (logs / name / "partition.metadata").write_text(f"version: 0\ntopic_id: {identity}")
+    sent = [{**it, "topic": "none"} for it in rows(50)]
+    served = kafka.broker(logs, tmp_path / "cluster", produce=sent, codec="zstd", committed=True)
+    with forebay.open(golden, mode="r", isolation="read_committed") as store:
+        for name in names:
+            found = messages(store, name.removesuffix("-0"))
+            assert digest(found) == served.consumed[name].sha256
+    end = served.bounds["none-0"][1]
+    assert served.produced == [(0, end + number) for number in range(50)]
+    with forebay.open(logs, mode="r") as store:
+        assert listed(messages(store, "none")[-50:]) == rows(50)
+        assert store.verify().ok
