@@ -92,7 +92,8 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 
 def main() -> None:
-    figures = {bench: load(bench) for bench in ("append", "topics", "read", "open", "durable", "python")}
+    benches = ("append", "topics", "read", "open", "durable", "python")
+    figures = {bench: load(bench) for bench in benches}
     print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'target':>21}")
     for bench, name, sense, asked in THRESHOLDS:
         if name not in figures[bench]:

@@ -1,8 +1,8 @@
 //! Finds the queues of records, and caches what recent records needed.
 //!
 //! With many topics each record belongs to another one, and nothing about it is in the processor's
-//! cache. So the data of a topic lies together, that of a queue on one line, and no reference counts
-//! are touched.
+//! cache. So the data of a topic lies together, that of a queue is on one line, and no reference
+//! counts are touched.
 
 use crate::engine::Topics;
 use crate::engine::commit_log::queues::Queues;

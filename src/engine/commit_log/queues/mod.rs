@@ -32,7 +32,7 @@ enum Entry {
     /// There is no such queue.
     #[default]
     Absent,
-    /// A queue whose files were not read yet, and the offsets that it had when the store was closed.
+    /// A queue whose files were not read yet, and its offsets when the store was closed.
     Closed(Range<u64>),
     /// A queue.
     Open(Arc<ConsumeQueue>),

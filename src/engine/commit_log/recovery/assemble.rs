@@ -225,18 +225,10 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         tail.set_next_offset(&topic, queue, offsets.end);
     }
     if let Some(position) = base.later {
-        let opened = found.min_position()..position;
-        let later = Later::new(&found.topics, &log, &found.report, opened);
-        queues.open_with(Arc::new(later));
+        open_later(&found, &queues, &log, position);
     }
-    let dispatcher = Dispatcher::new(
-        &log,
-        &found.topics,
-        &queues,
-        index.as_ref(),
-        &found.report,
-        base.last,
-    );
+    let (topics, report) = (&found.topics, &found.report);
+    let dispatcher = Dispatcher::new(&log, topics, &queues, index.as_ref(), report, base.last);
     let checkpoint = match found.access {
         Access::ReadWrite => Some(Checkpoint::open(&**found.disk(), &found.root)?),
         Access::Read => None,
@@ -284,6 +276,13 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         unindexed: base.unindexed,
         page,
     })
+}
+
+/// Lets queues be opened on first use. The store was closed at `position`.
+fn open_later(found: &Found, queues: &Queues, log: &Arc<Log>, position: u64) {
+    let opened = found.min_position()..position;
+    let later = Later::new(&found.topics, log, &found.report, opened);
+    queues.open_with(Arc::new(later));
 }
 
 /// The buffers between the senders and the log, which ends at `end`; `None` if there are none.

@@ -67,8 +67,9 @@ pub fn index(found: &Found) -> Option<Arc<Index>> {
     found.options.index().then(index).map(Arc::new)
 }
 
-/// Opens a queue, if it has files, and finds its bounds. Also returns whether its files hold entries
-/// after the bounds. `counted` is a position and the next offset of the queue there, if known.
+/// Opens a queue, if it has files, and finds its bounds. Also returns whether its files hold
+/// entries after the bounds. `counted` is a position and the next offset of the queue there, if
+/// known.
 pub fn load_queue(
     store: &Arc<QueueStore>,
     topic: &Topic,
@@ -116,7 +117,7 @@ fn load_queues(
     Ok(stale)
 }
 
-/// Gives a queue of which nothing is left the next offset that it had; `known` are its offsets then.
+/// Gives a queue of which nothing is left its next offset; `known` are the offsets that it had.
 pub fn keep_offsets_of_empty(queue: &ConsumeQueue, known: &Range<u64>) -> Result<()> {
     if known.is_empty() && queue.is_untouched()? {
         queue.load_bounds(known.end, known.end);

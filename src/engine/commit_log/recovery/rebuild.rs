@@ -183,8 +183,8 @@ fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result
     }
 }
 
-/// [`cut_queues`] for one queue and a log with these positions. `counted` is a position and the next
-/// offset of the queue there, `first` the first offset, if known.
+/// [`cut_queues`] for one queue and a log with these positions. `counted` is a position and the
+/// next offset of the queue there, `first` the first offset, if known.
 pub fn cut_queue(
     queue: &ConsumeQueue,
     topic: &Topic,
