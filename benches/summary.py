@@ -69,7 +69,18 @@ THRESHOLDS: list[Threshold] = [
     ("python", "producer.send", "at least", 3e6),
     ("python", "send_batch(1,000)", "at least", 6e6),
     ("python", "send_arrow, 65,536 rows", "at least", 7e6),
+    ("wait", "while busy: p50", "at most", 20),
+    ("wait", "from idle: p50", "at most", 100),
+    ("consume", "progress of 1,000 groups x 100 queues saved", "at most", 50),
+    (
+        "consume",
+        "sends, all progress is saved again and again",
+        "at least",
+        ("sends, nothing is saved", 0.8),
+    ),
+    ("consume", "delivery after its time: longest", "at most", 100),
     ("python", "read(1,000)", "at least", 2e6),
+    ("python", "poll(1,000) and ack of all", "at least", 1e6),
     ("python", "query by key: p50", "at most", 5e3),
     ("python", "query by key: p99", "at most", 20e3),
 ]
@@ -92,7 +103,7 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 
 def main() -> None:
-    benches = ("append", "topics", "read", "open", "durable", "python")
+    benches = ("append", "topics", "read", "open", "durable", "wait", "consume", "python")
     figures = {bench: load(bench) for bench in benches}
     print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'target':>21}")
     for bench, name, sense, asked in THRESHOLDS:

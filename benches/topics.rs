@@ -54,30 +54,23 @@ fn by_count(report: &mut Report, order: &str, send: Send) {
     })];
     for count in numbers("FOREBAY_BENCH_TOPICS").unwrap_or(COUNTS.to_vec()) {
         let name = format!("{count} topics {order}");
-        runs.push(Box::new(move || {
-            run(&name, count as usize, |producers| {
-                send(producers, BODY, keys);
-                keys.len()
-            })
-        }));
+        runs.push(Box::new(move || run(&name, count as usize, send, keys)));
     }
     let mut runs: Vec<&mut dyn FnMut() -> Vec<Figure>> =
         runs.iter_mut().map(|run| &mut **run as _).collect();
     contest(report, &mut runs);
 }
 
-/// The rates of `send`, which returns how many messages it has sent. Each topic gets one message
-/// before the clock starts, so that its queue exists.
-fn run(name: &str, topics: usize, send: impl Fn(&[Producer]) -> usize) -> Vec<Figure> {
+/// The rates of `send`. Each topic gets one message before the clock starts, so that its queue
+/// exists.
+fn run(name: &str, topics: usize, send: Send, keys: &Keys) -> Vec<Figure> {
     let (_scratch, store) = new_store(options());
     let producers = producers(&store, topics);
     for producer in &producers {
         send_one(producer, BODY, "first---");
     }
     wait_dispatched(&store);
-    let figures = rates(name, &store, message_count(120), || {
-        send(&producers);
-    });
+    let figures = rates(name, &store, keys.len(), || send(&producers, BODY, keys));
     store.close().unwrap();
     figures
 }
@@ -90,7 +83,7 @@ fn send_at_random(producers: &[Producer], body: &[u8], keys: &Keys) {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        let drawn = (state >> 33) as usize * producers.len() >> 31;
+        let drawn = ((state >> 33) as usize * producers.len()) >> 31;
         send_one(&producers[drawn], body, keys.get(number));
     }
 }

@@ -110,6 +110,12 @@ pub enum Error {
     },
     /// Another consumer owns the queue, or the message was delivered again since.
     OwnershipLost { topic: String, queue: u32 },
+    /// A producer no longer owns its queue: it was closed, or a newer one has its name.
+    Replaced {
+        topic: String,
+        queue: u32,
+        name: String,
+    },
     /// A queue ends before the offset that a reader has reached: the log came back shorter.
     LogShrunk {
         topic: String,
@@ -415,6 +421,11 @@ impl Error {
                 f,
                 "topic {topic:?} queue {queue}: the message or its queue was given to another \
                  consumer of the group, which handles it"
+            ),
+            Error::Replaced { topic, queue, name } => write!(
+                f,
+                "producer {name:?} no longer owns queue {queue} of topic {topic:?}: it was closed, \
+                 or a newer producer has its name"
             ),
             Error::LogShrunk {
                 topic,

@@ -1,10 +1,12 @@
 //! The state shared by a store and its producers.
 
 use crate::clock::Clock;
-use crate::engine::Engine;
+use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};
-use crate::meter::{PutMeter, RateSampler};
+use crate::meter::{GetMeter, PutMeter, RateSampler};
+use crate::num::short;
 use crate::options::{Mode, Options};
+use crate::record::names::SCHEDULE_TOPIC;
 use crate::warning::Warnings;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +35,7 @@ pub(crate) struct Handle {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
     pub(crate) meter: PutMeter,
+    pub(crate) gets: GetMeter,
     pub(crate) rates: RateSampler,
     pub(crate) closed: AtomicBool,
     pub(crate) generation: u32,
@@ -61,6 +64,20 @@ impl Handle {
     pub(crate) fn delayed(&self, end: u64) {
         if let Some(call) = self.delayed.get() {
             call(end);
+        }
+    }
+
+    /// The topic of messages with a delay level, with at least as many queues as there are levels.
+    ///
+    /// # Errors
+    ///
+    /// Those of creating a topic.
+    pub(crate) fn schedule_topic(engine: &dyn Engine, levels: usize) -> Result<Arc<Topic>> {
+        let topic = engine.topic_for_append(SCHEDULE_TOPIC)?;
+        let levels = short(levels);
+        match topic.write_queues() < levels {
+            true => engine.create_topic(SCHEDULE_TOPIC, levels, Durability::Flushed),
+            false => Ok(topic),
         }
     }
 

@@ -29,7 +29,7 @@
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
 //! | around stores: [`BlockTable`] | `archive` |
-//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, `bound` and `ticket` |
+//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | they, `bound`, `claims`, `ticket` |
 //! | waits of event loops: [`Notices`], [`Watch`] | `notices` |
 //! | rows of other processes: [`Stager`], [`commit`] | `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
@@ -46,6 +46,7 @@
 mod archive;
 mod arrow;
 mod bound;
+mod claims;
 mod clock;
 mod consumer;
 mod damage;
@@ -102,7 +103,9 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use notices::{Notices, Watch};
-pub use options::{AppendLockKind, EngineKind, Flush, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
+pub use options::{
+    AppendLockKind, DelayLevels, EngineKind, Flush, Isolation, Mode, Options, TOPIC_QUEUES_MAX,
+};
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;
 pub use record::id::message_id;

@@ -6,6 +6,10 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+pub mod delay_levels;
+
+pub use delay_levels::DelayLevels;
+
 /// What the caller may do with the store, and whether it may be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -112,9 +116,10 @@ pub enum AppendLockKind {
 
 /// All options, with the defaults of [`Options::default`].
 ///
-/// Six of them are saved in the store: `index`, `default_queues`, `max_message_size`, `flush`,
-/// `checksum` and `unique_ids`. Opening for writing saves those that are given, and uses the saved
-/// value of those that are `None`. If there is no saved value either, the default below is used.
+/// Seven of them are saved in the store: `index`, `default_queues`, `max_message_size`, `flush`,
+/// `checksum`, `unique_ids` and `delay_levels`. Opening for writing saves those that are given, and
+/// uses the saved value of those that are `None`. If there is no saved value either, the default
+/// below is used.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How the store is opened.
@@ -185,6 +190,8 @@ pub struct Options {
     pub checksum: Option<bool>,
     /// Whether each message gets a unique id, as RocketMQ's clients assign it; `false` by default.
     pub unique_ids: Option<bool>,
+    /// How long messages of each delay level wait; RocketMQ's 18 levels by default.
+    pub delay_levels: Option<DelayLevels>,
     /// Address written into records; `None`: this host's with port 0, fixed at creation.
     pub store_host: Option<SocketAddr>,
     /// Retire log files this long after their last record was stored; `None`: never because of age.
@@ -247,6 +254,7 @@ impl Default for Options {
             busy_timeout: Duration::from_secs(1),
             checksum: None,
             unique_ids: None,
+            delay_levels: None,
             store_host: None,
             retention: None,
             retention_bytes: None,
@@ -354,6 +362,11 @@ impl Options {
     #[inline]
     pub fn unique_ids(&self) -> bool {
         self.unique_ids.unwrap_or(false)
+    }
+
+    /// How long messages of each delay level wait.
+    pub fn delay_levels(&self) -> DelayLevels {
+        self.delay_levels.clone().unwrap_or_default()
     }
 
     /// Whether log files may be retired at all.

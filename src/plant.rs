@@ -72,6 +72,16 @@ pub enum Bug {
     ForgetDirt,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
+    /// Progress of a group is saved past the durable end of the log.
+    CommitAhead,
+    /// Progress past a refused message is saved before its successor is durable.
+    ForgetSuccessors,
+    /// The progress of delay levels is saved before what was delivered is durable.
+    LevelsAhead,
+    /// The table of delivery times is saved before what was delivered is durable.
+    TimesAhead,
+    /// The table of offsets is not read again before it is written.
+    KeepTable,
 }
 
 /// Whether this bug is active.

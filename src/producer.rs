@@ -1,11 +1,13 @@
 //! Sending single messages and batches.
 
+use crate::claims::Claim;
 use crate::engine::topic::PERMISSION_WRITE;
 use crate::engine::{Appended, Atomicity, Durability, Engine, Topic, Waiter};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
+use crate::options::delay_levels::DELAY_MAX_MS;
 use crate::record::{Batch, Draft, java_hash, names};
 use crate::ticket::{Sent, Ticket};
 use std::borrow::Cow;
@@ -23,8 +25,6 @@ thread_local! {
     static SCRATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
-/// A message may be delivered this much later at most.
-const DELAY_MAX: Duration = Duration::from_hours(366 * 24);
 const DELAY_TOO_LONG: &str = "a message is delivered at most 366 days after it is sent";
 
 /// When a message is delivered.
@@ -74,6 +74,8 @@ pub struct Producer {
     /// name.
     topic: Arc<Topic>,
     queue: Option<u32>,
+    /// The queue that it owns, if it does.
+    claim: Option<Arc<Claim>>,
 }
 
 /// Where a process sends to.
@@ -89,6 +91,30 @@ impl Producer {
             shared,
             topic,
             queue,
+            claim: None,
+        }
+    }
+
+    /// This producer as the owner of a queue. It sends to no other one.
+    pub(crate) fn owning(self, claim: Arc<Claim>) -> Producer {
+        Producer {
+            queue: Some(claim.queue()),
+            claim: Some(claim),
+            ..self
+        }
+    }
+
+    /// Name and queue of a producer that owns a queue.
+    pub fn owned(&self) -> Option<(&str, u32)> {
+        let claim = self.claim.as_deref();
+        claim.map(|claim| (claim.name(), claim.queue()))
+    }
+
+    /// Gives up the queue that the producer owns, so that another one may have it. Later sends
+    /// fail with [`Error::Replaced`]. Does nothing if it owns none.
+    pub fn give_up(&self) {
+        if let Some(claim) = &self.claim {
+            claim.give_up();
         }
     }
 
@@ -169,12 +195,12 @@ impl Producer {
             Delay::None => {}
             Delay::Level(level) => return self.send_to_level(to, draft, level, durability),
             Delay::Until(at) => return self.send_to_timer(to, draft, at, durability),
-            Delay::For(delay) if delay > DELAY_MAX => {
-                let seconds = delay.as_secs_f64();
-                return Err(Error::option("delay", seconds, DELAY_TOO_LONG));
-            }
             Delay::For(delay) => {
                 let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+                if ms > DELAY_MAX_MS {
+                    let seconds = delay.as_secs_f64();
+                    return Err(Error::option("delay", seconds, DELAY_TOO_LONG));
+                }
                 let at = self.shared.clock.now_ms().saturating_add(ms);
                 return self.send_to_timer(to, draft, at, durability);
             }
@@ -250,7 +276,8 @@ impl Producer {
         delay_level: u8,
         durability: Durability,
     ) -> Result<Sent> {
-        let levels = names::DELAY_LEVELS_MS.len();
+        let levels = to.handle.options.delay_levels();
+        let levels = levels.all_ms().len();
         if usize::from(delay_level) > levels {
             let reason = format!("must be between 1 and {levels}, or 0 for no delay");
             return Err(Error::option("delay_level", delay_level, reason));
@@ -262,7 +289,7 @@ impl Producer {
             (names::REAL_TOPIC, &self.topic.name),
             (names::REAL_QID, real_queue.as_str()),
         ];
-        let schedule = to.engine.topic_for_append(names::SCHEDULE_TOPIC)?;
+        let schedule = Handle::schedule_topic(to.engine, levels)?;
         let draft = Draft {
             system_properties: &system,
             ..*draft
@@ -281,8 +308,7 @@ impl Producer {
         at: i64,
         durability: Durability,
     ) -> Result<Sent> {
-        let longest = i64::try_from(DELAY_MAX.as_millis()).unwrap_or(i64::MAX);
-        if at.saturating_sub(self.shared.clock.now_ms()) > longest {
+        if at.saturating_sub(self.shared.clock.now_ms()) > DELAY_MAX_MS {
             return Err(Error::option("deliver_at", at, DELAY_TOO_LONG));
         }
         let real_queue = self.queue_for(&to.topic, draft, self.queue)?.to_string();
@@ -305,6 +331,9 @@ impl Producer {
     /// The queue of a message: the requested one, else chosen by the first key, else the next.
     #[inline]
     fn queue_for(&self, topic: &Topic, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
+        if let Some(claim) = &self.claim {
+            claim.check(draft.queue)?;
+        }
         let queues = topic.write_queues();
         if topic.permissions() & PERMISSION_WRITE == 0 {
             return Err(Error::ReadOnly {

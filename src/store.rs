@@ -7,6 +7,7 @@ pub(crate) use opened::Opened;
 pub use read::{ReadBatch, ReadStatus};
 
 use crate::bound::Bound;
+use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
 use crate::disk::Disk;
@@ -22,7 +23,7 @@ use crate::engine::{
 use crate::error::{At, Error, Op, Result};
 use crate::handle::{Handle, Reopen};
 use crate::machine::Machine;
-use crate::meter::{PutMeter, RateSampler};
+use crate::meter::{GetMeter, PutMeter, RateSampler};
 use crate::options::{EngineKind, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
 use crate::record::{Contents, Message, check_topic};
@@ -41,6 +42,8 @@ pub struct Store {
     /// Takes up commits, if the store has files and is writable.
     intake: Option<Arc<Intake>>,
     consumers: Arc<Consumers>,
+    /// Which producers own queues.
+    claims: Arc<Claims>,
 }
 
 impl Store {
@@ -83,12 +86,15 @@ impl Store {
         let (mut shared, intake, place) = open_handle(machine, path, options, hold)?;
         shared.reopen = reopen(machine, path, given)?;
         let shared = Arc::new(shared);
-        let consumers = Consumers::new(Arc::clone(&shared), place)?;
+        let of_claims = place.clone();
+        let of_claims = of_claims.map(|(disk, it)| (disk, it.with_file_name(names::PRODUCERS)));
+        let consumers = Consumers::new(Arc::clone(&shared), place, machine.drive)?;
         waiting.set(&consumers);
         Ok(Store {
             shared,
             intake,
             consumers,
+            claims: Arc::new(Claims::new(of_claims)),
         })
     }
 
@@ -190,6 +196,22 @@ impl Store {
         check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
+    }
+
+    /// A producer for `topic` that owns a queue: no other producer made by this function sends to
+    /// it. `name` gets the same queue again, also after a restart, and an earlier producer of this
+    /// name loses it. Durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if every queue has an owner, or for an invalid name;
+    /// [`Error::Corrupt`] if the table of owners cannot be read; those of [`Store::producer`].
+    pub fn owning_producer(&self, topic: &str, name: &str) -> Result<Producer> {
+        let producer = self.producer(topic, None)?;
+        self.shared.refuse_shared("a producer that owns a queue")?;
+        let topic = self.topic(topic)?;
+        let claim = self.claims.claim(&topic, name, self.now_ms())?;
+        Ok(producer.owning(claim))
     }
 
     /// A consumer of `topics` in `group`; see [`Consumer`]. Missing topics are created.
@@ -329,6 +351,7 @@ impl Store {
             _ => None,
         };
         if let Some(message) = found {
+            self.count_read(1);
             return Ok(message);
         }
         // Read again, because retention may have moved them meanwhile.
@@ -344,12 +367,16 @@ impl Store {
 
     /// The message whose record begins at `position`.
     pub fn message_at(&self, position: u64) -> Result<Message> {
-        self.engine()?.message_at(position)
+        let message = self.engine()?.message_at(position)?;
+        self.count_read(1);
+        Ok(message)
     }
 
     /// The message with this id: 32 or 56 hex digits; in a partition log `topic-queue@offset`.
     pub fn message_by_id(&self, id: &str) -> Result<Message> {
-        self.engine()?.message_with_id(id)
+        let message = self.engine()?.message_with_id(id)?;
+        self.count_read(1);
+        Ok(message)
     }
 
     /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first.
@@ -362,7 +389,15 @@ impl Store {
         max_messages: usize,
     ) -> Result<Vec<Message>> {
         let topic = self.topic(topic)?;
-        self.engine()?.query(&topic, key, begin, end, max_messages)
+        let found = self.engine()?;
+        let found = found.query(&topic, key, begin, end, max_messages)?;
+        self.count_read(found.len());
+        Ok(found)
+    }
+
+    /// Counts messages that were read.
+    pub(crate) fn count_read(&self, messages: usize) {
+        self.shared.gets.read(messages);
     }
 
     /// Offset of the first message of a queue stored at or after `time_ms`.
@@ -457,6 +492,7 @@ impl Store {
         let (messages, bytes) = (stats.messages_sent, stats.bytes_sent);
         stats.rates = shared.rates.rates(now, messages, bytes);
         stats.puts = shared.meter.read();
+        stats.gets = self.shared.gets.counts();
         Ok(stats)
     }
 
@@ -578,6 +614,7 @@ fn open_handle(
     check_isolation(&*engine, options.isolation)?;
     let handle = Handle {
         meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
+        gets: GetMeter::default(),
         engine,
         services,
         clock: Arc::clone(&machine.clock),

@@ -241,6 +241,7 @@ impl Tail {
             .get_mut(&queue)
             .and_then(|lane| lane.ahead.pop_front());
         self.enter(queue)?;
+        self.store.count_read(usize::from(message.is_some()));
         Ok(message)
     }
 

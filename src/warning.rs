@@ -45,6 +45,17 @@ pub enum Warning {
         /// How many.
         messages: u64,
     },
+    /// A consumer has no queue: its group has more consumers than there are queues.
+    NoQueue {
+        /// The group.
+        group: Box<str>,
+        /// The topics of the consumer.
+        topics: Vec<Box<str>>,
+        /// The consumers of the group.
+        consumers: usize,
+        /// The queues of the topics.
+        queues: usize,
+    },
     /// Delayed messages could not be delivered, or progress not stored. It will be tried again.
     Delayed {
         /// The error.

@@ -110,6 +110,18 @@ def measure_read(store: forebay.Store, figures: Figures) -> None:
         clock.rates(figures, name, "messages/s", COUNT)
 
 
+def measure_consume(store: forebay.Store, figures: Figures) -> None:
+    name = f"poll({BATCH_ROWS:,}) and ack of all"
+    with store.consumer(TOPIC, group="bench") as consumer:
+        left = COUNT
+        clock = Clock()
+        while left > 0:
+            messages = consumer.poll(BATCH_ROWS)
+            consumer.ack(messages)
+            left -= len(messages)
+        clock.rates(figures, name, "messages/s", COUNT)
+
+
 def measure_query(store: forebay.Store, figures: Figures, keys: list[str]) -> None:
     times = []
     query, now = store.query, time.perf_counter_ns
@@ -144,6 +156,7 @@ def one_round(figures: Figures, keys: list[str], batches: list[pa.RecordBatch]) 
         wait_dispatched(store)
         store.flush()
         measure_read(store, figures)
+        measure_consume(store, figures)
         measure_query(store, figures, keys)
         measure_scan(store, figures)
 

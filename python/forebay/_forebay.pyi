@@ -234,6 +234,17 @@ class Producer:
     @property
     def topic(self) -> str:
         """The topic's name."""
+    @property
+    def name(self) -> str | None:
+        """The name of a producer that owns its queue; else None."""
+    def close(self) -> None:
+        """Give up the queue that the producer owns, so that another producer may have it.
+
+        Later sends raise `OwnershipLostError`. A producer without a queue of its own needs no
+        closing, and stays usable.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_raised: object) -> None: ...
     def send(
         self,
         body: Buffer,
@@ -1305,6 +1316,11 @@ class Stats:
     messages_sent, bytes_sent, sends_failed, busy
         Messages and bytes appended, failed appends, and how many of these failed because the log
         was busy.
+    messages_read
+        Messages that reads, queries and tails returned; those of scans are not counted.
+    messages_delivered, messages_delivered_again
+        Messages that consumers got, and how many of these had been delivered before and not
+        settled.
     messages_per_second, bytes_per_second
         Rates since the store was opened.
     recent_messages_per_second, recent_bytes_per_second
@@ -1362,6 +1378,19 @@ class Stats:
     def busy(self) -> int:
         """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
         appends, and how many of these failed because the log was busy.
+        """
+    @property
+    def messages_read(self) -> int:
+        """Messages that reads, queries and tails returned; those of scans are not counted."""
+    @property
+    def messages_delivered(self) -> int:
+        """messages_delivered, messages_delivered_again: Messages that consumers got, and how
+        many of these had been delivered before and not settled.
+        """
+    @property
+    def messages_delivered_again(self) -> int:
+        """messages_delivered, messages_delivered_again: Messages that consumers got, and how
+        many of these had been delivered before and not settled.
         """
     @property
     def messages_per_second(self) -> float:
@@ -1686,7 +1715,13 @@ class Store:
         ...     store.send("orders", b"body", key="42", tags="paid").offset
         0
         """
-    def producer(self, topic: str, queue: int | None = None) -> Producer:
+    def producer(
+        self,
+        topic: str,
+        queue: int | Literal["own"] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Producer:
         """Return a producer for a topic, which sends faster than `send` in a loop.
 
         Parameters
@@ -1694,7 +1729,16 @@ class Store:
         topic
             Name of the topic; it is created if it does not exist.
         queue
-            Number of the queue for messages that do not name one.
+            Number of the queue for messages that do not name one; or ``"own"`` for a queue that
+            no other producer with ``queue="own"`` sends to. It stays the same for the same
+            `name`, also after a restart, and the newest producer of a name has it.
+        name
+            The name of a producer that owns its queue.
+
+        Raises
+        ------
+        InvalidOptionError
+            With ``queue="own"``, if each queue has an owner.
 
         Examples
         --------

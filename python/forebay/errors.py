@@ -195,7 +195,10 @@ class AlreadySettledError(ForebayError, ValueError):
 
 
 class OwnershipLostError(ForebayError, RuntimeError):
-    """Another consumer of the group has the message or its queue, and handles it."""
+    """Another consumer of the group has the message or its queue, and handles it.
+
+    Or a producer that owned a queue was closed, or replaced by a newer one of its name.
+    """
 
     topic: str
     queue: int

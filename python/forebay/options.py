@@ -64,6 +64,7 @@ class Options(TypedDict, total=False):
     max_message_size: int | None
     checksum: bool | None
     unique_ids: bool | None
+    delay_levels: str | None
     store_host: str | None
     flush_interval: Duration
     flush_least_pages: int

@@ -87,9 +87,11 @@ def open(
         match those of an existing store.
 
         A store remembers ``flush`` (``"async"``), ``index`` (True), ``default_queues`` (8),
-        ``max_message_size`` (4 MiB), ``checksum`` (True) and ``unique_ids`` (False), as last given
-        when it was opened for writing. A writer that does not give one of them, or gives None,
-        uses the remembered value, or the default if there is none. A reader ignores them.
+        ``max_message_size`` (4 MiB), ``checksum`` (True), ``unique_ids`` (False) and
+        ``delay_levels`` (RocketMQ's), as last given when it was opened for writing. A writer that
+        does not give one of them, or gives None, uses the remembered value, or the default if
+        there is none. A reader ignores them. ``delay_levels`` says how long the messages of each
+        delay level wait, such as ``"1s 10s 1m 2h 1d"``.
 
         All other options apply to this handle only: ``flush_interval``, ``flush_least_pages``,
         ``flush_thorough_interval``, ``flush_timeout``, ``queue_flush_interval``,

@@ -5,6 +5,9 @@ use crate::engine::{Cursor, Filter, RowRef, Rows};
 use crate::error::Result;
 use crate::record::{Message, Row};
 
+/// Steps of a cursor in one call of [`Source::fill`]. A queue may end in each of them.
+const STEPS: usize = 64;
+
 /// The records of a scan, in order.
 ///
 /// A source owns its cursors and the regions that they hold, but no handle of the store, so it does
@@ -50,18 +53,21 @@ impl Source {
         Source(Kind::Found(messages))
     }
 
-    /// Adds records until `rows` holds `rows_max` or the source has ended.
-    pub fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<()> {
+    /// Adds up to `rows_max` records, and may add none although there are more: it examines few at
+    /// a time. Returns false once the source has ended.
+    pub fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<bool> {
         match &mut self.0 {
             Kind::Queues(cursors) => {
-                while let (Some(cursor), true) = (cursors.last_mut(), rows.rows.len() < rows_max) {
+                for _ in 0..STEPS {
                     let before = rows.rows.len();
-                    cursor.next(rows_max - before, rows)?;
-                    if rows.rows.len() == before {
+                    let Some(cursor) = cursors.last_mut().filter(|_| before < rows_max) else {
+                        break;
+                    };
+                    if !cursor.step(rows_max - before, rows)? {
                         cursors.pop();
                     }
                 }
-                Ok(())
+                Ok(!cursors.is_empty())
             }
             Kind::Log(walk) => walk.fill(rows_max, rows),
             Kind::Found(messages) => {
@@ -70,7 +76,7 @@ impl Source {
                     let (region, start) = message.place();
                     rows.push(region, start, message.record().layout());
                 }
-                Ok(())
+                Ok(!messages.is_empty())
             }
         }
     }
@@ -83,14 +89,17 @@ impl Source {
 }
 
 impl LogWalk {
-    fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<()> {
-        while !self.done && rows.rows.len() < rows_max {
+    fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<bool> {
+        for _ in 0..STEPS {
             let before = rows.rows.len();
+            if self.done || before >= rows_max {
+                break;
+            }
             self.cursor.next(rows_max - before, rows)?;
             self.done = rows.rows.len() == before;
             self.select(before, rows);
         }
-        Ok(())
+        Ok(!self.done)
     }
 
     /// Drops those rows from `first` on that do not belong to the scan.

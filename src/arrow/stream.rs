@@ -149,9 +149,12 @@ impl Stream {
                 let chunk = self.chunk_rows();
                 self.rows.clear();
                 self.next_row = 0;
-                self.source.fill(chunk, &mut self.rows)?;
+                let has_more = self.source.fill(chunk, &mut self.rows)?;
                 if self.rows.rows.is_empty() {
-                    break;
+                    match has_more {
+                        true => continue,
+                        false => break,
+                    }
                 }
             }
             let run = self.plain_run(&mut fill);

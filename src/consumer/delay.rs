@@ -6,9 +6,11 @@
 //! ```
 //!
 //! All messages of a level have the same delay, so a queue is in delivery order, and its first
-//! message that is not due tells when the level must run next. `config/delayOffset.json` has `next`
-//! of each level, as in RocketMQ. It is written after the log is durable up to what was delivered.
-//! After a crash, messages delivered since the last write are delivered again, and none is lost.
+//! message that is not due tells when the level must run next. Where the option `delay_levels` has
+//! changed, that applies to the messages that wait; queues above the last level have its delay.
+//! `config/delayOffset.json` has `next` of each level, as in RocketMQ. It is written after the log
+//! is durable up to what was delivered. After a crash, messages delivered since the last write are
+//! delivered again, and none is lost.
 
 use super::deliver::{Delivered, deliver};
 use super::service::Due;
@@ -16,7 +18,9 @@ use crate::disk::Disk;
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::record::names::{DELAY_LEVELS_MS, SCHEDULE_TOPIC};
+use crate::num::short;
+use crate::plant::{Bug, planted};
+use crate::record::names::SCHEDULE_TOPIC;
 use crate::sync::Mutex;
 use crate::table::levels::LevelTable;
 use std::path::PathBuf;
@@ -40,7 +44,7 @@ struct State {
     is_saved: bool,
     /// When the first message of each level is due, if known. All others of the level are due
     /// later.
-    heads: [Option<i64>; DELAY_LEVELS_MS.len()],
+    heads: Vec<Option<i64>>,
 }
 
 impl Delay {
@@ -67,14 +71,22 @@ impl Delay {
             *state = Some(State {
                 table,
                 is_saved: true,
-                heads: [None; DELAY_LEVELS_MS.len()],
+                heads: Vec::new(),
             });
         }
         let Some(state) = &mut *state else {
             return Ok(Due::Never);
         };
         let mut due = Due::Never;
-        for ((level, delay), head) in (1..).zip(DELAY_LEVELS_MS).zip(state.heads) {
+        let delays = handle.options.delay_levels();
+        // The store may have had more levels.
+        let levels = schedule.write_queues().max(short(delays.all_ms().len()));
+        state.heads.resize(levels as usize, None);
+        for level in 1..=levels {
+            let Some(delay) = delays.of(level as usize) else {
+                continue;
+            };
+            let head = state.heads.get(level as usize - 1).copied().flatten();
             // After the clock was set back, no message waits longer than the delay of its level.
             let is_before = |at: &i64| now < *at && *at <= now.saturating_add(delay);
             let level_due = match head.filter(is_before) {
@@ -105,7 +117,9 @@ impl Delay {
         let Some(state) = state.as_mut().filter(|state| !state.is_saved) else {
             return Ok(());
         };
-        handle.engine.flush()?;
+        if !planted(Bug::LevelsAhead) {
+            handle.engine.flush()?;
+        }
         if let Some((disk, _)) = &self.place {
             state.table.save(&**disk, now)?;
         }

@@ -103,6 +103,17 @@ impl Group {
         found.map(drop)
     }
 
+    /// Number of members, and of queues of `topics`, if `member` has none of these queues.
+    pub(super) fn has_none(&self, member: u64, topics: &[Box<str>]) -> Option<(usize, usize)> {
+        let state = self.state.lock();
+        let lanes = state.lanes.values();
+        let of_topics: Vec<_> = lanes.filter(|it| topics.contains(&it.topic.name)).collect();
+        let has_one = of_topics
+            .iter()
+            .any(|lane| lane.claimed_by() == Some(member));
+        (!has_one).then_some((state.members.len(), of_topics.len()))
+    }
+
     /// Removes a member. Its unsettled messages are due at once.
     pub(super) fn leave(&self, member: u64, now: i64) {
         let mut state = self.state.lock();

@@ -8,6 +8,7 @@
 use super::window::{Settling, Window};
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
+use crate::meter::GetMeter;
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
 use crate::warning::Warning;
@@ -67,6 +68,7 @@ pub struct Receipt {
 /// How messages are taken from a lane.
 pub(super) struct Taking<'a> {
     pub(super) engine: &'a dyn Engine,
+    pub(super) gets: &'a GetMeter,
     pub(super) member: u64,
     pub(super) filter: &'a Filter,
     pub(super) order: Order,
@@ -235,7 +237,9 @@ impl Lane {
         let begin = taken.len();
         self.take_again(window, by, max, taken)?;
         let seen = |again: &&Delivery| window.attempts(again.receipt.offset) > 1;
-        *retries += taken.iter().skip(begin).filter(seen).count() as u64;
+        let again = taken.iter().skip(begin).filter(seen).count();
+        by.gets.delivered(0, again);
+        *retries += again as u64;
         let waits = by.order == Order::Queue && window.unsettled() > taken.len() - begin;
         let room = max - (taken.len() - begin);
         if waits || room == 0 {
@@ -376,13 +380,10 @@ impl Lane {
         receipt.settled(window.extend(receipt.offset, receipt.serial, until))
     }
 
-    /// Takes back a delivery and all later ones of the queue: they become due at `due`.
-    pub(super) fn recall(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
+    /// Refuses a delivery, and takes back all later ones of the queue: they become due at `due`.
+    pub(super) fn refuse(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
         let mut state = self.owned(member, receipt)?;
-        let window = &mut state.window;
-        receipt.settled(window.check(receipt.offset, receipt.serial))?;
-        window.recall_from(receipt.offset, due);
-        Ok(())
+        receipt.settled(state.window.refuse(receipt.offset, receipt.serial, due))
     }
 
     /// Takes back a delivery that nobody has used: it is due at once.

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use crate::table::subscriptions::Subscription;
+use crate::warning::Warning;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +96,14 @@ impl Consumer {
         let start = &consumer.options.start;
         let group = &consumer.group;
         consumer.with_ground(|it| group.join(it, consumer.number, &consumer.topics, start))?;
+        if let Some((consumers, queues)) = group.has_none(consumer.number, &consumer.topics) {
+            shared.warn(Warning::NoQueue {
+                group: group.name.clone(),
+                topics: consumer.topics.clone(),
+                consumers,
+                queues,
+            });
+        }
         shared.stir();
         Ok(consumer)
     }
@@ -178,6 +187,7 @@ impl Consumer {
         let changes = self.shared.changes();
         let mut taken = Vec::new();
         let again = self.take(max, &mut taken)?;
+        self.shared.handle().gets.delivered(taken.len(), 0);
         let wait = match again || !taken.is_empty() {
             true => Duration::ZERO,
             false => self.until_due(),
@@ -211,6 +221,7 @@ impl Consumer {
                 let all = crate::engine::Filter::default();
                 let by = Taking {
                     engine: ground.engine,
+                    gets: &self.shared.handle().gets,
                     member: self.number,
                     // Retried messages have already passed the filter.
                     filter: if of_retry { &all } else { &self.options.filter },
@@ -306,7 +317,7 @@ impl Consumer {
     /// [`Error::InvalidOption`] for an invalid level; those of [`Consumer::ack`] and of sending.
     /// After an error the message is still unsettled.
     pub fn nack(&self, delivery: &Delivery, level: Option<u8>) -> Result<()> {
-        check_level(level)?;
+        check_level(level, &self.shared.handle().options.delay_levels())?;
         self.check_open()?;
         let receipt = &delivery.receipt;
         let attempts = receipt.lane().check(self.number, receipt)?;
@@ -318,7 +329,7 @@ impl Consumer {
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
         let due = self.shared.now() + doubled.min(LONGEST_PAUSE_MS);
-        receipt.lane().recall(self.number, receipt, due)?;
+        receipt.lane().refuse(self.number, receipt, due)?;
         self.shared.stir();
         Ok(())
     }
@@ -347,7 +358,9 @@ impl Consumer {
             fate,
         };
         let group = (&*self.group.name, &self.subscription);
-        let is_tried_again = send_back(self.shared.handle(), group, &failed)?;
+        let (end, is_tried_again) = send_back(self.shared.handle(), group, &failed)?;
+        // Before the message is settled, so that no progress past it is saved without.
+        self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.now());
         let settled = receipt.lane().settle(self.number, receipt, now);
         if settled.is_ok() && is_tried_again {

@@ -45,15 +45,17 @@ use crate::engine::Point;
 use crate::engine::directory::names;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
+use crate::machine::Drive;
+use crate::plant::{Bug, planted};
 use crate::record::check_topic;
 use crate::sync::Mutex;
 use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
-use progress::Progress;
+use progress::{GroupProgress, Progress};
 use service::{Due, Service};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -69,6 +71,7 @@ const GROUP_LEN_MAX: usize = 120;
 /// The groups of a store, and the delivery of its delayed messages.
 pub struct Consumers {
     handle: Arc<Handle>,
+    drive: Drive,
     place: Option<(Arc<dyn Disk>, PathBuf)>,
     progress: OnceLock<Progress>,
     groups: Mutex<BTreeMap<Box<str>, Arc<Group>>>,
@@ -79,6 +82,8 @@ pub struct Consumers {
     timer: Timer,
     /// End of the last delayed message that was sent. It may not be readable yet.
     delayed: AtomicU64,
+    /// End of the last message that took the place of one that was not handled.
+    sent_back: AtomicU64,
     service: Service,
     /// When progress is saved next.
     save_at: AtomicI64,
@@ -86,7 +91,7 @@ pub struct Consumers {
 
 impl Consumers {
     /// The groups of the store of `handle`. `place` is its disk and the directory of its tables, if
-    /// it has files.
+    /// it has files. `drive` says who runs the service.
     ///
     /// # Errors
     ///
@@ -94,12 +99,14 @@ impl Consumers {
     pub fn new(
         handle: Arc<Handle>,
         place: Option<(Arc<dyn Disk>, PathBuf)>,
+        drive: Drive,
     ) -> Result<Arc<Consumers>> {
         let delay = Delay::new(place.clone());
         let of_timer = place.clone();
         let of_timer = of_timer.map(|(disk, config)| (disk, config.with_file_name(names::DELAY)));
         let consumers = Arc::new(Consumers {
             handle,
+            drive,
             place,
             progress: OnceLock::new(),
             groups: Mutex::default(),
@@ -108,6 +115,7 @@ impl Consumers {
             delay,
             timer: Timer::new(of_timer),
             delayed: AtomicU64::new(0),
+            sent_back: AtomicU64::new(0),
             service: Service::default(),
             save_at: AtomicI64::new(i64::MAX),
         });
@@ -118,7 +126,7 @@ impl Consumers {
                 if let Some(consumers) = weak.upgrade() {
                     consumers.delayed.fetch_max(end, Ordering::AcqRel);
                     // If the thread cannot be started, the next opening delivers the message.
-                    let _ = consumers.service.start(&consumers);
+                    let _ = consumers.start();
                 }
             }));
             let engine = &*handle.engine;
@@ -188,6 +196,9 @@ impl Consumers {
     }
 
     fn start(self: &Arc<Consumers>) -> Result<()> {
+        if self.drive == Drive::Steps {
+            return Ok(());
+        }
         let started = self.service.start(self);
         started.at(Op::StartThreads, &self.handle.path)
     }
@@ -284,22 +295,47 @@ impl Consumers {
     /// return.
     fn save_progress(&self) -> Result<()> {
         let engine = &*self.handle.engine;
-        let durable = engine.durable_position();
+        let durable = match planted(Bug::CommitAhead) {
+            true => u64::MAX,
+            false => engine.durable_position(),
+        };
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
-        let mut rows = Vec::new();
+        // Groups read the same queues.
+        let mut ends = HashMap::new();
+        let mut progress: Vec<GroupProgress> = Vec::new();
         for group in &groups {
             for lane in group.lanes() {
-                let committed = lane.progress().committed;
-                let end = engine.offset_at(&lane.topic, lane.queue, Point::Position(durable))?;
-                rows.push(ProgressRow {
-                    topic: lane.topic.name.clone(),
-                    group: group.name.clone(),
-                    queue: lane.queue,
-                    offset: committed.min(end),
-                });
+                let key = (lane.topic.id, lane.queue);
+                let end = match ends.get(&key) {
+                    Some(end) => *end,
+                    None => {
+                        let point = Point::Position(durable);
+                        let end = engine.offset_at(&lane.topic, lane.queue, point)?;
+                        ends.insert(key, end);
+                        end
+                    }
+                };
+                let next = (lane.queue, lane.progress().committed.min(end));
+                // The lanes of a topic follow one another.
+                match progress.last_mut() {
+                    Some(it) if it.group == group.name && it.topic == lane.topic.name => {
+                        it.offsets.push(next);
+                    }
+                    _ => progress.push(GroupProgress {
+                        topic: lane.topic.name.clone(),
+                        group: group.name.clone(),
+                        offsets: vec![next],
+                    }),
+                }
             }
         }
-        self.progress()?.save(rows)
+        // Progress past a message that was not handled is durable only after its successor. One
+        // that is settled from here on is not in `progress`.
+        let sent_back = self.sent_back.load(Ordering::Acquire);
+        if sent_back > engine.durable_position() && !planted(Bug::ForgetSuccessors) {
+            engine.flush()?;
+        }
+        self.progress()?.save(progress)
     }
 
     /// Ends the service and saves all progress. The engine stays open.

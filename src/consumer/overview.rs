@@ -1,6 +1,6 @@
 //! Groups as they are seen from outside: how far each is, and where it goes on.
 
-use super::progress::{Progress, ProgressRow};
+use super::progress::{GroupProgress, Progress};
 use super::start::offset_of;
 use super::{Consumers, Group, check_group};
 use crate::bound::Bound;
@@ -139,27 +139,27 @@ impl Consumers {
             return Err(found.unknown_queue(*queue));
         }
         engine.flush()?;
-        let mut rows = Vec::new();
+        let mut offsets = Vec::new();
         for queue in queues {
             let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);
             if !matches!(to, Bound::Offsets(offsets) if is_left(offsets)) {
-                rows.push(ProgressRow {
-                    topic: topic.into(),
-                    group: group.into(),
-                    queue,
-                    offset: offset_of(to, engine, &found, queue)?,
-                });
+                offsets.push((queue, offset_of(to, engine, &found, queue)?));
             }
         }
         let live = self.groups.lock().get(group).cloned();
         let lanes = live.map(|group| group.lanes()).unwrap_or_default();
         for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
-            if let Some(row) = rows.iter().find(|row| row.queue == lane.queue) {
-                lane.seek(row.offset);
+            let mut all = offsets.iter();
+            if let Some((_, offset)) = all.find(|(queue, _)| *queue == lane.queue) {
+                lane.seek(*offset);
             }
         }
         self.stir();
-        self.progress()?.put(rows)
+        self.progress()?.put(GroupProgress {
+            topic: topic.into(),
+            group: group.into(),
+            offsets,
+        })
     }
 }
 

@@ -38,6 +38,16 @@ impl Pending {
         }
     }
 
+    /// Number of messages that wait.
+    pub(super) fn len(&self) -> usize {
+        self.by_time.len()
+    }
+
+    /// All messages that wait, in the order of their times.
+    pub(super) fn all(&self) -> Vec<(i64, u64)> {
+        self.by_time.iter().copied().collect()
+    }
+
     /// The message whose time comes first; of several with one time the one that was sent first.
     pub(super) fn first(&self) -> Option<(i64, u64)> {
         self.by_time.first().copied()

@@ -12,10 +12,10 @@
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::options::TOPIC_QUEUES_MAX;
+use crate::options::{DelayLevels, TOPIC_QUEUES_MAX};
 use crate::record::names::{
-    DEAD_PREFIX, DELAY, DELAY_LEVELS_MS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_PREFIX,
-    RETRY_TOPIC, SCHEDULE_TOPIC, TIMER_OFFSET,
+    DEAD_PREFIX, DELAY, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_PREFIX, RETRY_TOPIC,
+    TIMER_OFFSET,
 };
 use crate::record::{Copied, Message};
 use crate::table::subscriptions::Subscription;
@@ -62,12 +62,12 @@ pub(super) struct Failed<'a> {
 }
 
 /// Appends the successor of a message that `group` could not handle. On return it is as durable as
-/// a sent message. Returns whether the message will be retried.
+/// a sent message. Returns its end in the log, and whether the message will be retried.
 pub(super) fn send_back(
     handle: &Handle,
     (group, subscription): (&str, &Subscription),
     failed: &Failed<'_>,
-) -> Result<bool> {
+) -> Result<(u64, bool)> {
     let engine = handle.writer()?;
     let (message, fate) = (failed.message, failed.fate);
     let record = message.record();
@@ -83,9 +83,11 @@ pub(super) fn send_back(
     let queues = queues.min(TOPIC_QUEUES_MAX);
     let is_tried_again =
         matches!(fate, Fate::Retry(_)) && retries < subscription.retry_max_times && queues > 0;
+    let levels = handle.options.delay_levels();
+    let levels = levels.all_ms().len();
     let level = match fate {
         Fate::Retry(Some(level)) => i32::from(level),
-        _ => (FIRST_LEVEL + retries).min(i32::try_from(DELAY_LEVELS_MS.len()).unwrap_or(1)),
+        _ => (FIRST_LEVEL + retries).min(i32::try_from(levels).unwrap_or(1)),
     };
     let (retry, level_text) = (retry_topic(group), level.to_string());
     let queue_text;
@@ -100,7 +102,7 @@ pub(super) fn send_back(
             (REAL_TOPIC, &*retry),
             (REAL_QID, &*queue_text),
         ]);
-        let schedule = engine.topic_for_append(SCHEDULE_TOPIC)?;
+        let schedule = Handle::schedule_topic(engine, levels)?;
         (schedule, level.unsigned_abs().saturating_sub(1))
     } else {
         if !reason.is_empty() {
@@ -120,8 +122,8 @@ pub(super) fn send_back(
     let mut batch = engine.batch();
     batch.push_copy(&record, &copied)?;
     let batches = &mut [(&*topic, &mut batch)];
-    engine.append(batches, Atomicity::Rows, Durability::Default)?;
-    Ok(is_tried_again)
+    let appended = engine.append(batches, Atomicity::Rows, Durability::Default)?;
+    Ok((appended.end, is_tried_again))
 }
 
 /// The topic; created, or given more queues, if it has fewer than `queues`.
@@ -144,8 +146,8 @@ fn printable(reason: &str) -> String {
 /// # Errors
 ///
 /// [`Error::InvalidOption`] for an invalid level.
-pub(super) fn check_level(level: Option<u8>) -> Result<()> {
-    let levels = DELAY_LEVELS_MS.len();
+pub(super) fn check_level(level: Option<u8>, delays: &DelayLevels) -> Result<()> {
+    let levels = delays.all_ms().len();
     match level {
         Some(level) if level == 0 || usize::from(level) > levels => {
             let reason = format!("must be from 1 to {levels}, or None");

@@ -8,9 +8,11 @@
 //! ```
 //!
 //! The log says what waits: each message of the topic without a record that names its offset. The
-//! index and the table `forebay.delay` are caches. The table tells what was delivered when it was
-//! written, which the log was durable up to; opening reads on from there, and looks for later
-//! deliveries in the topics that overdue messages are meant for. So a process that dies delivers
+//! index and the tables `forebay.delay` and `forebay.pending` are caches. The first tells what was
+//! delivered when it was written, which the log was durable up to; opening looks for later
+//! deliveries in the topics that overdue messages are meant for. The second tells what waited at an
+//! earlier moment; opening reads the timer topic from there on. Without it opening reads from the
+//! oldest message that waits. So a process that dies delivers
 //! nothing twice. A machine that dies can, if it had not stored a delivery that a consumer has
 //! seen.
 
@@ -18,12 +20,15 @@ use super::deliver::{Delivered, deliver};
 use super::pending::Pending;
 use super::service::Due;
 use crate::disk::Disk;
+use crate::engine::directory::names;
 use crate::engine::{Atomicity, Check, Engine, Files, Filter, Point, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::plant::{Bug, planted};
 use crate::record::names::{DELIVER_AT, REAL_QID, REAL_TOPIC, TIMER_OFFSET, TIMER_TOPIC};
-use crate::record::{Batch, Copied, Row};
+use crate::record::{Batch, Copied, Message, Row};
 use crate::sync::Mutex;
+use crate::table::pending::PendingTable;
 use crate::table::timer::TimerTable;
 use crate::warning::Warning;
 use std::collections::BTreeSet;
@@ -37,6 +42,8 @@ const QUEUE: u32 = 0;
 const STEP_MAX: usize = 1_000;
 /// Rows that one step of a cursor collects.
 const WALK_ROWS: usize = 1_024;
+/// Messages that may be sent before it is worth listing again what waits, if fewer do.
+const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
 /// Encoded bytes after which messages that are carried forward are appended.
 const CARRY_LEN: usize = 1 << 20;
 
@@ -53,6 +60,8 @@ struct State {
     pending: Pending,
     /// The first offset that was not read yet.
     read: u64,
+    /// `read` when it was last listed what waits.
+    listed: u64,
     is_saved: bool,
 }
 
@@ -73,11 +82,14 @@ impl Timer {
         };
         let mut state = self.state.lock();
         if state.is_none() {
-            let table = match &self.place {
-                Some((disk, path)) => TimerTable::load(&**disk, path)?,
-                None => TimerTable::default(),
+            let (table, listed) = match &self.place {
+                Some((disk, path)) => (
+                    TimerTable::load(&**disk, path)?,
+                    PendingTable::load(&**disk, &path.with_file_name(names::PENDING))?,
+                ),
+                None => (TimerTable::default(), None),
             };
-            *state = Some(State::load(engine, &topic, table, now)?);
+            *state = Some(State::load(engine, &topic, (table, listed), now)?);
         }
         let Some(state) = &mut *state else {
             return Ok(Due::Never);
@@ -102,7 +114,10 @@ impl Timer {
             return Ok(());
         }
         // Nothing is delivered meanwhile, for the state is locked.
-        let position = handle.engine.flush()?;
+        let position = match planted(Bug::TimesAhead) {
+            true => handle.engine.readable_position(),
+            false => handle.engine.flush()?,
+        };
         let first = state.pending.first();
         let table = TimerTable {
             low: state.pending.low().unwrap_or(state.read).min(state.read),
@@ -112,6 +127,18 @@ impl Timer {
         };
         table.save(&**disk, path)?;
         state.is_saved = true;
+        let unlisted = state.read.saturating_sub(state.listed);
+        if unlisted > UNLISTED_MAX.max(state.pending.len() as u64)
+            && let Some(last) = last_before(handle, state.read)?
+        {
+            let listed = PendingTable {
+                delivered: table,
+                last,
+                waiting: state.pending.all(),
+            };
+            listed.save(&**disk, &path.with_file_name(names::PENDING))?;
+            state.listed = state.read;
+        }
         Ok(())
     }
 
@@ -141,19 +168,48 @@ impl Timer {
 }
 
 impl State {
-    /// Finds out what waits, by the table of the process before and the log.
-    fn load(engine: &dyn Engine, topic: &Topic, table: TimerTable, now: i64) -> Result<State> {
+    /// Finds out what waits, by the tables of the process before and the log.
+    fn load(
+        engine: &dyn Engine,
+        topic: &Topic,
+        (table, listed): (TimerTable, Option<PendingTable>),
+        now: i64,
+    ) -> Result<State> {
         let bounds = engine.bounds(topic, QUEUE)?.unwrap_or(0..0);
         // A table of a log that came back shorter tells of other messages.
         let is_of_it = table.end <= bounds.end && table.position <= engine.readable_position();
-        let table = match is_of_it {
+        let mut table = match is_of_it {
             true => table,
             false => TimerTable::default(),
         };
         let mut pending = Pending::default();
         let mut targets = BTreeSet::new();
-        let range = table.low.max(bounds.start)..bounds.end;
-        let read = walk(engine, topic, (QUEUE, range), |record| {
+        let listed = match listed {
+            Some(listed) if is_listed(engine, topic, &bounds, &listed)? => Some(listed),
+            _ => None,
+        };
+        let mut from = table.low.max(bounds.start);
+        let mut listed_until = 0;
+        if let Some(listed) = listed {
+            from = listed.delivered.end;
+            listed_until = from;
+            if table.position < listed.delivered.position {
+                table = listed.delivered;
+            }
+            for (at, offset) in listed.waiting {
+                let is_delivered = offset < table.end && at <= table.delivered_ms;
+                if offset < bounds.start || is_delivered {
+                    continue;
+                }
+                pending.insert(at, offset);
+                if at <= now
+                    && let Some(message) = get(engine, topic, offset)?
+                {
+                    targets.extend(target(&message.record()));
+                }
+            }
+        }
+        let read = walk(engine, topic, (QUEUE, from..bounds.end), |record| {
             let Some(timed) = Timed::of(record) else {
                 return;
             };
@@ -168,27 +224,11 @@ impl State {
                 targets.extend(target(record));
             }
         })?;
-        for (name, queue) in targets {
-            let Some(topic) = engine.topics().get(&name) else {
-                continue;
-            };
-            let queue = queue % topic.write_queues().max(1);
-            let Some(bounds) = engine.bounds(&topic, queue)? else {
-                continue;
-            };
-            let first = engine.offset_at(&topic, queue, Point::Position(table.position))?;
-            walk(engine, &topic, (queue, first..bounds.end), |record| {
-                if let Some(Timed {
-                    at, of: Some(of), ..
-                }) = Timed::of(record)
-                {
-                    pending.remove(at, of);
-                }
-            })?;
-        }
+        remove_delivered(engine, &mut pending, targets, table.position)?;
         Ok(State {
             pending,
             read: read.max(bounds.start),
+            listed: listed_until,
             is_saved: false,
         })
     }
@@ -229,16 +269,12 @@ impl State {
             if at > now {
                 return Ok(Due::At(at));
             }
-            match handle.engine.get(topic, QUEUE, offset) {
-                Ok(Some(message)) => {
-                    let of = offset.to_string();
-                    let without = [REAL_TOPIC, REAL_QID, TIMER_OFFSET];
-                    let with = [(TIMER_OFFSET, &*of)];
-                    delivered.add(deliver(handle, &message, &without, &with)?);
-                }
-                // Nobody can deliver it. A damaged place is reported by who reads it.
-                Ok(None) | Err(Error::Corrupt { .. }) => {}
-                Err(error) => return Err(error),
+            // Without the message nobody can deliver it.
+            if let Some(message) = get(&*handle.engine, topic, offset)? {
+                let of = offset.to_string();
+                let without = [REAL_TOPIC, REAL_QID, TIMER_OFFSET];
+                let with = [(TIMER_OFFSET, &*of)];
+                delivered.add(deliver(handle, &message, &without, &with)?);
             }
             self.pending.remove(at, offset);
             self.is_saved = false;
@@ -264,10 +300,8 @@ impl State {
             Ok(())
         };
         for offset in self.pending.below(end) {
-            let message = match files.get(topic, QUEUE, offset) {
-                Ok(Some(message)) => message,
-                Ok(None) | Err(Error::Corrupt { .. }) => continue,
-                Err(error) => return Err(error),
+            let Some(message) = get(files, topic, offset)? else {
+                continue;
             };
             let (record, of) = (message.record(), offset.to_string());
             let copied = Copied {
@@ -290,6 +324,74 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Removes what was delivered to these topics and queues at or after a position of the log.
+fn remove_delivered(
+    engine: &dyn Engine,
+    pending: &mut Pending,
+    targets: BTreeSet<(String, u32)>,
+    position: u64,
+) -> Result<()> {
+    for (name, queue) in targets {
+        let Some(topic) = engine.topics().get(&name) else {
+            continue;
+        };
+        let queue = queue % topic.write_queues().max(1);
+        let Some(bounds) = engine.bounds(&topic, queue)? else {
+            continue;
+        };
+        let first = engine.offset_at(&topic, queue, Point::Position(position))?;
+        walk(engine, &topic, (queue, first..bounds.end), |record| {
+            if let Some(Timed {
+                at, of: Some(of), ..
+            }) = Timed::of(record)
+            {
+                pending.remove(at, of);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// The message at an offset; `None` if it is retired or damaged. Damage is reported by the read
+/// that meets it.
+fn get(engine: &dyn Engine, topic: &Topic, offset: u64) -> Result<Option<Message>> {
+    match engine.get(topic, QUEUE, offset) {
+        Err(Error::Corrupt { .. }) => Ok(None),
+        found => found,
+    }
+}
+
+/// Position and store time of the message before `end`; `None` if it cannot be read.
+fn last_before(handle: &Handle, end: u64) -> Result<Option<(u64, i64)>> {
+    let engine = &*handle.engine;
+    let (Some(topic), Some(last)) = (engine.topics().get(TIMER_TOPIC), end.checked_sub(1)) else {
+        return Ok(None);
+    };
+    Ok(get(engine, &topic, last)?.map(|message| identity(&message)))
+}
+
+fn identity(message: &Message) -> (u64, i64) {
+    let record = message.record();
+    (record.position().cast_unsigned(), record.store_timestamp())
+}
+
+/// Whether a table tells of this log: the message that it names last is there.
+fn is_listed(
+    engine: &dyn Engine,
+    topic: &Topic,
+    bounds: &Range<u64>,
+    listed: &PendingTable,
+) -> Result<bool> {
+    let Some(last) = listed.delivered.end.checked_sub(1) else {
+        return Ok(false);
+    };
+    if !bounds.contains(&last) || listed.delivered.position > engine.readable_position() {
+        return Ok(false);
+    }
+    let found = get(engine, topic, last)?;
+    Ok(found.is_some_and(|message| identity(&message) == listed.last))
 }
 
 /// What a record says of a time.

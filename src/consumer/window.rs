@@ -27,6 +27,9 @@ struct Delivered {
     serial: u32,
     attempts: u32,
     deadline: i64,
+    /// Whether its consumer has refused it, so that it cannot be settled before it is delivered
+    /// again.
+    refused: bool,
 }
 
 /// The result of settling a message.
@@ -133,6 +136,7 @@ impl Window {
             serial: self.serial,
             attempts: before + 1,
             deadline,
+            refused: false,
         }
     }
 
@@ -179,6 +183,7 @@ impl Window {
                 Err(Settling::Lost)
             }
             None | Some(Slot::Settled) => Err(Settling::Already),
+            Some(Slot::Back(found)) if found.refused => Err(Settling::Already),
             Some(slot) => Ok(slot),
         }
     }
@@ -210,8 +215,29 @@ impl Window {
     /// Settles a message that is due again but can no longer be read.
     pub fn give_up(&mut self, offset: u64) {
         if let Some(Slot::Back(found)) = self.slot(offset).copied() {
+            self.restore(offset);
             self.settle(offset, found.serial);
         }
+    }
+
+    /// Forgets that a delivery was refused.
+    fn restore(&mut self, offset: u64) {
+        if let Some(Slot::Back(found)) = self.slot(offset) {
+            found.refused = false;
+        }
+    }
+
+    /// Refuses a delivery: it is settled, and the message becomes due at `due`, with everything
+    /// delivered after it.
+    pub fn refuse(&mut self, offset: u64, serial: u32, due: i64) -> Settling {
+        if let Err(refused) = self.delivered(offset, serial) {
+            return refused;
+        }
+        self.recall_from(offset, due);
+        if let Some(Slot::Back(found)) = self.slot(offset) {
+            found.refused = true;
+        }
+        Settling::Done
     }
 
     /// Postpones the deadline of a delivery.
@@ -303,6 +329,27 @@ mod tests {
         assert_eq!(window.due(29), None);
         assert_eq!(window.settle(0, second), Settling::Done);
         assert_eq!(window.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_refused_delivery_is_settled_until_the_message_is_delivered_again() {
+        let mut window = Window::new(0);
+        let serials = [0, 1].map(|offset| window.deliver(offset, 10));
+        assert_eq!(window.refuse(0, serials[0], 5), Settling::Done);
+        assert_eq!(window.refuse(0, serials[0], 6), Settling::Already);
+        assert_eq!(window.settle(0, serials[0]), Settling::Already);
+        assert_eq!(window.extend(0, serials[0], 50), Settling::Already);
+        // A later one is only taken back, and its consumer may still settle it.
+        assert_eq!(window.check(1, serials[1]), Settling::Done);
+        assert_eq!((window.due(4), window.due(5)), (None, Some(0)));
+        let again = window.deliver_again(0, 20).unwrap();
+        assert_eq!(window.settle(0, serials[0]), Settling::Lost);
+        assert_eq!(window.settle(0, again), Settling::Done);
+        assert_eq!(window.committed(), 1);
+        window.refuse(1, serials[1], 5);
+        window.due(5);
+        window.give_up(1);
+        assert_eq!((window.committed(), window.unsettled()), (2, 0));
     }
 
     #[derive(Clone, Debug)]

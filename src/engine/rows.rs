@@ -123,12 +123,24 @@ impl Filter {
     }
 }
 
+/// Records that [`Cursor::step`] examines.
+pub const STEP: u64 = 1024;
+
 /// Walks records in order, a few at a time.
 ///
 /// A damaged record is skipped and added to the engine's report.
 pub trait Cursor: Send {
     /// Adds up to `max_rows` records to `rows`. Adds at least one unless the end is reached.
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
+
+    /// As [`Cursor::next`], but examines only about a thousand records, so that the caller can
+    /// check whether to go on although none passes the filter. Returns false once the end is
+    /// reached.
+    fn step(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
+        let before = rows.rows.len();
+        self.next(max_rows, rows)?;
+        Ok(rows.rows.len() > before)
+    }
 
     /// The offset after the last record visited; for a cursor over the log, a position.
     fn offset(&self) -> u64;

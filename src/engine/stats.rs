@@ -1,6 +1,6 @@
 //! Figures: what opening did, and counters of a store.
 
-use crate::meter::{Flushes, Puts, Rates};
+use crate::meter::{Flushes, Gets, Puts, Rates};
 use std::time::Duration;
 
 /// What opening found and repaired.
@@ -62,6 +62,8 @@ pub struct Stats {
     pub disk_free: Option<u64>,
     /// How long the append in progress has taken so far; zero if there is none.
     pub append_held: Duration,
+    /// Messages read and delivered.
+    pub gets: Gets,
     /// How long puts take.
     pub puts: Puts,
     /// How long flushes take.

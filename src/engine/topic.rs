@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::num::short;
 use crate::options::TOPIC_QUEUES_MAX;
+use crate::options::delay_levels::DELAY_LEVELS_MS;
 use crate::record::common::check::OWN_TOPIC_PREFIX;
 use crate::record::names;
 use crate::sync::RwLock;
@@ -16,7 +17,7 @@ pub const PERMISSION_READ: u32 = 4;
 pub const PERMISSION_WRITE: u32 = 2;
 
 const SCHEDULE_QUEUES: u32 = 18;
-const _: () = assert!(SCHEDULE_QUEUES as usize == names::DELAY_LEVELS_MS.len());
+const _: () = assert!(SCHEDULE_QUEUES as usize == DELAY_LEVELS_MS.len());
 
 /// Number of queues of a topic that nobody created explicitly: `default`, except that RocketMQ's
 /// topic of delayed messages has one per delay level, and the store's own topics have one.

@@ -207,7 +207,7 @@ fn facts_of_a_consumer(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'s
             facts.set_item("offset", *offset)?;
             put(facts, [("topic", topic)], "AlreadySettledError")
         }
-        Error::OwnershipLost { topic, queue } => {
+        Error::OwnershipLost { topic, queue } | Error::Replaced { topic, queue, .. } => {
             facts.set_item("queue", *queue)?;
             put(facts, [("topic", topic)], "OwnershipLostError")
         }

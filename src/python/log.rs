@@ -29,23 +29,20 @@ fn log_all(py: Python<'_>, store: &crate::Store) {
     }
 }
 
+fn log_damage(py: Python<'_>, damage: &Damage) -> PyResult<()> {
+    let text = "damage in %s at %d, %d bytes: %s%s";
+    let file = damage.path.display().to_string();
+    let (position, length) = (damage.position, damage.length);
+    warn(
+        py,
+        (text, file, position, length, &*damage.reason, lost(damage)),
+    )
+}
+
 fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> {
     let path = store.path().display().to_string();
     match warning {
-        Warning::Damage(damage) => {
-            let text = "damage in %s at %d, %d bytes: %s%s";
-            let file = damage.path.display().to_string();
-            let lost = lost(damage);
-            let facts = (
-                text,
-                file,
-                damage.position,
-                damage.length,
-                &*damage.reason,
-                lost,
-            );
-            warn(py, facts)
-        }
+        Warning::Damage(damage) => log_damage(py, damage),
         Warning::SlowPut(put) => {
             let text = "slow put: %d message(s), %d bytes, to topic %s took %.3f s";
             let took = put.took.as_secs_f64();
@@ -68,6 +65,17 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
             let text = "retention removed %d messages of topic %s queue %d before the group \
                         consumed them";
             warn(py, (text, messages, &**topic, queue))
+        }
+        Warning::NoQueue {
+            group,
+            topics,
+            consumers,
+            queues,
+        } => {
+            let text = "a consumer of group %s has no queue and gets no messages: the group has \
+                        %d consumers for %d queue(s) of %s; give the topics more queues with \
+                        create_topic(name, queues=...), or open fewer consumers";
+            warn(py, (text, &**group, consumers, queues, topics.join(", ")))
         }
         Warning::Delayed { reason } => {
             let text = "cannot deliver delayed messages or store the progress of groups of %s: %s; \

@@ -2,7 +2,7 @@
 
 use super::convert::{duration, integer, wrong_type};
 use super::errors::invalid;
-use crate::{AppendLockKind, EngineKind, Flush, Isolation, Mode, Options};
+use crate::{AppendLockKind, DelayLevels, EngineKind, Flush, Isolation, Mode, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
@@ -102,6 +102,7 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
         "keep_unarchived" => options.keep_unarchived = truth(name, value)?,
         "disk_reserve" => options.disk_reserve = size(name, value)?,
+        "delay_levels" => options.delay_levels = delay_levels(name, value)?,
         "delete_when" => options.delete_when = hours(name, value)?,
         "disk_warning_ratio" => options.disk_warning_ratio = ratio(name, value)?,
         _ => return Err(no_such_option(name, value)?),
@@ -119,6 +120,7 @@ const NAMES: &[&str] = &[
     "commit_least_pages",
     "commitlog_file_size",
     "default_queues",
+    "delay_levels",
     "delete_when",
     "disk_reserve",
     "disk_warning_ratio",
@@ -187,6 +189,20 @@ fn optional_duration(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Du
         Ok(None)
     } else {
         duration(name, value).map(Some)
+    }
+}
+
+fn delay_levels(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<DelayLevels>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let text = value.cast::<PyString>();
+    let text = text.map_err(|_| wrong_type(name, value, "levels such as \"1s 5s 1m 2h\""))?;
+    let rule = "must be 1 to 255 delays of at most 366 days, separated by spaces, each a whole \
+                number with s, m, h or d";
+    match DelayLevels::parse(text.to_str()?) {
+        Some(levels) => Ok(Some(levels)),
+        None => Err(invalid(name, value.repr()?, rule)),
     }
 }
 

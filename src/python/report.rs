@@ -196,6 +196,10 @@ Attributes
 messages_sent, bytes_sent, sends_failed, busy
     Messages and bytes appended, failed appends, and how many of these failed because the log was
     busy.
+messages_read
+    Messages that reads, queries and tails returned; those of scans are not counted.
+messages_delivered, messages_delivered_again
+    Messages that consumers got, and how many of these had been delivered before and not settled.
 messages_per_second, bytes_per_second
     Rates since the store was opened.
 recent_messages_per_second, recent_bytes_per_second
@@ -234,6 +238,9 @@ retired_bytes_mapped
         bytes_sent: u64,
         sends_failed: u64,
         busy: u64,
+        messages_read: u64,
+        messages_delivered: u64,
+        messages_delivered_again: u64,
         messages_per_second: f64,
         bytes_per_second: f64,
         recent_messages_per_second: f64,
@@ -271,6 +278,9 @@ impl From<crate::Stats> for Stats {
             bytes_sent: stats.bytes_sent,
             sends_failed: stats.sends_failed,
             busy: stats.busy,
+            messages_read: stats.gets.read,
+            messages_delivered: stats.gets.delivered,
+            messages_delivered_again: stats.gets.delivered_again,
             messages_per_second: stats.rates.messages,
             bytes_per_second: stats.rates.bytes,
             recent_messages_per_second: stats.rates.recent_messages,

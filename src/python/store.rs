@@ -11,7 +11,6 @@ use super::log;
 use super::message::{Message, ReadBatch, messages};
 use super::notebook::notebook;
 use super::pickle::Reduced;
-use super::producer::Producer;
 use super::progress::{interruptible, with_progress};
 use super::report::{Recovery, Repair, Stats, Verification, damages};
 use super::tail::Tail;
@@ -202,31 +201,8 @@ impl Store {
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let producer = Bound::new(py, Store::producer(slf, topic, None)?)?;
+        let producer = Bound::new(py, Store::producer(slf, topic, None, None)?)?;
         producer.call_method(intern!(py, "send"), (body,), keywords)
-    }
-
-    /// Return a producer for a topic, which sends faster than `send` in a loop.
-    ///
-    /// Parameters
-    /// ----------
-    /// topic
-    ///     Name of the topic; it is created if it does not exist.
-    /// queue
-    ///     Number of the queue for messages that do not name one.
-    ///
-    /// Examples
-    /// --------
-    /// >>> with forebay.open(":memory:") as store:
-    /// ...     store.producer("orders", queue=3).send(b"body").queue
-    /// 3
-    #[pyo3(signature = (topic, queue=None))]
-    fn producer(slf: &Bound<'_, Self>, topic: &str, queue: Option<Queue>) -> PyResult<Producer> {
-        let queue = queue.map(|queue| queue.0);
-        let core = slf
-            .get()
-            .call(slf.py(), |store| store.producer(topic, queue))?;
-        Producer::new(Store::handle(slf), core)
     }
 
     /// Create a topic, or return the existing one; durable on return.

@@ -9,7 +9,8 @@
 //!
 //! [`disk`] is the disk, [`life`] runs one process until it dies, [`model`] knows the messages and
 //! checks the store, and this module has the tests. [`commits`] has stories of another kind: about
-//! rows that are staged, committed and taken up, each exactly once. [`rare`], [`settled`] and
+//! rows that are staged, committed and taken up, each exactly once. Those of [`consumers`] are of
+//! messages that are settled, retried and delayed: none is skipped. [`rare`], [`settled`] and
 //! [`repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each sync, and
 //! [`seeds`] chooses the stories.
 
@@ -22,6 +23,7 @@
 )]
 
 mod commits;
+mod consumers;
 mod disk;
 mod inode;
 mod left_out;
@@ -68,6 +70,10 @@ fn tell_lives(seed: u64) -> Result<u64, Breach> {
 fn tell_erased_ends(seed: u64) -> Result<u64, Breach> {
     settled::behind_an_erased_end(seed)?;
     tell_lives(seed)
+}
+
+fn tell_consumers(seed: u64) -> Result<u64, Breach> {
+    consumers::Story::new(seed).tell()
 }
 
 fn tell_commits(seed: u64) -> Result<u64, Breach> {
@@ -300,6 +306,36 @@ fn the_simulator_finds_planted_bugs_of_commits() {
     ] {
         plant(Some(bug));
         let found = run(Seeds::fixed(), CRASHES_TO_FIND / 4, tell_commits);
+        plant(None);
+        match found {
+            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
+            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn every_durable_message_is_delivered_until_it_is_settled() {
+    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES) / 20;
+    match run(Seeds::half_drawn(), crashes, tell_consumers) {
+        Ok(stories) => println!("{crashes} crashes in {stories} stories"),
+        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
+    }
+}
+
+#[test]
+fn the_simulator_finds_planted_bugs_of_consumers() {
+    let mut missed = Vec::new();
+    for bug in [
+        Bug::CommitAhead,
+        Bug::ForgetSuccessors,
+        Bug::LevelsAhead,
+        Bug::TimesAhead,
+        Bug::KeepTable,
+    ] {
+        plant(Some(bug));
+        let found = run(Seeds::fixed(), CRASHES_TO_FIND / 10, tell_consumers);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),

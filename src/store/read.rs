@@ -139,6 +139,7 @@ impl Store {
             }
         }
         let messages = read.messages;
+        self.count_read(messages.len());
         let bounds = match messages.is_empty() {
             true => engine.bounds(&topic, queue)?.unwrap_or(bounds),
             false => bounds,

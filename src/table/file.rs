@@ -133,9 +133,20 @@ pub fn replace_with_backup(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<
     let directory = path.parent().unwrap_or(Path::new("."));
     disk.create_directory(directory).map_err(io)?;
     let before = read_small(disk, path, TABLE_LEN_MAX).map_err(io)?;
-    if let Some(before) = before.filter(|before| json::is_json(before)) {
-        replace(disk, &backup_of(path), &before).map_err(io)?;
+    match before.filter(|before| json::is_json(before)) {
+        Some(before) => replace_keeping(disk, path, text, &before),
+        None => replace(disk, path, text),
     }
+}
+
+/// [`replace_with_backup`] of a table whose text is `before`.
+///
+/// # Errors
+///
+/// As [`replace_with_backup`].
+pub fn replace_keeping(disk: &dyn Disk, path: &Path, text: &[u8], before: &[u8]) -> Result<()> {
+    let io = |error: Error| error.during(Op::Write, path);
+    replace(disk, &backup_of(path), before).map_err(io)?;
     replace(disk, path, text)
 }
 

@@ -8,9 +8,12 @@ mod file;
 pub mod json;
 pub mod levels;
 pub mod offsets;
+pub mod pending;
 pub mod subscriptions;
 pub mod timer;
 mod version;
 
-pub use file::{Loaded, Reason, TABLE_LEN_MAX, load, load_with_backup, replace_with_backup};
+pub use file::{
+    Loaded, Reason, TABLE_LEN_MAX, load, load_with_backup, replace_keeping, replace_with_backup,
+};
 pub use version::raise_version;

@@ -9,8 +9,11 @@
 //! written with: the file is strict JSON.
 
 use super::json::{self, RawMembers};
-use super::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
-use crate::disk::Disk;
+use super::{
+    Loaded, Reason, TABLE_LEN_MAX, load_with_backup, raise_version, replace_keeping,
+    replace_with_backup,
+};
+use crate::disk::{Disk, read_small};
 use crate::error::{At, Op, Result};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
@@ -36,6 +39,8 @@ pub struct OffsetTable {
     root: RawMembers,
     /// By `topic@group`.
     offsets: BTreeMap<String, Offsets>,
+    /// The text of the file that [`OffsetTable::save`] wrote last.
+    text: Option<Vec<u8>>,
 }
 
 impl OffsetTable {
@@ -60,6 +65,7 @@ impl OffsetTable {
             path: path.to_owned(),
             root,
             offsets: offsets.unwrap_or_default(),
+            text: None,
         })
     }
 
@@ -89,7 +95,21 @@ impl OffsetTable {
             path: config.join(FILE_NAME),
             root: RawMembers::new(),
             offsets: BTreeMap::new(),
+            text: None,
         }))
+    }
+
+    /// Whether the file is as [`OffsetTable::save`] wrote it. Another process may have replaced it
+    /// since.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn is_current(&self, disk: &dyn Disk) -> Result<bool> {
+        match &self.text {
+            Some(text) => Ok(read_small(disk, &self.path, TABLE_LEN_MAX)?.as_ref() == Some(text)),
+            None => Ok(false),
+        }
     }
 
     /// The next offset that a group consumes in a queue.
@@ -99,13 +119,18 @@ impl OffsetTable {
         offsets.get(&i64::from(queue)).copied()
     }
 
-    /// Sets the next offset that a group consumes in a queue.
-    pub fn set(&mut self, topic: &str, group: &str, queue: u32, offset: i64) {
-        let offsets = self.offsets.entry(format!("{topic}@{group}")).or_default();
-        offsets.insert(i64::from(queue), offset);
+    /// Sets the next offsets that a group consumes in queues of a topic.
+    pub fn set(&mut self, topic: &str, group: &str, offsets: impl IntoIterator<Item = (u32, i64)>) {
+        let known = self.offsets.entry(format!("{topic}@{group}")).or_default();
+        known.extend(
+            offsets
+                .into_iter()
+                .map(|(queue, offset)| (i64::from(queue), offset)),
+        );
     }
 
     /// Writes the table, durably, as one changed at `now_ms`; the one before stays as the backup.
+    /// The file is read again, unless the table [is current](OffsetTable::is_current).
     ///
     /// # Errors
     ///
@@ -114,7 +139,12 @@ impl OffsetTable {
         raise_version(&mut self.root, now_ms);
         let text = json::pretty(self).map_err(std::io::Error::other);
         let text = text.at(Op::Write, &self.path)?;
-        replace_with_backup(disk, &self.path, &text)
+        match self.text.take() {
+            Some(before) => replace_keeping(disk, &self.path, &text, &before)?,
+            None => replace_with_backup(disk, &self.path, &text)?,
+        }
+        self.text = Some(text);
+        Ok(())
     }
 }
 
@@ -173,8 +203,8 @@ mod tests {
         );
         assert_eq!(table.get("T", "G", 1), Some(7));
         assert_eq!(table.get("T", "G", 2), None);
-        table.set("T", "G", 1, 8);
-        table.set("T", "other", 10, i64::MAX);
+        table.set("T", "G", [(1, 8)]);
+        table.set("T", "other", [(10, i64::MAX)]);
         table.save(&RealDisk, 1_795_214_960_000).unwrap();
         assert_eq!(text_of(&folder, "consumerOffset.json.bak"), OF_ROCKETMQ);
         let written = text_of(&folder, FILE_NAME);
@@ -203,7 +233,7 @@ mod tests {
         let config = folder.path().join("config");
         let mut table = OffsetTable::open(&RealDisk, &config).unwrap();
         assert_eq!(table.all().count(), 0);
-        table.set("T", "G", 0, 1);
+        table.set("T", "G", [(0, 1)]);
         table.save(&RealDisk, 7).unwrap();
         let value: serde_json::Value =
             serde_json::from_slice(&fs::read(config.join(FILE_NAME)).unwrap()).unwrap();

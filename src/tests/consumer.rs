@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::record::names::{ORIGIN_MESSAGE_ID, RETRY_TOPIC};
 use crate::{
     ATTEMPTS_MAX, Consumer, ConsumerOptions, Delivery, Draft, Error, Filter, Options, Order,
-    PropertyKind, Receipt, Start, Store, dead_topic, retry_topic,
+    PropertyKind, Receipt, Start, Store, Warning, dead_topic, retry_topic,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,11 +78,15 @@ impl Bed {
 }
 
 pub(super) fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
+    open_as(path, clock, Options::default())
+}
+
+pub(super) fn open_as(path: &Path, clock: &Arc<ManualClock>, options: Options) -> Store {
     let machine = Machine {
         clock: Arc::<ManualClock>::clone(clock),
         ..Machine::real()
     };
-    Store::open_on(&machine, path, Options::default()).unwrap()
+    Store::open_on(&machine, path, options).unwrap()
 }
 
 /// Runs a test on a store in memory and on one in files.
@@ -343,6 +347,28 @@ fn queues_are_handed_over_once_their_owner_has_settled() {
         assert!(matches!(one.ack(receipts(&first)), Err(Error::Closed)));
         bed.pass(1_000);
         assert_eq!(bodies(&poll(&two)), bodies(&first));
+    });
+}
+
+#[test]
+fn a_consumer_that_is_left_without_a_queue_says_so() {
+    on_each(|bed| {
+        bed.store.create_topic("orders", 2).unwrap();
+        let topics: &[&str] = &["orders"];
+        let join = || bed.consumer(ConsumerOptions::default());
+        let (first, _second) = (join(), join());
+        assert!(bed.store.take_warnings().is_empty());
+        let third = join();
+        let expected = Warning::NoQueue {
+            group: "billing".into(),
+            topics: topics.iter().map(|topic| (*topic).into()).collect(),
+            consumers: 3,
+            queues: 2,
+        };
+        assert_eq!(bed.store.take_warnings(), [expected]);
+        assert!(third.assignment().unwrap().is_empty());
+        first.close().unwrap();
+        assert_eq!(third.assignment().unwrap().len(), 1);
     });
 }
 

@@ -9,11 +9,14 @@
 
 mod append_lock;
 mod arrow;
+mod claims;
 mod consumer;
 mod copying;
 mod groups;
 mod intake;
 mod later;
+mod levels;
+mod statuses;
 mod ticket;
 mod timer;
 mod trim;

@@ -296,3 +296,58 @@ fn a_retry_of_a_delivered_message_is_a_message_of_its_own() {
         assert!(!system(&again[0]).contains_key(TIMER_OFFSET));
     });
 }
+
+/// Sends a message that waits for a year, and then as many that are delivered as make a store list
+/// anew what waits. Returns the place of the first of those, and closes the store.
+fn with_a_list(bed: &Bed) -> Sent {
+    send(&bed.store, 1, after(300 * 24 * 3_600_000));
+    let second = send(&bed.store, 2, after(1_000));
+    for number in 3..=20 {
+        send(&bed.store, number, after(1_000));
+    }
+    bed.pass(1_000);
+    assert_eq!(delivered(&bed.store).len(), 19);
+    bed.store.close().unwrap();
+    assert!(bed.path.join("forebay.pending").exists());
+    second
+}
+
+/// A message that waits for long once had every opening read all that was sent after it.
+#[test]
+fn opening_reads_what_waits_and_no_message_that_was_delivered_long_ago() {
+    for keeps in [true, false] {
+        let mut bed = Bed::new("store");
+        let position = with_a_list(&bed).place.position;
+        // A read of this message would report it.
+        let log = bed.path.join("commitlog/00000000000000000000");
+        let log = fs::File::options().write(true).open(log).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&log, b"damage", position + 100).unwrap();
+        if !keeps {
+            // A process that dies leaves an older table, or none.
+            fs::remove_file(bed.path.join("forebay.delay")).unwrap();
+        }
+        bed.reopen();
+        bed.pass(1_000);
+        assert_eq!(settled(&bed.store, 19).len(), 19);
+        assert_eq!(bed.store.take_warnings(), []);
+        bed.pass(300 * 24 * 3_600_000);
+        assert_eq!(settled(&bed.store, 20).len(), 20);
+    }
+}
+
+#[test]
+fn a_list_of_another_log_hides_no_message_and_delivers_none() {
+    let bed = Bed::new("store");
+    with_a_list(&bed);
+    let list = fs::read(bed.path.join("forebay.pending")).unwrap();
+    let mut other = Bed::new("store");
+    other.clock.advance(7);
+    for number in 1..=30 {
+        send(&other.store, number, after(1_000 * number as u64));
+    }
+    other.store.close().unwrap();
+    fs::write(other.path.join("forebay.pending"), list).unwrap();
+    other.clock.advance(30_000);
+    other.reopen();
+    assert_eq!(settled(&other.store, 30), (1..=30).collect::<Vec<_>>());
+}

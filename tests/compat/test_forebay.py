@@ -7,10 +7,14 @@ nothing, and be able to append. Forebay must then read what RocketMQ appended.
 from __future__ import annotations
 
 import base64
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import cli_support
 import pytest
 import rocketmq
 import workload
@@ -143,6 +147,52 @@ def test_a_broker_delivers_and_forebay_reads_the_copies_with_stale_checksums(
         assert all(m.body in (b"again", b"later") or m.keys for m in retried)
         assert not store.damage
         assert not store.verify().damage
+
+
+def json_of(path: Path) -> Any:
+    """Read a table of a broker, whose numbers have no quotes as names."""
+    return json.loads(re.sub(r"(?m)^(\s*)(\d+):", r'\1"\2":', path.read_text()))
+
+
+def test_a_brokers_group_goes_on_in_forebay_and_forebays_group_in_a_broker(tmp_path: Path) -> None:
+    """The broker left a retried message, a dead letter, and a message delayed by two hours."""
+    path = cli_support.unpack("broker", tmp_path)
+    before = json_of(path / "config" / "consumerOffset.json")["offsetTable"]
+    group = {"group": "fx-group"}
+    with forebay.open(path, adopt=True) as store, store.consumer("fx-orders", **group) as consumer:
+        # The overdue message is all that the group has not consumed.
+        (late,) = consumer.poll(timeout=60)
+        assert late.key == "delayed-2h"
+        consumer.ack(late)
+        producers = [store.producer("fx-orders", queue=queue) for queue in range(4)]
+        for number in range(8):
+            producers[number % 4].send(b"%d" % number, key=f"new-{number}")
+        got = {message.key: message for message in consumer.poll(100, timeout=60)}
+        assert len(got) == 8 and consumer.poll(timeout=0) == []
+        consumer.ack([got[f"new-{number}"] for number in (0, 1, 4, 6)])
+        consumer.reject(got["new-2"], "no such apples")
+        consumer.commit()
+        progress = store.groups["fx-group"]
+        committed = {str(it.queue): it.committed for it in progress if it.topic == "fx-orders"}
+        consumer.nack(got["new-5"], delay_level=2)
+    committed["1"] += 1
+    run = rocketmq.broker(path, consume=("fx-group", "fx-orders"))
+    offsets = run.tables["offsets"]
+    assert offsets.pop("fx-orders@fx-group") == committed
+    assert offsets == {
+        name: row for name, row in before.items() if not name.startswith("fx-orders")
+    }
+    assert run.tables["levels"] == {"1": 3, "18": 1}
+    assert run.tables["retries"]["fx-group"] == 16
+    assert [row["keys"] for row in run.delivered["consumed"]] == ["new-3", "new-7"]
+    (retried,) = run.delivered["scheduled"]
+    assert (retried["topic"], retried["keys"]) == ("%RETRY%fx-group", "new-5")
+    with forebay.open(path) as store, store.consumer("fx-orders", **group) as consumer:
+        (again,) = consumer.poll(100, timeout=60)
+        assert (again.key, again.topic, again.reconsume_times) == ("new-5", "fx-orders", 1)
+        letters = store.read("%DLQ%fx-group", queue=0, offset=0).messages
+        assert [letter.key for letter in letters] == ["order-13", "new-2"]
+        assert store.verify().ok
 
 
 def damage(path: Path, positions: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -402,14 +403,25 @@ async def test_a_cancelled_check_stops(tmp_path):
     async with forebay.aio.open(tmp_path / "store") as store:
         await store.producer("orders").send_batch([bytes(1000)] * 20_000)
         begun, loop = asyncio.Event(), asyncio.get_running_loop()
-        checking = asyncio.ensure_future(
-            store.verify(lambda done, total: loop.call_soon_threadsafe(begun.set))
-        )
+        reports: list[tuple[int, int]] = []
+        cancelled = threading.Event()
+
+        def report(done: int, total: int) -> None:
+            reports.append((done, total))
+            loop.call_soon_threadsafe(begun.set)
+            # The check goes on once it has been cancelled.
+            cancelled.wait(60)
+
+        checking = asyncio.ensure_future(store.verify(report))
         await begun.wait()
         checking.cancel()
+        await asyncio.sleep(0)
+        cancelled.set()
         with pytest.raises(asyncio.CancelledError):
             await checking
-        assert (await store.verify()).ok
+        assert all(done < total for done, total in reports)
+        assert (await store.verify(report)).ok
+        assert reports[-1][0] == reports[-1][1]
 
 
 @in_loop

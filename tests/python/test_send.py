@@ -233,3 +233,44 @@ def test_a_topic_is_not_given_fewer_queues_than_it_has(open_store):
     assert store.create_topic("orders").write_queues == 4
     assert store.create_topic("orders", queues=6).write_queues == 6
     assert store.create_topic("bills").write_queues == 8
+
+
+def test_producers_that_own_queues_share_them_and_a_name_keeps_its_own(tmp_path):
+    with forebay.open(tmp_path, default_queues=2) as store:
+        first = store.producer("orders", queue="own", name="p1")
+        assert (first.name, first.send(b"1", key="any").queue) == ("p1", 0)
+        with store.producer("orders", queue="own", name="p2") as second:
+            assert second.send_batch([b"2"], keys=["any"]).ranges == {1: range(1)}
+            with pytest.raises(forebay.InvalidOptionError, match="which it owns"):
+                second.send(b"2", queue=0)
+            with pytest.raises(forebay.InvalidOptionError, match=r"p1, p2.*create_topic"):
+                store.producer("orders", queue="own", name="p3")
+        with pytest.raises(forebay.OwnershipLostError) as lost:
+            second.send(b"2")
+        assert (lost.value.topic, lost.value.queue) == ("orders", 1)
+        newer = store.producer("orders", "own", name="p1")
+        with pytest.raises(forebay.OwnershipLostError, match="p1"):
+            first.send(b"1")
+        assert newer.send(b"1").offset == 1
+        plain = store.producer("orders")
+        plain.close()
+        assert plain.name is None and plain.send(b"0")
+    with forebay.open(tmp_path) as store:
+        assert store.producer("orders", queue="own", name="p2").send(b"2").queue == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"queue": "own"}, "name"),
+        ({"name": "p1"}, "name"),
+        ({"queue": 0, "name": "p1"}, "name"),
+        ({"queue": "mine", "name": "p1"}, "queue"),
+        ({"queue": "own", "name": ""}, "name"),
+        ({"queue": -1}, "queue"),
+    ],
+)
+def test_wrong_owners_are_refused_by_name(store, arguments, error):
+    with pytest.raises(forebay.InvalidOptionError) as caught:
+        store.producer("orders", **arguments)
+    assert caught.value.name == error

@@ -126,17 +126,20 @@ class Appended:
 
 @dataclass(frozen=True)
 class BrokerRun:
-    """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``.
+    """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``, ``"consumed"``.
 
     ``stored`` has the messages it began with, ``delivered`` those that a consumer then received:
     for ``scheduled``, delayed messages that were already in the store, by destination queue; for
     ``delayed``, one sent with the shortest delay; for ``retried``, one that a consumer sent back.
-    ``later`` has delayed messages that were not due soon.
+    ``consumed`` has what a group had not consumed. ``later`` has delayed messages that were not due
+    soon. ``tables`` is what its classes read: ``offsets`` of consumers, ``levels`` of delays, and
+    ``retries`` of groups.
     """
 
     stored: dict[str, list[Row]]
     delivered: dict[str, list[Row]]
     later: list[Row]
+    tables: dict[str, Any]
     clean: bool
 
 
@@ -237,6 +240,7 @@ def broker(
     *,
     sizes: Sizes | None = None,
     send_back: tuple[str, int, int] | None = None,
+    consume: tuple[str, str] | None = None,
     record_checksum: bool = False,
 ) -> BrokerRun:
     """Run a broker of RocketMQ 5.5.0 on a store, in place, and let it deliver messages again.
@@ -244,13 +248,16 @@ def broker(
     It delivers the stored delayed messages that are due within ten seconds, a delayed message sent
     to it, and a message that a consumer sends back: the one that ``send_back`` names by topic,
     queue and offset, otherwise the delayed one. The copies have all properties of the message, even
-    a stale ``__CRC32#``, unless ``record_checksum`` makes the broker write its own.
+    a stale ``__CRC32#``, unless ``record_checksum`` makes the broker write its own. It consumes the
+    rest of a topic for a group: ``consume`` names both.
     """
     root = Path(directory).resolve()
     words = _target(root, sizes or Sizes.of(root), record_checksum=record_checksum)
     if send_back is not None:
         topic, queue, offset = send_back
         words += ["--send-back", f"{topic}:{queue}:{offset}"]
+    if consume is not None:
+        words += ["--consume", ":".join(consume)]
     lines = _java("5.5.0", "broker", words)
     found: dict[str, dict[str, list[Row]]] = {}
     for line in lines:
@@ -261,6 +268,7 @@ def broker(
         stored=found.get("stored", {}),
         delivered=found.get("delivered", {}),
         later=found.get("later", {}).get("scheduled", []),
+        tables=next(line["tables"] for line in lines if "tables" in line),
         clean=any(line["clean"] for line in lines if "closed" in line),
     )
 

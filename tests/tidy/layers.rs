@@ -48,7 +48,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["src/engine/commit_log/share"],
     &["src/engine/commit_log"],
-    &["src/bound", "src/ticket", "src/handle"],
+    &["src/bound", "src/ticket", "src/handle", "src/claims"],
     &["src/producer"],
     &["src/arrow"],
     &["src/consumer", "src/stages"],

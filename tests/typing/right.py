@@ -25,11 +25,12 @@ def every_option() -> None:
         "events", "x", engine="commitlog", flush="sync", adopt=False, lock_timeout=5,
         commitlog_file_size=1 << 30, queue_file_entries=300_000, index_slots=5_000_000,
         index_entries=20_000_000, index=True, default_queues=8, max_message_size=4 << 20,
-        checksum=True, unique_ids=False, store_host="10.0.0.1:10911", flush_interval=0.5,
-        flush_least_pages=4, flush_thorough_interval=10, flush_timeout=timedelta(seconds=5),
-        queue_flush_interval=1, transient_pool=0, transient_pool_fail_fast=False,
-        commit_interval=0.2, commit_least_pages=4, roll_after=timedelta(hours=1), warm_up=False,
-        warm_up_flush_pages=4096, lock_memory=False, guard_maps=True, read_ahead=True,
+        checksum=True, unique_ids=False, delay_levels="1s 1m", store_host="10.0.0.1:10911",
+        flush_interval=0.5, flush_least_pages=4, flush_thorough_interval=10,
+        flush_timeout=timedelta(seconds=5), queue_flush_interval=1, transient_pool=0,
+        transient_pool_fail_fast=False, commit_interval=0.2, commit_least_pages=4,
+        roll_after=timedelta(hours=1), warm_up=False, warm_up_flush_pages=4096, lock_memory=False,
+        guard_maps=True, read_ahead=True,
         append_lock="spin", busy_timeout=1, retention=timedelta(days=3), retention_bytes=1 << 40,
         keep_unconsumed=True, keep_unarchived=False, disk_reserve=1 << 28, delete_when="04",
         disk_warning_ratio=0.9, isolation=None,
@@ -56,6 +57,9 @@ def sends(store: forebay.Store) -> None:
     orders = store.producer("orders", queue=0)
     orders.send_batch([b"a"], keys=["1"], tags=[None], properties=[{}], atomic=True)
     assert_type(orders.send_nowait(b"a").result(1.0), forebay.SendResult)
+    with store.producer("orders", queue="own", name="p1") as own:
+        assert_type(own, forebay.Producer)
+        assert_type(own.name, str | None)
     store.send("orders", store.get("orders", 0, 0))
 
 

@@ -66,6 +66,15 @@ class Producer:
         """The topic's name."""
         return self._plain.topic
 
+    @property
+    def name(self) -> str | None:
+        """The name of a producer that owns its queue; else None."""
+        return self._plain.name
+
+    def close(self) -> None:
+        """Give up the queue that the producer owns; see `forebay.Producer.close`."""
+        self._plain.close()
+
     async def send(
         self, body: Buffer, *, flush: bool | None = None, **fields: Unpack[Fields]
     ) -> SendResult:

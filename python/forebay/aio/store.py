@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from forebay import _forebay
 from forebay.aio.consumer import Consumer
@@ -145,9 +145,15 @@ class Store:
         """Send one message, as `Producer.send`; the topic is created if it does not exist."""
         return await self.producer(topic).send(body, flush=flush, **fields)
 
-    def producer(self, topic: str, queue: int | None = None) -> Producer:
-        """Return a producer for a topic; this does not wait."""
-        return Producer(self._waits, self.plain.producer(topic, queue))
+    def producer(
+        self,
+        topic: str,
+        queue: int | Literal["own"] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Producer:
+        """Return a producer for a topic. This waits only for a new topic or a queue to own."""
+        return Producer(self._waits, self.plain.producer(topic, queue, name=name))
 
     async def create_topic(self, topic: str, queues: int | None = None) -> Topic:
         """Create a topic, or return the existing one; durable on return."""

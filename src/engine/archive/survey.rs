@@ -1,6 +1,6 @@
 //! A survey of one log file: the tables that an archive keeps beside its copy.
 
-use super::blocks::{Block, BlockTable, SkippedRange, Run, Table, place};
+use super::blocks::{Block, BlockTable, Run, SkippedRange, Table, place};
 use super::keys::{encode, key_hash};
 use crate::error::{Error, Result};
 use crate::mapped::MappedFile;

@@ -1,6 +1,6 @@
 //! Encoding and decoding tables, their contents, and invalid bytes.
 
-use super::blocks::{Block, BlockTable, SkippedRange, Run};
+use super::blocks::{Block, BlockTable, Run, SkippedRange};
 use super::keys::{encode, key_hash};
 use crate::error::Error;
 use proptest::prelude::*;

@@ -24,5 +24,9 @@ pub const IDLE: &str = "forebay.idle";
 pub const OPTIONS: &str = "forebay.options";
 /// Which messages with a delivery time are delivered.
 pub const DELAY: &str = "forebay.delay";
+/// Which messages with a delivery time waited at some moment.
+pub const PENDING: &str = "forebay.pending";
+/// Which producers own queues.
+pub const PRODUCERS: &str = "forebay.producers";
 /// Directory of rows staged by other processes.
 pub const STAGES: &str = "forebay.stages";

@@ -1,15 +1,11 @@
 //! Cursors of the memory engine. They share its tables and still work after it is closed.
 
 use super::state::State;
-use crate::engine::{Cursor, Filter, Rows};
+use crate::engine::{Cursor, Filter, Rows, STEP};
 use crate::error::Result;
 use crate::sync::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Records visited while the lock is held once, so that a filter that passes few records does not
-/// block senders.
-const STEP: u64 = 4096;
 
 /// Walks a queue.
 pub(super) struct QueueCursor {
@@ -37,8 +33,9 @@ impl QueueCursor {
         }
     }
 
-    /// Visits up to [`STEP`] records and adds those that pass, up to `rows_max`.
-    fn step(&mut self, rows_max: usize, rows: &mut Rows) {
+    /// Visits up to [`STEP`] records and adds those that pass, up to `rows_max`. The lock is held
+    /// for that long only, so that a filter that passes few records does not block senders.
+    fn visit(&mut self, rows_max: usize, rows: &mut Rows) {
         let state = self.state.read();
         let whole = self.filter.is_empty();
         let step_end = self.range.end.min(self.range.start.saturating_add(STEP));
@@ -59,9 +56,14 @@ impl Cursor for QueueCursor {
         let before = rows.rows.len();
         let rows_max = before.saturating_add(max_rows);
         while !self.range.is_empty() && rows.rows.len() == before && max_rows > 0 {
-            self.step(rows_max, rows);
+            self.visit(rows_max, rows);
         }
         Ok(())
+    }
+
+    fn step(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
+        self.visit(rows.rows.len().saturating_add(max_rows), rows);
+        Ok(!self.range.is_empty())
     }
 
     fn offset(&self) -> u64 {

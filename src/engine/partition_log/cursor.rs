@@ -5,7 +5,7 @@ use super::partition::{Partition, Segments, View};
 use super::segment::{Found, Reader, Step, Walk};
 use super::transactions::Outcomes;
 use super::{NAME, Shared};
-use crate::engine::{Check, Cursor, Filter, Rows};
+use crate::engine::{Check, Cursor, Filter, Rows, STEP};
 use crate::error::{At, Op, Result};
 use crate::options::Isolation;
 use crate::record::kafka::{Entry, Header, Home, Layout, Opened, Record, record};
@@ -70,8 +70,23 @@ impl QueueCursor {
         }
     }
 
+    /// Adds up to `max_rows` messages, in up to `advances` steps. Returns false at the end.
+    fn walk(&mut self, advances: u64, max_rows: usize, rows: &mut Rows) -> Result<bool> {
+        let mut taken = Taken::default();
+        let mut has_more = true;
+        for _ in 0..advances {
+            let is_full = taken.records.len() >= max_rows || taken.bytes.len() >= CHUNK_LEN;
+            if !has_more || is_full {
+                break;
+            }
+            has_more = self.advance(&mut taken)?;
+        }
+        taken.move_to(rows)?;
+        Ok(has_more)
+    }
+
     /// Takes the next message, if it passes, or moves on; `false` at the end.
-    fn step(&mut self, taken: &mut Taken) -> Result<bool> {
+    fn advance(&mut self, taken: &mut Taken) -> Result<bool> {
         if self.at >= self.end {
             return Ok(false);
         }
@@ -261,12 +276,11 @@ impl Taken {
 
 impl Cursor for QueueCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        let mut taken = Taken::default();
-        while taken.records.len() < max_rows
-            && taken.bytes.len() < CHUNK_LEN
-            && self.step(&mut taken)?
-        {}
-        taken.move_to(rows)
+        self.walk(u64::MAX, max_rows, rows).map(drop)
+    }
+
+    fn step(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
+        self.walk(STEP, max_rows, rows)
     }
 
     fn offset(&self) -> u64 {

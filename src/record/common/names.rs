@@ -117,12 +117,6 @@ pub fn is_reserved(name: &str) -> bool {
         && (RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX))
 }
 
-/// Delay of each level in ms, beginning with level 1.
-pub const DELAY_LEVELS_MS: [i64; 18] = [
-    1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
-    480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
-];
-
 /// Which properties are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyKind {

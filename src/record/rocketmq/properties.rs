@@ -4,9 +4,7 @@
 //! without 0x01, or with an empty name or value, is dropped. Of equal names the last one counts.
 //! The last 0x02 may be missing; Forebay always writes it.
 
-pub use crate::record::common::names::{
-    DELAY_LEVELS_MS, KEYS, NAME_END, SCHEDULE_TOPIC, TAGS, VALUE_END,
-};
+pub use crate::record::common::names::{KEYS, NAME_END, SCHEDULE_TOPIC, TAGS, VALUE_END};
 pub use crate::record::common::{Known, java_hash};
 
 use crate::record::common::Copied;

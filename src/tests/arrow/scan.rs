@@ -514,6 +514,28 @@ fn many_queues_are_scanned_chunk_by_chunk() {
 }
 
 #[test]
+fn a_scan_whose_filter_passes_nothing_is_interrupted_on_its_way() {
+    let store = store();
+    send_bodies(&store, "a", 0, &vec![b"".as_slice(); 150_000]);
+    let specs = [topic("a"), None].map(|topics| ScanSpec {
+        topics,
+        tags: vec!["none".to_owned()],
+        ..ScanSpec::default()
+    });
+    for spec in specs {
+        let scanned = stream(&store, spec.clone()).next_batch().unwrap();
+        assert!(scanned.is_none());
+        let mut asked = 0;
+        let on_second_call = Box::new(move || {
+            asked += 1;
+            asked == 2
+        });
+        let mut stream = stream(&store, spec).interruptible(on_second_call, store.path());
+        assert!(matches!(stream.next_batch(), Err(Error::Io { .. })));
+    }
+}
+
+#[test]
 fn a_log_scan_skips_records_outside_queues_and_stops_at_its_end() {
     struct Replay(Vec<Message>);
     impl crate::engine::Cursor for Replay {

@@ -153,7 +153,7 @@ impl Finder {
             topic: Arc::clone(&found.topic),
             queue: Arc::clone(&slot.queue),
             offset,
-            entry: QueueEntry::of(record, known, position),
+            entry: QueueEntry::of(record, known, position, &queues.store.delays),
         }))
     }
 }

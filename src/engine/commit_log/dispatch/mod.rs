@@ -305,7 +305,7 @@ impl Dispatcher {
             entries.push(PendingEntry {
                 queue: finder.queue(topic, queue, &self.queues)?,
                 offset,
-                entry: QueueEntry::of(record, &known, position),
+                entry: QueueEntry::of(record, &known, position, &self.queues.store.delays),
             });
         }
         if self.index.is_some() && is_indexed(record) {

@@ -30,13 +30,14 @@ use super::queues::queue::entry::{QueueEntry, queue_and_offset};
 use super::queues::queue::is_directory_name;
 use super::recovery::geometry;
 use super::tables::abort;
+use super::tables::kept_options::Kept;
 use crate::disk::Disk;
 use crate::engine::directory::page::{Geometry, StatePage};
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::directory::writer;
 use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
-use crate::options::Options;
+use crate::options::{DelayLevels, Options};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::region::Access;
@@ -53,6 +54,8 @@ pub struct Quarry {
     files: Vec<FoundFile>,
     geometry: Geometry,
     log: Arc<Log>,
+    /// How long the messages of each delay level wait.
+    delays: DelayLevels,
     /// Whether Forebay created the store.
     ours: bool,
 }
@@ -116,6 +119,7 @@ impl Quarry {
         files.retain(|file| file.len > 0 && file.start % geometry.log_file_len == 0);
         let log = Arc::new(Log::of_files(disk, root, &files, geometry.log_file_len)?);
         Ok(Quarry {
+            delays: Kept::load(&**disk, root, &options)?.options.delay_levels(),
             disk: Arc::clone(disk),
             files,
             geometry,
@@ -159,7 +163,7 @@ impl Quarry {
                 Some(Sound::Record(record, Place { position, .. })) => {
                     laid.records += 1;
                     let keys = index.then_some(&mut keys);
-                    lay_record(&record, position, &mut rows, keys)?;
+                    self.lay_record(&record, position, &mut rows, keys)?;
                     if is_bridge(&record) {
                         let end = position + u64::from(record.layout().total_len);
                         laid.bridges.push(position..end);
@@ -177,32 +181,29 @@ impl Quarry {
     pub fn sync(&self, target: &Path) -> Result<()> {
         self.disk.sync_file_system(target)
     }
-}
 
-/// Lays one record, as dispatch does.
-fn lay_record(
-    record: &Record<'_>,
-    position: u64,
-    rows: &mut LaidRows<'_>,
-    keys: Option<&mut StagedKeys<'_>>,
-) -> Result<()> {
-    let known = Known::read(record.raw_properties());
-    let topic = std::str::from_utf8(record.topic()).ok();
-    if let Some((queue, offset)) = queue_and_offset(record)
-        && let Some(topic) = topic.filter(|topic| is_directory_name(topic))
-    {
-        rows.push(
-            topic,
-            queue,
-            offset,
-            QueueEntry::of(record, &known, position),
-        )?;
-    }
-    if let Some(keys) = keys.filter(|_| is_indexed(record)) {
-        let topic = TopicHash::new(record.topic());
-        for key in known.index_keys() {
-            keys.push(topic.of(key), position, record.store_timestamp())?;
+    /// Lays one record, as dispatch does.
+    fn lay_record(
+        &self,
+        record: &Record<'_>,
+        position: u64,
+        rows: &mut LaidRows<'_>,
+        keys: Option<&mut StagedKeys<'_>>,
+    ) -> Result<()> {
+        let known = Known::read(record.raw_properties());
+        let topic = std::str::from_utf8(record.topic()).ok();
+        if let Some((queue, offset)) = queue_and_offset(record)
+            && let Some(topic) = topic.filter(|topic| is_directory_name(topic))
+        {
+            let entry = QueueEntry::of(record, &known, position, &self.delays);
+            rows.push(topic, queue, offset, entry)?;
         }
+        if let Some(keys) = keys.filter(|_| is_indexed(record)) {
+            let topic = TopicHash::new(record.topic());
+            for key in known.index_keys() {
+                keys.push(topic.of(key), position, record.store_timestamp())?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }

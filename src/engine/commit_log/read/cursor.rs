@@ -8,7 +8,7 @@ use crate::engine::commit_log::log::sound::{Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, EntryMap};
 use crate::engine::report::Report;
-use crate::engine::{Check, Cursor, Filter, Rows, Topic};
+use crate::engine::{Check, Cursor, Filter, Rows, STEP, Topic};
 use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::record::Flaw;
@@ -70,6 +70,24 @@ impl QueueCursor {
             file: None,
             search: Search::default(),
         }
+    }
+
+    /// Adds up to `max_rows` records of entries below `end`.
+    fn walk(&mut self, end: u64, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        guard::renew_at(RealClock.coarse_ms());
+        let target = rows.rows.len() + max_rows;
+        while self.range.start < end && rows.rows.len() < target {
+            let number = self.range.start;
+            self.range.start += 1;
+            let taken = self.take(number, rows);
+            if matches!(taken, Ok(None)) || self.skip_retired(number)? {
+                continue;
+            }
+            if let Some(flaw) = taken? {
+                self.locate(number, flaw, rows)?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds the record of an entry if it passes the filter. Returns the flaw of an invalid entry or
@@ -221,20 +239,13 @@ fn keep(
 
 impl Cursor for QueueCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        guard::renew_at(RealClock.coarse_ms());
-        let target = rows.rows.len() + max_rows;
-        while self.range.start < self.range.end && rows.rows.len() < target {
-            let number = self.range.start;
-            self.range.start += 1;
-            let taken = self.take(number, rows);
-            if matches!(taken, Ok(None)) || self.skip_retired(number)? {
-                continue;
-            }
-            if let Some(flaw) = taken? {
-                self.locate(number, flaw, rows)?;
-            }
-        }
-        Ok(())
+        self.walk(self.range.end, max_rows, rows)
+    }
+
+    fn step(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
+        let end = self.range.start.saturating_add(STEP);
+        self.walk(self.range.end.min(end), max_rows, rows)?;
+        Ok(!self.range.is_empty())
     }
 
     fn offset(&self) -> u64 {

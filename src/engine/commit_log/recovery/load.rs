@@ -54,6 +54,7 @@ pub fn queues(found: &Found) -> Queues {
         directory: found.root.join(names::QUEUES),
         file_entries: found.geometry.queue_file_entries,
         access: found.access,
+        delays: found.options.delay_levels(),
         spill: Spill::default(),
         mapped: AtomicU64::new(0),
     }))

@@ -23,7 +23,7 @@ use super::retention::{Pause, Retention};
 use super::tables::kept_options;
 use rewrite::rewrite;
 
-use super::verify::inspection::{LostRange, Inspection};
+use super::verify::inspection::{Inspection, LostRange};
 use super::verify::{inspect, verify};
 use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
@@ -248,7 +248,7 @@ fn correct_entries(
         let entry = match bad.record {
             Some(position) => {
                 let message = parts.log.require(position)?;
-                entry_of(&message.record().rocketmq(), position)
+                entry_of(parts, &message.record().rocketmq(), position)
             }
             None => {
                 // An interrupted repair has filled the hole that it points into.
@@ -268,9 +268,9 @@ fn correct_entries(
     Ok(())
 }
 
-fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
+fn entry_of(parts: &Parts, record: &Record<'_>, position: u64) -> QueueEntry {
     let known = Known::read(record.raw_properties());
-    QueueEntry::of(record, &known, position)
+    QueueEntry::of(record, &known, position, &parts.queues.store.delays)
 }
 
 /// Adds queue entries for records that have none. A record whose offset belongs to another one
@@ -299,7 +299,7 @@ fn place_strays(
             {
                 return Ok(None);
             }
-            match queue.put(offset, entry_of(&record, position)) {
+            match queue.put(offset, entry_of(parts, &record, position)) {
                 Ok(_) => {}
                 Err(Error::Corrupt { .. }) => return Ok(None),
                 Err(error) => return Err(error),

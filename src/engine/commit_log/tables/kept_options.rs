@@ -1,8 +1,8 @@
 //! `forebay.options`: the options that a store saves.
 //!
 //! ```text
-//! {"checksum":true,"default_queues":2,"flush":"sync","index":false,"max_message_size":4194304,
-//!  "unique_ids":false}
+//! {"checksum":true,"default_queues":2,"delay_levels":"1s 10s 1m","flush":"sync","index":false,
+//!  "max_message_size":4194304,"unique_ids":false}
 //! ```
 //!
 //! The file has the latest value of each option that was given when the store was opened for
@@ -16,7 +16,7 @@ use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
-use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
+use crate::options::{DEFAULT_QUEUES, DelayLevels, Flush, MAX_MESSAGE_SIZE, Options};
 use crate::table::{Loaded, json, load};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
@@ -158,16 +158,18 @@ impl Merge {
         self.one("flush", &mut options.flush, |it| Flush::of(it.as_str()?));
         self.one("checksum", &mut options.checksum, Value::as_bool);
         self.one("unique_ids", &mut options.unique_ids, Value::as_bool);
+        let to_levels = |it: &Value| DelayLevels::parse(it.as_str()?);
+        self.one("delay_levels", &mut options.delay_levels, to_levels);
     }
 
     /// A given value is put into the file; otherwise the file's value is used.
-    fn one<T: Copy + Into<Value>>(
+    fn one<T: Clone + Into<Value>>(
         &mut self,
         name: &'static str,
         option: &mut Option<T>,
         read: impl Fn(&Value) -> Option<T>,
     ) {
-        if let Some(given) = *option {
+        if let Some(given) = option.clone() {
             self.members.insert(name.to_owned(), given.into());
         } else if let Some(kept) = self.members.get(name) {
             *option = read(kept);
@@ -175,6 +177,12 @@ impl Merge {
                 self.unusable.push(name);
             }
         }
+    }
+}
+
+impl From<DelayLevels> for Value {
+    fn from(levels: DelayLevels) -> Value {
+        Value::from(levels.to_string())
     }
 }
 

@@ -14,7 +14,7 @@ pub mod tables;
 use super::parts::Parts;
 use crate::engine::{Damage, DamageKind, Finding, Verification};
 use crate::error::Result;
-use inspection::{LostRange, Inspection};
+use inspection::{Inspection, LostRange};
 use stretch::{check, each_stretch};
 use tables::tables;
 

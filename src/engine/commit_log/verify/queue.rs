@@ -8,6 +8,7 @@ use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
 use crate::engine::commit_log::read::locate::Search;
 use crate::engine::commit_log::read::meant::is_meant;
 use crate::error::Result;
+use crate::options::DelayLevels;
 use crate::record::rocketmq::properties::{Known, SCHEDULE_TOPIC};
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,9 +85,12 @@ fn flaw_of(
         ));
     }
     // A broker may have other delivery times for delayed messages.
-    let known = Known::read(record.raw_properties());
+    let (known, delays) = (
+        Known::read(record.raw_properties()),
+        &DelayLevels::default(),
+    );
     if &*topic.name != SCHEDULE_TOPIC
-        && entry.tags_code != QueueEntry::of(&record, &known, entry.position).tags_code
+        && entry.tags_code != QueueEntry::of(&record, &known, entry.position, delays).tags_code
     {
         return Ok(Some(
             "the tag in the entry is not that of its record".to_owned(),

@@ -7,7 +7,7 @@
 //! lost with it, so a check of entries must be given the holes of the whole log.
 
 use super::index::index_entries;
-use super::inspection::{LostRange, Inspection};
+use super::inspection::{Inspection, LostRange};
 use super::log::records;
 use super::queue::entries;
 use crate::engine::commit_log::parts::Parts;

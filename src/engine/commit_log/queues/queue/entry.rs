@@ -13,9 +13,10 @@
 
 use crate::error::{At, Op, Result};
 use crate::num::{index, low_u32};
+use crate::options::DelayLevels;
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::{be_u32, be_u64};
-use crate::record::rocketmq::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC};
+use crate::record::rocketmq::properties::{self, Known, SCHEDULE_TOPIC};
 use crate::region::Region;
 use std::io;
 use std::ops::Range;
@@ -58,13 +59,19 @@ impl QueueEntry {
         tags_code: 0,
     };
 
-    /// The entry of the record at `position` with the properties `known`.
+    /// The entry of the record at `position` with the properties `known`, in a store with these
+    /// delay levels.
     #[inline]
-    pub fn of(record: &Record<'_>, known: &Known<'_>, position: u64) -> QueueEntry {
+    pub fn of(
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+        delays: &DelayLevels,
+    ) -> QueueEntry {
         QueueEntry {
             position,
             size: record.layout().total_len,
-            tags_code: tags_code(record, known),
+            tags_code: tags_code(record, known, delays),
         }
     }
 
@@ -131,7 +138,7 @@ pub fn queue_and_offset(record: &Record<'_>) -> Option<(u32, u64)> {
 
 /// The tag code of an entry: the hash of the tag, or the delivery time of a delayed message.
 #[inline]
-fn tags_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
+fn tags_code(record: &Record<'_>, known: &Known<'_>, delays: &DelayLevels) -> i64 {
     if let Some(delay) = known.delay
         && record.topic() == SCHEDULE_TOPIC.as_bytes()
     {
@@ -139,9 +146,8 @@ fn tags_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
             .ok()
             .and_then(|text| text.parse::<i64>().ok());
         if let Some(level) = level.filter(|level| *level > 0) {
-            let last = DELAY_LEVELS_MS.len();
-            let index = usize::try_from(level).unwrap_or(last).min(last) - 1;
-            return record.store_timestamp() + DELAY_LEVELS_MS.get(index).copied().unwrap_or(1000);
+            let delay = delays.of(usize::try_from(level).unwrap_or(usize::MAX));
+            return record.store_timestamp() + delay.unwrap_or(1000);
         }
     }
     properties::tags_code(known.tags)

@@ -15,6 +15,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::num::index;
+use crate::options::DelayLevels;
 use crate::record::rocketmq::layout::RECORD_LEN_MIN;
 use crate::region::{Access, Region};
 use crate::sync::Mutex;
@@ -47,6 +48,8 @@ pub struct QueueStore {
     pub directory: PathBuf,
     /// Entries per file.
     pub file_entries: u64,
+    /// How long the messages of each delay level wait.
+    pub delays: DelayLevels,
     /// Whether files are written. If not, missing entries are kept in memory.
     pub access: Access,
     /// Memory for entries that are missing on disk.

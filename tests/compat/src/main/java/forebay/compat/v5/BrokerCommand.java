@@ -13,6 +13,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.broker.offset.ConsumerOffsetManager;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
@@ -58,6 +59,7 @@ final class BrokerCommand {
         }
         DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
         broker.getScheduleMessageService().load();
+        printTables(broker);
         Schedule schedule = new Schedule(store, broker.getScheduleMessageService().getOffsetTable(),
             System.currentTimeMillis() + SOON_MS);
         broker.start();
@@ -66,6 +68,9 @@ final class BrokerCommand {
             Client client = new Client(address, broker.getBrokerConfig().getBrokerName());
             Row named = target.has("send-back") ? find(store) : null;
             awaitScheduled(broker, client, schedule);
+            if (target.has("consume")) {
+                consume(broker, client);
+            }
             Row delayed = sendDelayed(store, client);
             sendBack(store, client, named == null ? delayed : named);
         } finally {
@@ -110,6 +115,36 @@ final class BrokerCommand {
             for (ByteBuffer record : client.pull(to.topic(), to.queue(), to.offset(), count)) {
                 print("delivered", "scheduled", Row.inQueue(store, record));
             }
+        }
+    }
+
+    /** What the broker's own classes read from the tables. */
+    private void printTables(BrokerController broker) {
+        Map<String, Object> groups = new LinkedHashMap<>();
+        broker.getSubscriptionGroupManager().getSubscriptionGroupTable().forEach(
+            (name, group) -> groups.put(name, group.getRetryMaxTimes()));
+        output.line(Map.of("tables", Map.of(
+            "offsets", broker.getConsumerOffsetManager().getOffsetTable(),
+            "levels", broker.getScheduleMessageService().getOffsetTable(),
+            "retries", groups)));
+    }
+
+    /** Consumes what a group has not consumed of a topic: {@code --consume GROUP:TOPIC}. */
+    private void consume(BrokerController broker, Client client) throws Exception {
+        String[] names = target.text("consume").split(":");
+        if (names.length != 2) {
+            throw new UsageException("expected --consume GROUP:TOPIC");
+        }
+        DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
+        ConsumerOffsetManager progress = broker.getConsumerOffsetManager();
+        int queues = broker.getTopicConfigManager().selectTopicConfig(names[1]).getReadQueueNums();
+        for (int queue = 0; queue < queues; queue++) {
+            long next = Math.max(0, progress.queryOffset(names[0], names[1], queue));
+            long end = store.getMaxOffsetInQueue(names[1], queue);
+            for (ByteBuffer record : client.pull(names[1], queue, next, (int) (end - next))) {
+                print("delivered", "consumed", Row.inQueue(store, record));
+            }
+            progress.commitOffset(LOOPBACK, names[0], names[1], queue, end);
         }
     }
 
