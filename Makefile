@@ -27,8 +27,11 @@ export PATH := $(BIN):$(PATH)
 
 PYTHON_READY := $(VENV)/.python-ready
 DOCS_READY := $(VENV)/.docs-ready
-OLD_SPARK := .venv-old-spark
-OLD_SPARK_READY := $(OLD_SPARK)/.python-ready
+OLDEST := .venv-oldest
+OLDEST_READY := $(OLDEST)/.python-ready
+# The tests of what optional packages do.
+OPTIONAL := tests/python/spark tests/python/cli/test_cli_export.py tests/python/cli/test_cli_spark.py \
+	$(patsubst %,tests/python/test_%.py,archive archive_remote arrow console engines hooks metrics notebook progress serde)
 # The extension of the tests, and that of people and benchmarks: one library, the last that was asked for.
 CHECKED := $(VENV)/.extension-dev
 OPTIMISED := $(VENV)/.extension-quick
@@ -47,7 +50,7 @@ DENY := -- -D warnings
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test proof lint format stub bench docs clean
 .PHONY: tools lane-rust lane-python lint-rust lint-python test-rust test-python test-compat test-faults
-.PHONY: test-stubs test-old-spark docs-rust docs-python
+.PHONY: test-stubs test-oldest test-spark-extra docs-rust docs-python screenshots
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,10 +79,10 @@ $(DOCS_READY): pyproject.toml | $(PYTHON_READY)
 	@$(STEP) "packages for the docs" $(BIN)/python -m pip install --no-compile --group docs
 	@touch $@
 
-$(OLD_SPARK_READY): pyproject.toml | $(PYTHON_READY)
-	@$(PYTHON) -m venv $(OLD_SPARK)
-	@$(STEP) "pip, old Spark" $(OLD_SPARK)/bin/python -m pip install --upgrade 'pip>=25.1'
-	@$(STEP) "packages, old Spark" $(OLD_SPARK)/bin/python -m pip install --no-compile --group test-old-spark
+$(OLDEST_READY): pyproject.toml tests/support/oldest.py | $(PYTHON_READY)
+	@$(PYTHON) -m venv $(OLDEST)
+	@$(BIN)/python tests/support/oldest.py >$(OLDEST)/requirements.txt
+	@$(STEP) "oldest packages" $(OLDEST)/bin/python -m pip install --no-compile -r $(OLDEST)/requirements.txt
 	@touch $@
 
 # Another environment may have removed or replaced the library that stands beside the Python source.
@@ -150,10 +153,17 @@ test-compat: tools $(EXTENSION) $(SPARK_READY)
 test-faults: tools $(EXTENSION)
 	@$(STEP) "pytest tests/faults" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/faults
 
-# The oldest Spark that is supported, in an environment of its own.
-test-old-spark: tools $(EXTENSION) $(OLD_SPARK_READY)
-	@PYTHONPATH=$(CURDIR)/python $(STEP) "pytest tests/python/spark, old Spark" \
-		$(OLD_SPARK)/bin/python $(PYTEST) $(SIDE_BY_SIDE) tests/python/spark
+# The oldest versions of all optional packages that are supported, Spark among them, in an environment of their own.
+test-oldest: tools $(EXTENSION) $(OLDEST_READY)
+	@PYTHONPATH=$(CURDIR)/python $(STEP) "pytest, oldest packages" $(OLDEST)/bin/python $(PYTEST) \
+		-p pytest_forebay $(SIDE_BY_SIDE) $(OPTIONAL)
+
+# `pip install 'forebay[spark]'` in an empty environment runs the tutorial.
+test-spark-extra: tools $(EXTENSION) $(WHEEL)
+	@rm -rf target/spark-extra && $(PYTHON) -m venv target/spark-extra
+	@$(STEP) "forebay[spark]" target/spark-extra/bin/python -m pip install "$$(ls target/wheel/*.whl)[spark]"
+	@FOREBAY_TUTORIAL=$(CURDIR)/target/spark-extra/bin/python $(STEP) "the tutorial" \
+		$(BIN)/python $(PYTEST) tests/python/spark/test_spark_docs.py -k tutorial
 
 test-stubs: tools $(EXTENSION)
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
@@ -174,7 +184,7 @@ proof: dev $(SPARK_READY)  ## the same tests, much longer and with optimisation
 		$(CARGO) test --locked --release
 	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) $(WHEEL)
 	@$(STEP) "pytest, long" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) -rA
-	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-old-spark
+	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-oldest test-spark-extra
 
 format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
 	$(CARGO) fmt
@@ -198,6 +208,10 @@ docs-python: tools $(EXTENSION) $(DOCS_READY)
 	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
 	@$(STEP) "the reference" $(BIN)/python tests/support/reference.py
 
+# The console's pages as the documentation shows them. Needs Chromium.
+screenshots: tools $(EXTENSION)
+	@$(STEP) "screenshots" $(BIN)/python tests/support/screenshots.py
+
 clean:  ## remove everything that was built
-	rm -rf target $(VENV) $(OLD_SPARK) site dist python/forebay/_forebay*.so
+	rm -rf target $(VENV) $(OLDEST) site dist python/forebay/_forebay*.so
 	rm -rf .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis

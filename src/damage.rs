@@ -55,6 +55,9 @@ impl DamageKind {
     }
 }
 
+/// A message that is lost: its topic, queue and offset.
+pub type Lost = (String, u32, u64);
+
 /// A damaged place in the store, and what is lost by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -68,8 +71,8 @@ pub struct Damage {
     pub length: u64,
     /// What is wrong.
     pub reason: String,
-    /// Messages known to be lost: topic, queue, offset.
-    pub lost: Vec<(String, u32, u64)>,
+    /// Messages known to be lost.
+    pub lost: Vec<Lost>,
 }
 
 impl Damage {
@@ -91,9 +94,15 @@ impl Damage {
     }
 
     /// Adds lost messages.
-    pub(crate) fn losing(mut self, lost: impl IntoIterator<Item = (String, u32, u64)>) -> Damage {
+    pub(crate) fn losing(mut self, lost: impl IntoIterator<Item = Lost>) -> Damage {
         self.lost.extend(lost);
         self
+    }
+
+    /// The place without its lost messages.
+    pub(crate) fn bare(&self) -> Damage {
+        let bytes = self.position..self.position.saturating_add(self.length);
+        Damage::new(self.kind, &self.path, bytes, &self.reason)
     }
 }
 

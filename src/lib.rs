@@ -49,6 +49,7 @@ mod bound;
 mod claims;
 mod clock;
 mod consumer;
+mod convert;
 mod damage;
 mod disk;
 mod engine;
@@ -92,6 +93,7 @@ pub use consumer::{
     ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, Polled,
     ProgressRow, Receipt, Start, dead_topic, record_progress, retry_topic,
 };
+pub use convert::{ConvertSpec, Converted, NameMap, convert_store};
 pub use disk::{Disk, FileSystem, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};

@@ -1,5 +1,7 @@
 """A durable message log that lives inside a Python process, in Apache RocketMQ's file formats.
 
+Examples
+--------
 >>> import forebay
 >>> with forebay.open(":memory:") as store:
 ...     result = store.send("orders", b"body", key="42")
@@ -31,6 +33,7 @@ from forebay._forebay import (
     Verification,
     __version__,
 )
+from forebay.conversion import Conversion, convert
 from forebay.errors import (
     AlreadySettledError,
     BusyError,
@@ -66,6 +69,7 @@ __all__ = [
     "BatchTicket",
     "BusyError",
     "Consumer",
+    "Conversion",
     "CorruptError",
     "Damage",
     "DiskError",
@@ -109,5 +113,6 @@ __all__ = [
     "UnsupportedError",
     "Verification",
     "__version__",
+    "convert",
     "open",
 ]

@@ -2228,6 +2228,20 @@ def open_store(
 ) -> Store:
     """Open a store; `forebay.open` checks and documents the arguments."""
 
+def convert_store(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    engine: str,
+    topics: list[str] | None,
+    names: dict[str, str],
+    renumber: bool,
+    isolation: str,
+    flush: str | None,
+    given: dict[str, Any],
+    progress: Callable[[int, int], object] | None,
+) -> tuple[int, list[tuple[str, str]], list[tuple[str, int]], int, bool]:
+    """Convert a store; `forebay.convert` checks and documents the arguments."""
+
 def message_from_record(record: bytes) -> Message:
     """Return the message that a record encodes; used for unpickling.
 

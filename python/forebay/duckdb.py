@@ -1,5 +1,10 @@
 """Topics as views of a DuckDB connection.
 
+A query reads only the columns and the ranges of rows that it needs. `forebay.duckdb` needs
+``pip install 'forebay[duckdb]'``.
+
+Examples
+--------
 >>> import duckdb
 >>> import forebay.duckdb
 >>> with forebay.open(":memory:") as store, duckdb.connect() as con:
@@ -8,9 +13,6 @@
 ...     con.sql('from orders select body where "offset" >= 1').fetchall()
 ('orders',)
 [(b'b',), (b'c',)]
-
-A query reads only the columns and the ranges of rows that it needs. `forebay.duckdb` needs
-``pip install 'forebay[duckdb]'``.
 """
 
 from __future__ import annotations

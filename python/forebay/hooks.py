@@ -4,6 +4,8 @@ A hook is a callable. That of a send gets the topic and the properties of the me
 some; that of a message gets the message. Either may return a context manager, which then surrounds
 the send or the handling.
 
+Examples
+--------
 >>> import contextlib
 >>> import forebay.hooks
 >>> def stamp(topic, properties):

@@ -1,5 +1,10 @@
 """Metrics of stores, for Prometheus and OpenTelemetry.
 
+Names are those of RocketMQ's exporter where it has the same metric, and begin with ``forebay_``
+otherwise. ``pip install 'forebay[metrics]'`` installs prometheus-client and OpenTelemetry's API.
+
+Examples
+--------
 >>> import forebay.metrics
 >>> import prometheus_client
 >>> registry = prometheus_client.CollectorRegistry()
@@ -9,9 +14,6 @@
 ...     labels = {"cluster": "forebay", "broker": "events", "topic": "orders"}
 ...     registry.get_sample_value("rocketmq_producer_offset", labels)
 1
-
-Names are those of RocketMQ's exporter where it has the same metric, and begin with ``forebay_``
-otherwise. ``pip install 'forebay[metrics]'`` installs prometheus-client and OpenTelemetry's API.
 """
 
 from __future__ import annotations

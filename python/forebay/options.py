@@ -1,7 +1,9 @@
 """Types of the arguments of `forebay.open` and of others that have few values.
 
-They are for type checkers, and for annotations in programs that pass such arguments on:
+They are for type checkers, and for annotations in programs that pass such arguments on.
 
+Examples
+--------
 >>> from typing import Unpack
 >>> from forebay.options import Options
 >>> def open_events(**options: Unpack[Options]) -> forebay.Store:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-__all__ = ["human", "plain", "stdout", "write_json", "write_line", "write_table"]
+__all__ = ["ago", "human", "lasting", "plain", "stdout", "write_json", "write_line", "write_table"]
 
 
 def stdout() -> BinaryIO:
@@ -34,6 +35,19 @@ def human(size: int) -> str:
             return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def lasting(seconds: float) -> str:
+    """Return a length of time in its largest unit, such as ``"3 min"``."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def ago(time: datetime) -> str:
+    """Return how long ago a time was, such as ``"3 min ago"``; clocks may differ a little."""
+    return f"{lasting(max((datetime.now(UTC) - time).total_seconds(), 0))} ago"
 
 
 def write_line(text: str = "") -> None:

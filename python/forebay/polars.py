@@ -1,5 +1,10 @@
 """Topics as `LazyFrame` of Polars.
 
+The scan reads only the columns and rows that a query needs. `forebay.polars` needs
+``pip install 'forebay[polars]'``.
+
+Examples
+--------
 >>> import forebay.polars
 >>> import polars
 >>> with forebay.open(":memory:") as store:
@@ -7,9 +12,6 @@
 ...     orders = forebay.polars.scan(store, "orders")
 ...     orders.filter(polars.col("offset") >= 1).select("body").collect()["body"].to_list()
 [b'b', b'c']
-
-The scan reads only the columns and rows that a query needs. `forebay.polars` needs
-``pip install 'forebay[polars]'``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,11 @@
 """Values instead of bytes: what producers send and consumers get is encoded and decoded.
 
+`json` and `msgpack` use the fastest library that is installed; `pydantic` checks values against a
+type. ``Serde(dumps, loads)`` makes one of any two functions. ``pip install 'forebay[serde]'``
+installs orjson, msgpack and pydantic.
+
+Examples
+--------
 >>> import forebay.serde
 >>> as_json = forebay.serde.json()
 >>> with forebay.open(":memory:") as store:
@@ -10,10 +16,6 @@
 ...             print(received.value["count"], received.message.key)
 ...             consumer.ack(received.message)
 3 42
-
-`json` and `msgpack` use the fastest library that is installed; `pydantic` checks values against a
-type. ``Serde(dumps, loads)`` makes one of any two functions. ``pip install 'forebay[serde]'``
-installs orjson, msgpack and pydantic.
 """
 
 from __future__ import annotations

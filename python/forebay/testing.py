@@ -1,5 +1,7 @@
 """Stores for tests, with a clock that the test moves.
 
+Examples
+--------
 pytest finds the fixtures `forebay_store`, a store in memory, and `forebay_clock`, its clock:
 
 >>> def test_a_message_comes_back(forebay_store, forebay_clock):

@@ -16,7 +16,8 @@
 use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
 use crate::error::{Error, Result};
-use crate::record::{Draft, coded, flaw_of_property, is_key};
+use crate::record::Draft;
+use crate::record::coded::{Coded, plain_header, plain_key};
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 use std::cell::OnceCell;
@@ -32,13 +33,6 @@ pub struct SinkRows<'a> {
     tags: Option<Bytes<'a>>,
     /// The coded values of each row that was read.
     coded: Vec<OnceCell<Coded>>,
-}
-
-/// Text that stands for values that are not text.
-#[derive(Debug, Default)]
-struct Coded {
-    key: String,
-    properties: Vec<(String, String)>,
 }
 
 impl<'a> SinkRows<'a> {
@@ -151,45 +145,17 @@ impl<'a> SinkRows<'a> {
     /// plain.
     #[cold]
     fn code(&self, row: usize, key: Option<&[u8]>, is_null: bool) -> Result<&Coded> {
-        let mut made = Coded::default();
-        let mut tell = |name: &str, value: &str| {
-            made.properties.push((name.to_owned(), value.to_owned()));
-        };
-        match key {
-            Some([]) => tell(coded::KEY, coded::KEY_EMPTY),
-            Some(_) => tell(coded::KEY, coded::KEY_BASE64),
-            None => {}
-        }
-        if is_null {
-            tell(coded::VALUE, coded::VALUE_NULL);
-        }
-        made.key = key.map(coded::base64).unwrap_or_default();
+        let mut made = Coded::new(key, is_null);
         if let Some(column) = &self.headers {
             for (number, entry) in column.entries("headers", row)?.enumerate() {
                 let (name, value) = entry?;
-                if plain_header(name, value).is_none() {
-                    made.properties.push(coded::header(number, name, value));
-                }
+                made.add_header(number, name, value);
             }
         }
         let broken = || wrong("value", "it has fewer rows than its batch");
         let cell = self.coded.get(row).ok_or_else(broken)?;
         Ok(cell.get_or_init(|| made))
     }
-}
-
-/// The key, if the index can hold it unchanged.
-#[inline]
-fn plain_key(key: &[u8]) -> Option<&str> {
-    str::from_utf8(key).ok().filter(|text| is_key(text))
-}
-
-/// The header, if a property can hold it unchanged.
-#[inline]
-fn plain_header<'a>(name: &'a [u8], value: Option<&'a [u8]>) -> Option<(&'a str, &'a str)> {
-    let (name, value) = (str::from_utf8(name).ok()?, str::from_utf8(value?).ok()?);
-    let is_plain = flaw_of_property(name, value).is_none() && !name.starts_with(coded::PREFIX);
-    is_plain.then_some((name, value))
 }
 
 fn check(name: &str, data_type: &DataType) -> Result<()> {

@@ -95,8 +95,13 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Allocates blocks for a range of an open file. The range is clipped to the file.
+/// Allocates the blocks of all pages that a range of an open file touches.
+///
+/// A store needs all blocks of its page, and a block may be smaller than a page.
 pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
+    let end = (start + len).next_multiple_of(PAGE as u64);
+    let start = start / PAGE as u64 * PAGE as u64;
+    let len = end - start;
     match syscall::reserve(file, start, len) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => fill(file, start, len),
         done => done,

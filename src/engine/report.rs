@@ -1,58 +1,133 @@
 //! What a store reports: known damage, and warnings.
 
-use crate::damage::Damage;
+use crate::damage::{Damage, Lost};
 use crate::sync::Mutex;
 use crate::warning::{Warning, Warnings};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of damaged places kept.
 const KEPT_MAX: usize = 10_000;
+/// Maximum number of lost messages kept, of all places together. A few damaged bytes can claim that
+/// they were a million messages.
+const LOST_MAX: usize = 100_000;
 
 /// What a store has to report since it was opened.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Each damaged place once.
-    damage: Mutex<Vec<Damage>>,
+    known: Mutex<Known>,
     stale: AtomicU64,
     /// Warnings that a caller should see once: damaged places when found, slow puts and flushes.
     pub warnings: Arc<Warnings>,
 }
 
+/// Damaged places, each once.
+#[derive(Debug, Default)]
+struct Known {
+    places: Vec<Damage>,
+    /// By file and first byte the end of a place, and its number. No two of them overlap.
+    extents: HashMap<PathBuf, BTreeMap<u64, (u64, usize)>>,
+    /// The lost messages, each with the number of its place.
+    lost: HashSet<(usize, Lost)>,
+}
+
+impl Known {
+    /// Number of the place that holds the first byte of `damage`.
+    fn find(&self, damage: &Damage) -> Option<usize> {
+        let extents = self.extents.get(&damage.path)?;
+        let (_, (end, number)) = extents.range(..=damage.position).next_back()?;
+        (damage.position < *end).then_some(*number)
+    }
+
+    fn push(&mut self, damage: Damage) -> usize {
+        let number = self.places.len();
+        let bytes = damage.position..damage.position.saturating_add(damage.length.max(1));
+        let extents = self.extents.entry(damage.path.clone()).or_default();
+        // Smaller places within this one are found as a part of it from here on.
+        let within: Vec<u64> = extents.range(bytes.clone()).map(|found| *found.0).collect();
+        for start in within {
+            extents.remove(&start);
+        }
+        extents.insert(bytes.start, (bytes.end, number));
+        self.places.push(damage);
+        number
+    }
+
+    /// Adds lost messages to a place.
+    fn lose(&mut self, number: usize, lost: impl IntoIterator<Item = Lost>) {
+        let Some(place) = self.places.get_mut(number) else {
+            return;
+        };
+        let mut lost = lost.into_iter();
+        while self.lost.len() < LOST_MAX
+            && let Some(message) = lost.next()
+        {
+            if self.lost.insert((number, message.clone())) {
+                place.lost.push(message);
+            }
+        }
+    }
+}
+
 impl Report {
     /// Adds a damaged place, or its lost messages if the place is known.
-    pub fn add(&self, damage: Damage) {
-        let mut known = self.damage.lock();
-        let same = |other: &Damage| {
-            other.path == damage.path
-                && damage.position >= other.position
-                && damage.position < other.position + other.length.max(1)
-        };
-        if let Some(other) = known.iter_mut().find(|other| same(other)) {
-            for lost in damage.lost {
-                if !other.lost.contains(&lost) {
-                    other.lost.push(lost);
-                }
+    pub fn add(&self, mut damage: Damage) {
+        let lost = std::mem::take(&mut damage.lost);
+        self.add_losing(damage, lost);
+    }
+
+    /// [`Report::add`] of a place with these lost messages, of which no more are made than are
+    /// kept.
+    pub fn add_losing(&self, damage: Damage, lost: impl IntoIterator<Item = Lost>) {
+        let mut known = self.known.lock();
+        if let Some(number) = known.find(&damage) {
+            known.lose(number, lost);
+        } else if known.places.len() < KEPT_MAX {
+            let number = known.push(damage);
+            known.lose(number, lost);
+            if let Some(place) = known.places.get(number) {
+                self.warnings.add(Warning::Damage(place.clone()));
             }
-        } else if known.len() < KEPT_MAX {
-            self.warnings.add(Warning::Damage(damage.clone()));
-            known.push(damage);
         }
     }
 
     /// Removes the places for which `keep` returns `false`.
     pub fn retain(&self, keep: impl Fn(&Damage) -> bool) {
-        self.damage.lock().retain(keep);
+        let mut known = self.known.lock();
+        let places = std::mem::take(&mut *known).places;
+        for mut place in places.into_iter().filter(keep) {
+            let lost = std::mem::take(&mut place.lost);
+            let number = known.push(place);
+            known.lose(number, lost);
+        }
     }
 
     /// All damaged places.
     pub fn damage(&self) -> Vec<Damage> {
-        self.damage.lock().clone()
+        self.known.lock().places.clone()
+    }
+
+    /// The damaged place that has cost a message; without its lost messages.
+    pub fn place_of(&self, topic: &str, queue: u32, offset: u64) -> Option<Damage> {
+        let known = self.known.lock();
+        let is_it = |lost: &Lost| lost.0 == topic && (lost.1, lost.2) == (queue, offset);
+        let place = known
+            .places
+            .iter()
+            .find(|place| place.lost.iter().any(is_it))?;
+        Some(place.bare())
+    }
+
+    /// The damaged place that was found last, without its lost messages.
+    pub fn last(&self) -> Option<Damage> {
+        self.known.lock().places.last().map(Damage::bare)
     }
 
     /// How many damaged places there are.
     pub fn damaged(&self) -> u64 {
-        self.damage.lock().len() as u64
+        self.known.lock().places.len() as u64
     }
 
     /// Counts a record with another record's checksum.
@@ -63,5 +138,59 @@ impl Report {
     /// Number of records found with another record's checksum.
     pub fn stale_count(&self) -> u64 {
         self.stale.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::damage::DamageKind;
+
+    fn damage(bytes: std::ops::Range<u64>) -> Damage {
+        Damage::new(DamageKind::Log, "commitlog/0", bytes, "magic")
+    }
+
+    fn messages(offsets: std::ops::Range<u64>) -> impl Iterator<Item = Lost> {
+        offsets.map(|offset| ("orders".to_owned(), 0, offset))
+    }
+
+    #[test]
+    fn what_begins_in_a_known_place_belongs_to_it() {
+        let report = Report::default();
+        report.add_losing(damage(50..60), messages(0..1));
+        report.add_losing(damage(55..70), messages(0..2));
+        assert_eq!(report.damage(), [damage(50..60).losing(messages(0..2))]);
+        report.add(damage(0..100));
+        report.add_losing(damage(70..71), messages(5..6));
+        report.add_losing(damage(50..51), messages(6..7));
+        let all = damage(0..100).losing(messages(5..7));
+        assert_eq!(report.damage().last(), Some(&all));
+        report.add(damage(100..100));
+        report.add(damage(100..101));
+        assert_eq!(report.damaged(), 3);
+        report.retain(|place| place.position > 0);
+        assert_eq!(report.damaged(), 2);
+        report.add_losing(damage(56..57), messages(1..3));
+        assert_eq!(report.damage()[0].lost.len(), 3);
+    }
+
+    /// A file of some 100 KiB can claim a billion lost messages, in a million places.
+    #[test]
+    fn the_report_is_bounded_whatever_is_claimed() {
+        let report = Report::default();
+        let made = std::cell::Cell::new(0);
+        let claimed = || messages(0..u64::MAX).inspect(|_| made.set(made.get() + 1));
+        for place in 0..1_000_000 {
+            report.add_losing(damage(100 * place..100 * place + 61), claimed().take(1000));
+        }
+        let kept = report.damage();
+        assert_eq!(kept.len(), KEPT_MAX);
+        assert_eq!(
+            kept.iter().map(|place| place.lost.len()).sum::<usize>(),
+            LOST_MAX
+        );
+        assert!(made.get() <= LOST_MAX);
+        assert!(report.place_of("orders", 0, 999).is_some());
+        assert!(report.place_of("orders", 0, 1000).is_none());
     }
 }

@@ -228,12 +228,12 @@ impl MappedFile {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Allocates blocks for the bytes below `end` that lack them.
+    /// Allocates blocks for the bytes below `end`, and for the rest of its page, that lack them.
     ///
     /// One thread at a time, and only above the mark. Nobody stores above the mark; below it,
     /// reserving by writing zeros could overwrite stored bytes.
     pub fn reserve(&self, end: u64) -> Result<()> {
-        let end = end.min(self.len);
+        let end = end.next_multiple_of(PAGE as u64).min(self.len);
         if end <= self.reserved() {
             return Ok(());
         }

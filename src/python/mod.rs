@@ -6,6 +6,7 @@ mod arrow;
 mod batch;
 mod clock;
 mod consumer;
+mod conversion;
 mod convert;
 mod draft;
 mod edge;
@@ -50,6 +51,8 @@ mod _forebay {
     use super::clock::{ManualClock, clock_moved};
     #[pymodule_export]
     use super::consumer::{Consumer, ConsumerIterator, Run};
+    #[pymodule_export]
+    use super::conversion::convert_store;
     #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]

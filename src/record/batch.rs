@@ -1,8 +1,8 @@
 //! Encoded records of one topic, in the form of the store that they are for.
 
 use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
-use super::rocketmq;
 use super::row::Row;
+use super::{copy_coded, rocketmq};
 use crate::error::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -190,7 +190,8 @@ impl Batch {
         }
     }
 
-    /// Adds a copy of a record: its body, flag, born time and host, with the changes in `to`.
+    /// Adds a copy of a record of either form: its body, keys, properties, flag, born time and
+    /// host, with the changes in `to`.
     ///
     /// # Errors
     ///
@@ -198,7 +199,7 @@ impl Batch {
     pub fn push_copy(&mut self, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
         match (self, of) {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
-            (_, Row::Kafka(_)) => Err(other_form()),
+            (Batch::RocketMq(batch), Row::Kafka(_)) => copy_coded::to_rocketmq(batch, of, to),
         }
     }
 

@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod common;
+mod copy_coded;
 pub mod kafka;
 pub mod layout;
 pub mod message;
@@ -15,7 +16,7 @@ pub mod rocketmq;
 pub mod row;
 
 pub use batch::Batch;
-pub use common::check::{check_topic, check_topic_name, flaw_of_property, is_key};
+pub use common::check::{check_topic, check_topic_name};
 pub use common::{
     Contents, Copied, Draft, Flaw, HostBytes, Labels, PropertyKind, RecordStyle, coded, id,
     java_hash, names,

@@ -581,6 +581,11 @@ def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path, monkeypat
     assert capsys.readouterr().err == f"forebay: {need}\n"
 
 
+def test_who_opens_the_address_before_the_server_runs_is_not_refused():
+    with listen("127.0.0.1", 0) as bound, socket.create_connection(bound.getsockname()) as early:
+        assert early.getpeername() == bound.getsockname()
+
+
 # --- in a browser -------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import http.client
 import io
 import logging
 import re
@@ -11,9 +12,11 @@ import sys
 import tarfile
 import textwrap
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_origin
 
+import harness
 import prometheus_client
 import pytest
 from cli_support import unpack
@@ -115,7 +118,7 @@ def run_block(code, names):
     return printed.getvalue()
 
 
-#: Pages whose blocks are run by other tests: they need Spark, a loop in debug mode, or pytest.
+#: Pages whose blocks other tests run: they need Spark, a loop in debug mode, pytest, or a server.
 ELSEWHERE = {
     "../README.md",
     "asyncio.md",
@@ -124,6 +127,7 @@ ELSEWHERE = {
     "spark-tutorial.md",
     "spark.md",
     "testing.md",
+    "web-workers.md",
 }
 
 
@@ -164,8 +168,38 @@ def test_the_page_of_testing_runs(tmp_path, monkeypatch):
     assert run_block(elsewhere, {"__name__": "__main__"}) == "1767229200000\n"
 
 
+def posted(port, body):
+    """Send a request, on a connection of its own; return the status of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.LONG_S)
+    connection.request("POST", "/", body=body, headers={"X-User": "42"})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["import", "preload"])
+def test_the_page_of_web_workers_runs_under_gunicorn(preload, tmp_path, monkeypatch):
+    if find_spec("gunicorn") is None:
+        harness.lacks("gunicorn", "gunicorn is not installed")
+    monkeypatch.chdir(tmp_path)
+    (service, _), (read, _) = blocks("web-workers.md")
+    (tmp_path / "service.py").write_text(service)
+    words = ["-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:0", *preload, "service:app"]
+    with subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True) as server:
+        (port,) = next(
+            filter(None, (re.findall(r"127\.0\.0\.1:(\d+)", it) for it in server.stderr))
+        )
+        bodies = [f"click {number}" for number in range(20)]
+        statuses = [posted(port, body) for body in bodies]
+        server.terminate()
+        server.communicate(timeout=harness.LONG_S)
+    assert statuses == [204] * 20
+    printed = run_block(read, {})
+    assert sorted(printed.splitlines()) == sorted(f"42 {body.encode()!r}" for body in bodies)
+
+
 def test_the_readme_runs(tmp_path, monkeypatch):
-    """All but its block of Spark, which the pages of Spark have."""
+    """All but its block of Spark, which test_spark_docs.py runs."""
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
     for code, _ in blocks("../README.md"):
@@ -222,3 +256,10 @@ def test_the_links_of_the_readme_are_absolute_and_lead_to_pages():
         assert link.startswith(urls["Homepage"]) and link.endswith("/"), link
         name = link.removeprefix(urls["Homepage"]).strip("/")
         assert (DOCS / f"{name}.md").is_file() or (DOCS / name / "index.md").is_file(), link
+
+
+def test_each_image_is_small_and_on_a_page():
+    text = "".join((DOCS / page).read_text() for page in pages())
+    for image in (DOCS / "images").iterdir():
+        assert f"images/{image.name}" in text, image.name
+        assert image.stat().st_size < 150_000, image.name

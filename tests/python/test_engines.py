@@ -209,6 +209,9 @@ def test_duckdb_reads_the_ranges_that_can_pass(filled, con, read, condition, row
     expected = con.sql(query.format("whole", condition)).fetchall()
     read.reset()
     assert con.sql(query.format("orders", condition)).fetchall() == expected
+    if condition == "topic = 'bills'" and int(pyarrow.__version__.partition(".")[0]) < 26:
+        # Older ones see no contradiction between the text and a dictionary of texts.
+        rows = QUEUES * ROWS
     assert read.rows == rows
 
 

@@ -27,3 +27,13 @@ def test_a_name_without_a_page_is_noticed(tmp_path, monkeypatch):
     missing = reference.missing()
     assert "forebay.open" not in missing
     assert {"forebay.Store", "forebay.Store.send", "forebay.Message.body"} <= set(missing)
+
+
+def test_an_example_that_is_no_code_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "reference" / "types").mkdir(parents=True)
+    page = tmp_path / "reference" / "types" / "index.html"
+    monkeypatch.setattr(reference, "SITE", tmp_path)
+    page.write_text("<pre>&gt;&gt;&gt; 1</pre>")
+    assert reference.quoted() == []
+    page.write_text("<blockquote>1</blockquote>")
+    assert reference.quoted() == ["reference/types/index.html"]

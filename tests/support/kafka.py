@@ -123,12 +123,13 @@ class Served:
 class Kafka:
     """The running program. Use it in one thread, and close it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, optimised: bool = False) -> None:
         path = maven.classpath(PROJECT, TARGET)
+        flags = JVM_FLAGS if not optimised else ("-Xms512m", "-Xmx4g")
         # Its standard error is kept for the errors of this module.
         self._log = open(TARGET / "stderr.txt", "w+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
-            ["java", *JVM_FLAGS, "-cp", path, "forebay.kafka.Main"],
+            ["java", *flags, "-cp", path, "forebay.kafka.Main"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -276,6 +277,13 @@ class Kafka:
         answer = self.ask("partitions", keys=[key.hex() for key in keys], count=count)
         found: list[int] = answer["partitions"]
         return found
+
+    def speed(self, folder: Path, *, topics: int, messages: int, body: int) -> dict[str, float]:
+        """Append single messages to this many logs in turn, while a thread reads all of them.
+
+        Returns ``rate`` (messages a second), ``p99`` (seconds of an append) and ``read``.
+        """
+        return self.ask("speed", folder=str(folder), topics=topics, messages=messages, body=body)
 
     def ask(self, request: str, **arguments: object) -> dict[str, Any]:
         """Return the answer of the program to a request."""

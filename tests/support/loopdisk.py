@@ -28,12 +28,12 @@ def need(kind: str = "ext4") -> None:
             lacks("xfs" if kind == "xfs" else "loop", f"{tool} is not installed")
 
 
-def make(image: Path, size: int, kind: str = "ext4") -> None:
-    """Create an empty file system of ``size`` bytes."""
+def make(image: Path, size: int, kind: str = "ext4", block: int = 4096) -> None:
+    """Create an empty file system of ``size`` bytes; ``block``: the bytes of a block of ext4."""
     with open(image, "wb") as file:
         file.truncate(size)
     options = {
-        "ext4": ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0"),
+        "ext4": ("-q", "-F", "-b", str(block), "-m", "0", "-E", "lazy_itable_init=0"),
         "xfs": ("-q", "-f"),
     }
     run(f"mkfs.{kind}", *options[kind], image)

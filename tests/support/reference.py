@@ -1,6 +1,7 @@
-"""Checks that the built site documents every public name: its inventory lists what was rendered.
+"""Checks that the built site documents every public name, and shows every example as code.
 
-`make docs-python` runs it after the site is built. A name is public if ``__all__`` of a public
+Its inventory lists the names that were rendered. `make docs-python` runs it after the site is
+built. A name is public if ``__all__`` of a public
 module has it; so do the methods and properties of such a class whose names have no underscore.
 """
 
@@ -10,7 +11,8 @@ import sys
 import zlib
 from pathlib import Path
 
-INVENTORY = Path(__file__).parents[2] / "site" / "objects.inv"
+SITE = Path(__file__).parents[2] / "site"
+INVENTORY = SITE / "objects.inv"
 
 #: What a user may import.
 MODULES = (
@@ -70,12 +72,18 @@ def missing() -> list[str]:
     return sorted(public_names() - rendered(INVENTORY.read_bytes()))
 
 
+def quoted() -> list[str]:
+    """Return the pages where an example is a quotation: it is not in a section of examples."""
+    pages = sorted((SITE / "reference").rglob("*.html"))
+    return [str(page.relative_to(SITE)) for page in pages if "<blockquote" in page.read_text()]
+
+
 def main() -> int:
-    """Print the names that are missing."""
-    names = missing()
-    for name in names:
-        print(f"{name} is public, and no page of docs/reference/ has it")
-    return 1 if names else 0
+    """Print the names that are missing, and the pages where examples are not code."""
+    found = [f"{name} is public, and no page of docs/reference/ has it" for name in missing()]
+    found += [f"{page} shows an example as a quotation" for page in quoted()]
+    print(*found, sep="\n", end="\n" if found else "")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

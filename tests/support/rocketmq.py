@@ -275,9 +275,27 @@ def broker(
 
 def speed(directory: str | os.PathLike[str], *, count: int, body: int) -> float:
     """Let RocketMQ 5.5.0 put messages into an absent directory; return messages per second."""
+    return _speed(directory, count=count, body=body)["messagesPerSecond"]
+
+
+def speed_of_topics(
+    directory: str | os.PathLike[str], *, topics: int, count: int, body: int
+) -> dict[str, float]:
+    """Put messages to this many topics in turn, while a thread reads all of them.
+
+    Returns ``rate`` (messages a second), ``p99`` (seconds of a put) and ``read``.
+    """
+    found = _speed(directory, "--read", "--topics", str(topics), count=count, body=body)
+    return {"rate": found.pop("messagesPerSecond"), **found}
+
+
+def _speed(
+    directory: str | os.PathLike[str], *options: str, count: int, body: int
+) -> dict[str, float]:
     words = _target(Path(directory).resolve(), Sizes(), record_checksum=False)
-    (line,) = _java("5.5.0", "speed", [*words, "--count", str(count), "--body", str(body)])
-    return float(line["messagesPerSecond"])
+    words += ["--count", str(count), "--body", str(body), *options]
+    (line,) = _java("5.5.0", "speed", words)
+    return {name: float(value) for name, value in line.items()}
 
 
 def classpath(version: Version = "5.5.0") -> str:

@@ -26,9 +26,9 @@ spark.sparkContext.setLogLevel("OFF")
 """
 
 
-def run_program(code: str, *arguments: str, **place: Any) -> str:
+def run_program(code: str, *arguments: str, python: str = sys.executable, **place: Any) -> str:
     """Run code in a separate process, which must succeed, and return its output."""
-    command = [sys.executable, "-c", code, *arguments]
+    command = [python, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **place)
     assert done.returncode == 0, done.stderr[-5000:]
     return done.stdout

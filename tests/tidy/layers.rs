@@ -54,7 +54,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/consumer", "src/stages"],
     &["src/store"],
     &["src/scan"],
-    &["src/archive", "src/notices", "src/tail"],
+    &["src/archive", "src/convert", "src/notices", "src/tail"],
     &["src/sim"],
     &["src/lib"],
     &["src/tests"],

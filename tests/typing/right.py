@@ -57,6 +57,8 @@ def sends(store: forebay.Store) -> None:
     orders = store.producer("orders", queue=0)
     orders.send_batch([b"a"], keys=["1"], tags=[None], properties=[{}], atomic=True)
     assert_type(orders.send_nowait(b"a").result(1.0), forebay.SendResult)
+    with store.producer("orders", "own", name="till-1") as own:
+        assert_type(own.name, str | None)
     with store.producer("orders", queue="own", name="p1") as own:
         assert_type(own, forebay.Producer)
         assert_type(own.name, str | None)

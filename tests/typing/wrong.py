@@ -36,6 +36,8 @@ def sends(store: forebay.Store) -> None:
     store.send("orders", b"a", key=42)  # type: ignore[arg-type]
     store.send("orders", b"a", properties={"a": 1})  # type: ignore[dict-item]
     store.send("orders", b"a", timestamp=0)  # type: ignore[arg-type]
+    store.producer("orders", "mine")  # type: ignore[arg-type]
+    store.producer("orders", "own", "till-1")  # type: ignore[call-arg]
     store.producer("orders").send_batch(["text"])  # type: ignore[list-item]
     store.producer("orders").send_arrow([b"a"])  # type: ignore[arg-type]
     store.send("orders", b"a").offset = 3  # type: ignore[misc]

@@ -1,5 +1,12 @@
 """Forebay in an event loop: the names of `forebay`, awaited.
 
+A send that need not wait is done in the loop. A send that waits for the disk, a tail and a consumer
+wait for one descriptor, which the loop watches, without a thread each. Calls that may block run in
+the loop's default executor. Cancelling such a call waits until it has ended, so that no thread goes
+on unseen and no message is lost.
+
+Examples
+--------
 >>> import asyncio
 >>> import forebay.aio
 >>> async def main():
@@ -9,11 +16,6 @@
 ...         return found.body
 >>> asyncio.run(main())
 b'body'
-
-A send that need not wait is done in the loop. A send that waits for the disk, a tail and a consumer
-wait for one descriptor, which the loop watches, without a thread each. Calls that may block run in
-the loop's default executor. Cancelling such a call waits until it has ended, so that no thread goes
-on unseen and no message is lost.
 """
 
 from __future__ import annotations

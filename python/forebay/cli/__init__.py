@@ -1,8 +1,8 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
 Related verbs share a module: `inspect` (info, topics, verify), `read` (cat, tail, query), `send`,
-`repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `commits`, `doctor`,
-`spark`, `console`, `shell`, `completion`; the demo is `forebay.demo`.
+`repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `convert`, `commits`,
+`doctor`, `spark`, `console`, `shell`, `completion`, `bench`; the demo is `forebay.demo`.
 This module joins them. It reports any error of a verb as one line on standard error and an exit
 status.
 
@@ -29,9 +29,11 @@ from collections.abc import Iterator, Sequence
 import forebay
 from forebay.cli import (
     archive,
+    bench,
     commits,
     completion,
     console,
+    convert,
     demo,
     dlq,
     doctor,
@@ -51,8 +53,8 @@ __all__ = ["main", "make_parser"]
 
 _VERBS = (
     *(demo, inspect, send, read, groups, dlq),
-    *(export, archive, repair, commits, doctor, spark),
-    *(console, shell, completion),
+    *(export, archive, convert, repair, commits, doctor, spark),
+    *(console, shell, completion, bench),
 )
 
 

@@ -16,7 +16,7 @@ from forebay.dead_letters import (
     letter_queues,
     origin,
 )
-from forebay.output import write_json, write_line, write_table
+from forebay.output import ago, write_json, write_line, write_table
 from forebay.progress import Bar
 
 __all__ = ["add"]
@@ -111,7 +111,7 @@ def _row(letter: forebay.Message) -> tuple[object, ...]:
     return (
         letter.queue,
         letter.offset,
-        letter.store_time.isoformat(timespec="seconds"),
+        ago(letter.store_time),
         found["original_topic"] or "unknown",
         found["attempts"],
         letter.key or "",

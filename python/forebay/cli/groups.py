@@ -7,7 +7,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import TIME, UsageError, add_store, bound, open_existing, unknown
-from forebay.output import write_json, write_line, write_table
+from forebay.output import human, lasting, write_json, write_line, write_table
 
 __all__ = ["add"]
 
@@ -43,11 +43,11 @@ def _groups(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json([queue._asdict() for queue in queues])
     elif queues:
-        head = ("group", "topic", "queue", "committed", "end", "lag", "lag bytes", "lag seconds")
+        head = ("group", "topic", "queue", "committed", "end", "lag", "bytes", "waiting for")
         rows = [
             (
                 *(one.group, one.topic, one.queue, one.committed, one.max_offset),
-                *(one.lag, one.lag_bytes, round(one.lag_seconds)),
+                *(one.lag, human(one.lag_bytes), lasting(one.lag_seconds) if one.lag else ""),
             )
             for one in queues
         ]

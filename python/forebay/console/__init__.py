@@ -3,12 +3,14 @@
 ``forebay console STORE`` serves it. A program that has an ASGI server mounts it itself; over a
 store that is open for writing, it also shows the latency of sends:
 
+``pip install 'forebay[console]'`` installs Starlette and uvicorn.
+
+Examples
+--------
 >>> import forebay.console
 >>> with forebay.open(":memory:") as store:
 ...     console = forebay.console.Console(store)
 ...     console.close()
-
-``pip install 'forebay[console]'`` installs Starlette and uvicorn.
 """
 
 from forebay.selection import require

@@ -23,13 +23,14 @@ _CONNECTIONS = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address."""
+    """Return a socket that listens: who connects before the server runs waits for it."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(_CONNECTIONS)
     except OSError as error:
         bound.close()
         raise OSError(error.errno, f"cannot listen on port {port}: {error.strerror}") from error

@@ -91,7 +91,7 @@ impl QueueCursor {
             return Ok(false);
         }
         if self.batch.is_some() {
-            self.take(taken);
+            self.take(taken)?;
             return Ok(true);
         }
         let Some(walk) = &mut self.walk else {
@@ -137,15 +137,15 @@ impl QueueCursor {
         if header.last_offset() < self.at {
             return Ok(());
         }
+        if header.last_offset() >= self.next_base() {
+            return self.lose(&found, Flaw::Field("offset"));
+        }
         if header.first_offset() >= self.end {
             // There is nothing between the end of the range and this batch.
             self.at = header.first_offset().min(self.limit).max(self.end);
             return Ok(());
         }
-        if header.is_control() || !self.is_committed(header)? {
-            self.at = header.last_offset() + 1;
-            return Ok(());
-        }
+        let is_hidden = header.is_control() || !self.is_committed(header)?;
         let Some(walk) = &self.walk else {
             return Ok(());
         };
@@ -155,11 +155,24 @@ impl QueueCursor {
             self.walk = None;
             return Ok(());
         }
-        match Opened::open(bytes, self.check == Check::Full) {
+        // A damaged header must not hide messages: only a whole batch is no message.
+        if is_hidden && header.has_crc_of(&bytes) {
+            self.at = header.last_offset() + 1;
+            return Ok(());
+        }
+        match Opened::open(bytes, is_hidden || self.check == Check::Full) {
             Ok(opened) => self.batch = Some((opened, found)),
-            Err(flaw) => self.lose(&found, flaw),
+            Err(flaw) => self.lose(&found, flaw)?,
         }
         Ok(())
+    }
+
+    /// Base of the next segment. All offsets of this one are lower.
+    fn next_base(&self) -> u64 {
+        let next = self
+            .next_segment
+            .and_then(|number| self.segments.get(number));
+        next.map_or(u64::MAX, |segment| segment.base)
     }
 
     fn is_committed(&mut self, header: &Header) -> Result<bool> {
@@ -174,9 +187,9 @@ impl QueueCursor {
     }
 
     /// Takes the next record of the open batch.
-    fn take(&mut self, taken: &mut Taken) {
+    fn take(&mut self, taken: &mut Taken) -> Result<()> {
         let Some((opened, found)) = &mut self.batch else {
-            return;
+            return Ok(());
         };
         let header = *opened.header();
         match opened.next() {
@@ -193,7 +206,7 @@ impl QueueCursor {
                 self.at = entry.offset + 1;
                 if let Err(flaw) = taken.add(&home, &header, &entry, &self.filter) {
                     let found = *found;
-                    self.lose(&found, flaw);
+                    self.lose(&found, flaw)?;
                 }
             }
             Ok(None) => {
@@ -202,24 +215,27 @@ impl QueueCursor {
             }
             Err(flaw) => {
                 let found = *found;
-                self.lose(&found, flaw);
+                self.lose(&found, flaw)?;
             }
         }
+        Ok(())
     }
 
     /// Reports a batch that cannot be read, or read further, and passes over it.
-    fn lose(&mut self, found: &Found, flaw: Flaw) {
-        let Found { position, header } = found;
-        let after = header.last_offset() + 1;
-        let lost = self.at.max(header.first_offset())..after;
-        let bytes = *position..*position + u64::from(header.len);
-        if let Some(walk) = &self.walk {
-            let report = &self.shared.report;
-            let segment = &walk.reader.segment;
-            self.partition.report(report, segment, bytes, flaw, lost);
-        }
-        self.at = after;
+    fn lose(&mut self, found: &Found, flaw: Flaw) -> Result<()> {
         self.batch = None;
+        let limit = self.next_base();
+        let Some(walk) = &mut self.walk else {
+            return Ok(());
+        };
+        let Found { position, header } = found;
+        let after = walk.lose(found)?.min(limit).max(self.at);
+        let lost = self.at.max(header.first_offset().min(after))..after;
+        let bytes = *position..*position + u64::from(header.len);
+        let (report, segment) = (&self.shared.report, &walk.reader.segment);
+        self.partition.report(report, segment, bytes, flaw, lost);
+        self.at = after;
+        Ok(())
     }
 
     /// Reports bytes that are not a batch, unless the log ends there.

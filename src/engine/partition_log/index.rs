@@ -10,7 +10,7 @@
 
 use super::names::beside;
 use super::segment::Segment;
-use crate::disk::{Disk, OpenFile};
+use crate::disk::{Disk, Entry, Kind, OpenFile};
 use crate::error::Result;
 use crate::num::{be_u32, be_u64};
 
@@ -39,7 +39,8 @@ impl<const LEN: usize> Entries<LEN> {
     /// Opens the index of a segment; `None` if it is missing or is no file.
     fn open(disk: &dyn Disk, segment: &Segment, ending: &str) -> Result<Option<Self>> {
         let path = beside(&segment.path, ending);
-        if disk.stat(&path)?.is_none_or(|entry| entry.len == 0) {
+        let is_file = |entry: &Entry| entry.kind == Kind::File && entry.len > 0;
+        if !disk.stat(&path)?.as_ref().is_some_and(is_file) {
             return Ok(None);
         }
         let file = match disk.open(&path) {

@@ -46,6 +46,7 @@ use crate::options::{Isolation, Mode, Options};
 use crate::record::{Batch, Message};
 use crate::sync::RwLock;
 use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -157,7 +158,14 @@ impl PartitionLog {
     /// Reads the first offsets that the broker has written down.
     fn read_starts(&self) -> Result<()> {
         let path = self.root.join(names::LOG_START);
-        let bytes = read_small(self.disk(), &path, CHECKPOINT_LEN_MAX)?;
+        let bytes = match read_small(self.disk(), &path, CHECKPOINT_LEN_MAX) {
+            Err(error) if error.kind() == Some(ErrorKind::InvalidData) => {
+                let damage = Damage::new(DamageKind::ForeignTable, path, 0..0, error);
+                self.shared.report.add(damage);
+                return Ok(());
+            }
+            read => read?,
+        };
         let parsed = bytes.as_deref().map(names::parse_checkpoint);
         match parsed {
             None => self.starts.write().clear(),
@@ -402,8 +410,10 @@ impl Engine for PartitionLog {
         if there == Some(offset) {
             return Ok(message);
         }
-        if self.shared.report.damaged() > damaged || self.is_lost(topic, queue, offset) {
-            return Err(self.lost(topic, queue, offset));
+        let report = &self.shared.report;
+        let place = report.place_of(&topic.name, queue, offset);
+        if place.is_some() || report.damaged() > damaged {
+            return Err(self.lost(place));
         }
         // Compaction has left a gap, a control record is there, or an uncommitted message.
         Err(Error::OffsetOutOfRange {
@@ -582,26 +592,12 @@ impl Engine for PartitionLog {
 }
 
 impl PartitionLog {
-    /// Whether damage that is known has cost this message.
-    fn is_lost(&self, topic: &Topic, queue: u32, offset: u64) -> bool {
-        let known = self.shared.report.damage();
-        let mut lost = known.iter().flat_map(|damage| &damage.lost);
-        lost.any(|lost| *lost.0 == *topic.name && (lost.1, lost.2) == (queue, offset))
-    }
-
     /// The error for a message that damage has cost.
-    fn lost(&self, topic: &Topic, queue: u32, offset: u64) -> Error {
-        let known = self.shared.report.damage();
-        let is_it = |damage: &&Damage| {
-            let mut lost = damage.lost.iter();
-            lost.any(|lost| *lost.0 == *topic.name && (lost.1, lost.2) == (queue, offset))
-        };
-        let damage = known.iter().find(is_it).or(known.last());
-        let (path, position) = damage.map_or((self.root.as_path(), 0), |damage| {
-            (damage.path.as_path(), damage.position)
-        });
-        let reason = damage.map_or("", |damage| damage.reason.as_str());
-        Error::corrupt(path, position, reason)
+    fn lost(&self, place: Option<Damage>) -> Error {
+        match place.or_else(|| self.shared.report.last()) {
+            Some(place) => Error::corrupt(place.path, place.position, place.reason),
+            None => Error::corrupt(&self.root, 0, ""),
+        }
     }
 }
 

@@ -211,7 +211,7 @@ impl Partition {
         let lost = lost.take(LOST_MAX);
         let lost = lost.map(|offset| (self.topic.to_string(), self.queue, offset));
         let damage = Damage::new(DamageKind::Log, &segment.path, bytes, reason);
-        report.add(damage.losing(lost));
+        report.add_losing(damage, lost);
     }
 }
 
@@ -245,6 +245,8 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
                 if walk.reader.is_whole(found.position, &found.header)? {
                     end.position = walk.position;
                     end.offset = found.header.last_offset() + 1;
+                } else {
+                    walk.lose(&found)?;
                 }
             }
             Step::Damage(bytes, _) if is_known && bytes.start == start.position => {

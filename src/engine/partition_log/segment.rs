@@ -9,7 +9,7 @@ use crate::disk::{Disk, OpenFile};
 use crate::error::Result;
 use crate::num::index;
 use crate::record::Flaw;
-use crate::record::kafka::header::MAGIC_END;
+use crate::record::kafka::header::{BATCH_LEN_MAX, MAGIC_END};
 use crate::record::kafka::{HEAD_LEN, Header};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -145,8 +145,9 @@ impl Reader {
         }
     }
 
-    /// The first whole batch after damaged bytes, of those that the index names.
-    fn after(&mut self, disk: &dyn Disk, damaged: u64) -> Result<Option<u64>> {
+    /// The first whole batch after damaged bytes, of those that the index names. `left`: how many
+    /// bytes may be checked for it.
+    fn after(&mut self, disk: &dyn Disk, damaged: u64, left: &mut u64) -> Result<Option<u64>> {
         let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
             return Ok(None);
         };
@@ -161,13 +162,43 @@ impl Reader {
             }
             if let Here::Batch(header) = self.look(entry.position)?
                 && header.last_offset() == entry.last_offset
-                && self.is_whole(entry.position, &header)?
+                && self.is_whole_within(entry.position, &header, left)?
             {
                 return Ok(Some(entry.position));
             }
             position = entry.position;
         }
         Ok(None)
+    }
+
+    /// The first whole batch within `bytes` whose offsets are at least `next_offset`.
+    fn within(
+        &mut self,
+        bytes: Range<u64>,
+        next_offset: u64,
+        left: &mut u64,
+    ) -> Result<Option<u64>> {
+        for position in bytes.clone() {
+            if let Here::Batch(header) = self.look(position)?
+                && header.last_offset() >= next_offset
+                && position + u64::from(header.len) <= bytes.end
+                && self.is_whole_within(position, &header, left)?
+            {
+                return Ok(Some(position));
+            }
+        }
+        Ok(None)
+    }
+
+    /// [`Reader::is_whole`], which takes the batch's bytes off `left`; `false` if too few are left.
+    fn is_whole_within(&self, position: u64, header: &Header, left: &mut u64) -> Result<bool> {
+        match left.checked_sub(header.len.into()) {
+            None => Ok(false),
+            Some(rest) => {
+                *left = rest;
+                self.is_whole(position, header)
+            }
+        }
     }
 }
 
@@ -190,6 +221,10 @@ pub(super) enum Step {
 }
 
 /// Walks the batches of a segment by their headers.
+///
+/// A header is believed as long as what follows agrees with it: its length, if another batch begins
+/// where it ends; its offsets, which no checksum covers, if they do not pass those of the next
+/// batch. Otherwise the walk goes on with the first whole batch after it.
 #[derive(Debug)]
 pub(super) struct Walk {
     pub(super) reader: Reader,
@@ -197,16 +232,22 @@ pub(super) struct Walk {
     pub(super) position: u64,
     /// Offsets of the batches rise.
     pub(super) next_offset: u64,
+    /// The last batch, and [`Walk::next_offset`] before it.
+    last: Option<(Found, u64)>,
+    /// Bytes that may still be checked in searches for batches. An index can name the same bytes
+    /// again and again.
+    pub(super) left: u64,
 }
 
 impl Walk {
     /// A walk from a position on, at which a batch begins.
     pub(super) fn new(reader: Reader, position: u64) -> Walk {
-        let next_offset = reader.segment.base;
         Walk {
+            next_offset: reader.segment.base,
+            left: 2 * reader.len + BATCH_LEN_MAX as u64,
             reader,
             position,
-            next_offset,
+            last: None,
         }
     }
 
@@ -214,14 +255,16 @@ impl Walk {
     pub(super) fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
         let position = self.position;
         let flaw = match self.reader.look(position)? {
-            Here::Batch(header) if header.last_offset() < self.next_offset => {
+            Here::Batch(header) if self.is_out_of_order(position, &header)? => {
                 self.position += u64::from(header.len);
                 return Ok(Step::Damage(position..self.position, Flaw::Field("offset")));
             }
             Here::Batch(header) => {
+                let found = Found { position, header };
+                self.last = Some((found, self.next_offset));
                 self.position += u64::from(header.len);
                 self.next_offset = header.last_offset() + 1;
-                return Ok(Step::Batch(Found { position, header }));
+                return Ok(Step::Batch(found));
             }
             Here::Flawed(flaw) => flaw,
             Here::End if position < self.reader.len => {
@@ -229,9 +272,63 @@ impl Walk {
             }
             Here::End => return Ok(Step::End),
         };
-        let next = self.reader.after(disk, position)?;
-        self.position = next.unwrap_or(self.reader.len).max(position + 1);
-        Ok(Step::Damage(position..self.position, flaw))
+        let start = self.distrust_last()?.unwrap_or(position);
+        self.position = match self.reader.after(disk, start, &mut self.left)? {
+            None => self.reader.len.max(position + 1),
+            Some(known) => {
+                let between = start + 1..known;
+                let next_offset = self.next_offset;
+                let found = self.reader.within(between, next_offset, &mut self.left)?;
+                found.unwrap_or(known)
+            }
+        };
+        Ok(Step::Damage(start..self.position, flaw))
+    }
+
+    /// Whether the offsets of a batch contradict those of the batches around it, and are the wrong
+    /// ones: they go back, or leave a gap after the last batch and pass those of the next one.
+    fn is_out_of_order(&mut self, position: u64, header: &Header) -> Result<bool> {
+        if header.last_offset() < self.next_offset {
+            return Ok(true);
+        }
+        if header.first_offset() <= self.next_offset {
+            return Ok(false);
+        }
+        let next = self.reader.look(position + u64::from(header.len))?;
+        Ok(matches!(next, Here::Batch(next)
+            if next.first_offset() <= header.last_offset()
+                && next.last_offset() >= self.next_offset
+                && next.first_offset() > 0))
+    }
+
+    /// If the last batch is not whole, its length may be what is wrong. Returns where it begins.
+    fn distrust_last(&mut self) -> Result<Option<u64>> {
+        let Some((found, next_offset)) = self.last.take() else {
+            return Ok(None);
+        };
+        let (position, header) = (found.position, &found.header);
+        if self
+            .reader
+            .is_whole_within(position, header, &mut self.left)?
+        {
+            return Ok(None);
+        }
+        self.next_offset = next_offset;
+        Ok(Some(position))
+    }
+
+    /// Passes over the last batch, which cannot be read, with as many offsets as it can have had.
+    /// Returns the first offset after it.
+    pub(super) fn lose(&mut self, found: &Found) -> Result<u64> {
+        let mut after = found.header.last_offset() + 1;
+        if let Here::Batch(next) = self.reader.look(self.position)?
+            && next.first_offset() > 0
+        {
+            let before = self.last.map_or(0, |(_, next_offset)| next_offset);
+            after = after.min(next.first_offset()).max(before);
+        }
+        self.next_offset = after;
+        Ok(after)
     }
 
     /// The bytes of a batch that the walk has found.

@@ -6,7 +6,7 @@
 
 use super::names::beside;
 use super::partition::Segments;
-use super::segment::{Reader, Segment, Step, Walk};
+use super::segment::{Found, Reader, Segment, Step, Walk};
 use crate::disk::{Disk, read_small};
 use crate::error::Result;
 use crate::record::kafka::varint::Reader as Fields;
@@ -39,9 +39,12 @@ impl Open {
                 }
                 if marker.is_some() {
                     self.first.remove(&header.producer_id);
-                } else if header.is_transactional() && !header.is_control() {
-                    let first = self.first.entry(header.producer_id);
-                    first.or_insert(header.first_offset());
+                } else if header.is_transactional()
+                    && !header.is_control()
+                    && !self.first.contains_key(&header.producer_id)
+                    && batches.last_is_whole()?
+                {
+                    self.first.insert(header.producer_id, header.first_offset());
                 }
             }
         }
@@ -104,6 +107,7 @@ struct Batches {
     next: usize,
     from: u64,
     walk: Option<Walk>,
+    last: Option<Found>,
 }
 
 impl Batches {
@@ -115,6 +119,16 @@ impl Batches {
             next: after.saturating_sub(1),
             from,
             walk: None,
+            last: None,
+        }
+    }
+
+    /// Whether the last batch is whole. A damaged header must not open a transaction, which nobody
+    /// would end.
+    fn last_is_whole(&self) -> Result<bool> {
+        match (&self.walk, &self.last) {
+            (Some(walk), Some(last)) => walk.reader.is_whole(last.position, &last.header),
+            _ => Ok(false),
         }
     }
 
@@ -139,6 +153,7 @@ impl Batches {
             match walk.next(disk)? {
                 Step::Batch(found) if found.header.first_offset() >= end => return Ok(None),
                 Step::Batch(found) => {
+                    self.last = Some(found);
                     let header = found.header;
                     let marker = match header.is_control() {
                         true => Opened::open(walk.batch(&found)?, true)

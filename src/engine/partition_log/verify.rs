@@ -27,6 +27,8 @@ pub(super) fn segment(
         opened => opened?,
     };
     let is_last = view.segments.last() == Some(segment);
+    let mut later = view.segments.iter().map(|it| it.base);
+    let next_base = later.find(|base| *base > segment.base).unwrap_or(u64::MAX);
     let mut walk = Walk::new(reader, 0);
     let mut damage = |bytes, reason: Flaw| {
         found
@@ -39,10 +41,16 @@ pub(super) fn segment(
             Step::Batch(batch) => {
                 let bytes = batch.position..walk.position;
                 match count(walk.batch(&batch)?, &batch) {
+                    Ok(_) if batch.header.last_offset() >= next_base => {
+                        damage(bytes.clone(), Flaw::Field("offset"));
+                    }
                     Ok(count) => records += count,
                     // A batch that is being written.
                     Err(_) if is_last && batch.header.first_offset() >= view.bounds.end => {}
-                    Err(flaw) => damage(bytes.clone(), flaw),
+                    Err(flaw) => {
+                        walk.lose(&batch)?;
+                        damage(bytes.clone(), flaw);
+                    }
                 }
                 if !go_on(bytes.end - bytes.start) {
                     return Ok(false);

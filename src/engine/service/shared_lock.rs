@@ -10,8 +10,9 @@
 //!
 //! A process is alive as long as it holds the byte of its slot in the file `lock`: the kernel
 //! releases that when the process dies. A process that finds the holder dead takes the lock over;
-//! of several that try, one succeeds, because the generation changes. A process that has joined
-//! with the slot of the dead holder finds its own slot in the word, and takes over like the others.
+//! of several that try, one succeeds, because the generation changes. A process that joins with the
+//! slot of the dead holder finds its own slot in the word, and takes the lock over at once: the
+//! others would take it for the holder.
 //!
 //! The threads of one process take a lock of their process first, so one of them at a time gets
 //! here.
@@ -125,6 +126,11 @@ fn wait(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Ta
             word.sleep(marked, left.min(CHECK));
         }
     }
+}
+
+/// Slot of the holder; 0 if nobody holds it.
+pub fn holder(word: &impl LockWord) -> u32 {
+    (word.load() & HOLDER) as u32
 }
 
 /// Notes that the lock will be held for long. Called by the holder.

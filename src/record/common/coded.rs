@@ -12,6 +12,7 @@
 //! section 4, with padding. A message whose key, value and headers are text has none of these
 //! properties.
 
+use super::check::{flaw_of_property, is_key};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -39,6 +40,56 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 /// A header: its name, and its value or null.
 pub type Header<'a> = (Cow<'a, str>, Option<Cow<'a, [u8]>>);
+
+/// Text that stands for values that are not text.
+#[derive(Debug, Default)]
+pub struct Coded {
+    /// The key; empty if there is none.
+    pub key: String,
+    /// The properties that say how to read it, null values and headers.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Coded {
+    /// For a message with this key, unless it is [plain](plain_key), and this value.
+    pub fn new(key: Option<&[u8]>, is_null: bool) -> Coded {
+        let mut made = Coded::default();
+        let mut tell = |name: &str, value: &str| {
+            made.properties.push((name.to_owned(), value.to_owned()));
+        };
+        match key {
+            Some([]) => tell(KEY, KEY_EMPTY),
+            Some(_) => tell(KEY, KEY_BASE64),
+            None => {}
+        }
+        if is_null {
+            tell(VALUE, VALUE_NULL);
+        }
+        made.key = key.map(base64).unwrap_or_default();
+        made
+    }
+
+    /// Adds header `number` of the message, counted from 0, unless it is [plain](plain_header).
+    pub fn add_header(&mut self, number: usize, name: &[u8], value: Option<&[u8]>) {
+        if plain_header(name, value).is_none() {
+            self.properties.push(header(number, name, value));
+        }
+    }
+}
+
+/// The key, if the index can hold it unchanged.
+#[inline]
+pub fn plain_key(key: &[u8]) -> Option<&str> {
+    str::from_utf8(key).ok().filter(|text| is_key(text))
+}
+
+/// The header, if a property can hold it unchanged.
+#[inline]
+pub fn plain_header<'a>(name: &'a [u8], value: Option<&'a [u8]>) -> Option<(&'a str, &'a str)> {
+    let (name, value) = (str::from_utf8(name).ok()?, str::from_utf8(value?).ok()?);
+    let is_plain = flaw_of_property(name, value).is_none() && !name.starts_with(PREFIX);
+    is_plain.then_some((name, value))
+}
 
 /// Encodes bytes in base64.
 pub fn base64(bytes: &[u8]) -> String {

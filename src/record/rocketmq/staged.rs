@@ -53,10 +53,25 @@ impl Batch {
             born_timestamp: Some(staged.born_timestamp()),
             ..Draft::default()
         };
-        // Rows were staged with other limits than those of this store.
+        self.push_any_len(topic, queue, &draft, clock_ms)
+    }
+
+    /// [`Batch::push`] for a message that was accepted elsewhere, with other limits than those of
+    /// this store.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::push`].
+    pub fn push_any_len(
+        &mut self,
+        topic: &str,
+        queue: u32,
+        draft: &Draft<'_>,
+        clock_ms: i64,
+    ) -> Result<()> {
         let own = self.style.max_message_size;
-        self.style.max_message_size = own.max(staged.stored_body().len());
-        let pushed = self.push(topic, queue, &draft, clock_ms);
+        self.style.max_message_size = own.max(draft.body.len());
+        let pushed = self.push(topic, queue, draft, clock_ms);
         self.style.max_message_size = own;
         pushed
     }

@@ -1,11 +1,14 @@
 """The verbs groups and reset-offsets."""
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cli_support import state_of
 
 import forebay
+from forebay.output import ago, lasting
 
 
 @pytest.fixture
@@ -35,6 +38,8 @@ def test_groups_are_listed_by_queue_with_their_lag(run, consumed):
     assert rows["orders", "0"] == ["3", "4", "1"]
     assert rows["orders", "1"] == ["0", "1", "1"]
     assert len(rows) == 8
+    (row,) = (line for line in out.decode().splitlines() if line.split()[1:3] == ["orders", "1"])
+    assert re.search(r" 1  \d+ bytes +\d+ (s|min)$", row)
     status, out, _ = run("groups", consumed, "--json")
     first = json.loads(out)[0]
     assert (first["group"], first["topic"], first["queue"]) == ("billing", "orders", 0)
@@ -121,3 +126,16 @@ def test_wrong_arguments_of_reset_offsets_are_refused(run, consumed, broker, tmp
     with forebay.open(consumed):
         status, _, err = run(*reset, "orders", "--to", "latest")
     assert (status, "is being written" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (7199, "1 h"), (86_400, "1 d"), (9e6, "104 d")],
+)
+def test_a_length_of_time_is_shown_in_its_largest_unit(seconds, text):
+    assert lasting(seconds) == text
+
+
+def test_a_time_of_a_clock_that_is_ahead_is_not_shown_as_negative():
+    assert ago(datetime.now(UTC) + timedelta(hours=1)) == "0 s ago"
+    assert ago(datetime.now(UTC) - timedelta(hours=3, minutes=5)) == "3 h ago"

@@ -16,13 +16,35 @@ PYTHON = re.compile(
 )
 
 
+#: Verbs that print no list and no figures.
+NO_LIST = {
+    *(("demo",), ("export",), ("console",), ("shell",), ("completion",)),
+    *(("commits", "resolve"), ("commits", "withdraw")),
+}
+
+
 def verbs(parser, words=()):
     """Return the words of each verb, those of verbs within verbs as well."""
+    return [found for found, _ in parsers(parser, words)]
+
+
+def parsers(parser, words=()):
+    """Return the words of each verb and its parser."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
-                yield (*words, name)
-                yield from verbs(below, (*words, name))
+                yield (*words, name), below
+                yield from parsers(below, (*words, name))
+
+
+def test_every_verb_that_prints_a_list_has_json():
+    without = {
+        words
+        for words, parser in parsers(cli.make_parser())
+        if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+        and not any("--json" in action.option_strings for action in parser._actions)
+    }
+    assert without == NO_LIST
 
 
 def test_the_help_of_every_verb_works_and_speaks_no_python(run):

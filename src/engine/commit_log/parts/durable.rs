@@ -21,7 +21,7 @@ use crate::mapped::TransientPool;
 use crate::plant::{Bug, Point, pass, planted};
 use crate::region::PAGE;
 use crate::sync::MutexGuard;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// What [`Parts::flush_all`] has made durable.
@@ -102,6 +102,8 @@ impl Parts {
         let len = published.saturating_sub(durable);
         self.flushing.meter.flushed(len, began.elapsed());
         flushed.map_err(|error| self.fail_appended(&error))?;
+        // A sync that failed in another process may have left these bytes clean and missing.
+        self.check_others()?;
         pass(Point::Synced);
         self.log.state.set(Mark::Durable, published);
         if self.log.state.is_shared() {
@@ -216,8 +218,27 @@ impl Parts {
         let inventory = &flushed.inventory;
         inventory.save(&self.disk, &self.root)?;
         self.log.state.set(Mark::FullPass, inventory.position);
-        self.health.unless_failed(|| self.log.state.vouch());
+        self.vouch()?;
         self.log.state.sync(&*self.disk)
+    }
+
+    /// Vouches for the page cache, unless writing has failed.
+    fn vouch(&self) -> Result<()> {
+        self.health.unless_failed(|| self.log.state.vouch());
+        // Another process shows its failure first and then doubts. So either it doubts after this
+        // process has vouched, or its failure is seen here.
+        fence(Ordering::SeqCst);
+        self.check_others()
+    }
+
+    /// Ends writing if it has failed in another process of a shared store.
+    fn check_others(&self) -> Result<()> {
+        let state = &self.log.state;
+        let failed = state.is_shared().then(|| state.failed()).flatten();
+        failed.map_or(Ok(()), |reason| {
+            self.health.fail(&reason, || state.doubt());
+            self.health.check_appended()
+        })
     }
 
     /// The bounds of all queues and index files, and the store time of the last record in them.

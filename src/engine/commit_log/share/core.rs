@@ -162,8 +162,11 @@ impl Core {
     #[cold]
     fn fail_of(&self, error: &Error) {
         if error.is_fault() || error.is_of_sync() {
-            // The contents of a map, or of the disk, are unknown: nobody may go on.
+            // The contents of a map, or of the disk, are unknown: nobody may go on. The failure is
+            // shown before the doubt: see `Parts::vouch`.
             self.log.state.set_failed(&error.to_string());
+            fence(Ordering::SeqCst);
+            self.log.state.doubt();
             self.health.fail(error, || {});
         } else if matches!(error, Error::Corrupt { .. }) {
             // The page or the log says what cannot be, and this process has believed a part of it.

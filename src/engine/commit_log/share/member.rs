@@ -71,6 +71,7 @@ impl Member {
             page: Arc::new(page.shared()),
         };
         member.take_slot(root)?;
+        member.release_of_dead();
         if member.is_alone()? {
             member.page.begin_sharing();
         }
@@ -87,6 +88,15 @@ impl Member {
         }
         let what = format!("more than {SLOTS} processes that share {}", root.display());
         Err(Error::Unsupported { what })
+    }
+
+    /// Releases the append lock if a process has died with it that had the slot of this one. With
+    /// the slot taken again, the others would wait for this process.
+    fn release_of_dead(&self) {
+        if shared_lock::holder(self) == self.slot {
+            // The word keeps saying that a holder died inside.
+            drop(self.hold(Duration::ZERO));
+        }
     }
 
     fn set(&self, byte: u32, lock: ByteLock) -> Result<bool> {

@@ -69,17 +69,19 @@ impl Share {
         let member = Member::join(disk, root, options.lock_timeout)?;
         pass(Point::Joined);
         let leader = lead_or_wait(machine, root, options, &member, &holds)?;
-        let kept = Kept::load(disk, root, options)?;
-        if leader.is_none() {
-            check_kept(&kept, &member.page, machine)?;
-        }
-        let mut opened = open::open_beside(machine, root, &kept.options)?;
-        let options = kept.options;
-        opened.options = options.clone();
+        let beside = open_beside(machine, root, options, &member, leader.is_some());
+        let (mut opened, end) = match beside {
+            Ok(beside) => beside,
+            Err(error) => {
+                // Services must not go on without the locks of this process.
+                leader.iter().for_each(Leader::leave);
+                return Err(error);
+            }
+        };
         if let Some(leader) = &leader {
             opened.recovery = Recovery::clone(&leader.recovery);
         }
-        let core = assemble(machine, root, options, member, &opened.parts, holds)?;
+        let core = assemble(machine, root, member, &opened, holds, end);
         if let Some(leader) = leader {
             *core.role.lock() = Role::Leader(Box::new(leader));
         }
@@ -244,15 +246,35 @@ fn lead_or_wait(
     }
 }
 
-/// Builds the end of the log as of the dispatched mark. The first append walks on from there.
-fn assemble(
+/// The end of the log, for the appends of this process.
+struct End {
+    log: Arc<Log>,
+    tail: Tail,
+    /// The version of the table of topics that was loaded before.
+    topics_version: u32,
+}
+
+/// Opens the store for reading beside its leader, which is this process if `leads`, and finds the
+/// end of the log.
+fn open_beside(
     machine: &Machine,
     root: &Path,
-    options: Options,
-    member: Member,
-    parts: &Arc<Parts>,
-    holds: Vec<Arc<dyn Hold>>,
-) -> Result<Core> {
+    options: &Options,
+    member: &Member,
+    leads: bool,
+) -> Result<(Opened, End)> {
+    let kept = Kept::load(&*machine.disk, root, options)?;
+    if !leads {
+        check_kept(&kept, &member.page, machine)?;
+    }
+    let mut opened = open::open_beside(machine, root, &kept.options)?;
+    opened.options = kept.options;
+    let end = find_end(machine, root, member, &opened.parts)?;
+    Ok((opened, end))
+}
+
+/// Builds the end of the log as of the dispatched mark. The first append walks on from there.
+fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>) -> Result<End> {
     let disk = &machine.disk;
     let topics_version = member.page.topics_version();
     follow::refresh_log(parts)?;
@@ -283,6 +305,23 @@ fn assemble(
         follow::extend(parts, &topic, &queue)?;
         tail.set_next_offset(&topic, queue.id, queue.max());
     }
+    Ok(End {
+        log,
+        tail,
+        topics_version,
+    })
+}
+
+/// Assembles the state of this process.
+fn assemble(
+    machine: &Machine,
+    root: &Path,
+    member: Member,
+    opened: &Opened,
+    holds: Vec<Arc<dyn Hold>>,
+    end: End,
+) -> Core {
+    let (options, parts) = (&opened.options, &opened.parts);
     let rules = AppendRules {
         style: RecordStyle {
             max_message_size: options.max_message_size(),
@@ -294,20 +333,20 @@ fn assemble(
         pool_fail_fast: false,
     };
     let clock = Arc::clone(&machine.clock);
-    Ok(Core {
-        tail: AppendLock::new(tail, options.append_lock, clock),
-        allocator: Allocator::new(machine, preparation(&options), &parts.report.warnings),
+    Core {
+        tail: AppendLock::new(end.tail, options.append_lock, clock),
+        allocator: Allocator::new(machine, preparation(options), &parts.report.warnings),
         machine: machine.clone(),
         root: root.to_owned(),
         holds,
         member,
-        log,
+        log: end.log,
         topics: Arc::clone(&parts.topics),
-        topics_version: AtomicU32::new(topics_version),
+        topics_version: AtomicU32::new(end.topics_version),
         rules,
         health: Health::default(),
         role: Mutex::new(Role::Follower),
         shutdown: Shutdown::default(),
-        options,
-    })
+        options: options.clone(),
+    }
 }

@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 const FILE_LEN: u64 = 16 << 10;
 /// Messages that a process sends if it lives.
@@ -255,4 +255,104 @@ fn a_failed_sync_ends_writing_in_all_processes() {
         .collect();
     assert_eq!(bodies, [b"a", b"b", b"c"]);
     again.close().unwrap();
+}
+
+/// A process dies with the append lock, and another one that joins gets its slot and sends nothing.
+/// The slot is alive again, so the others would wait for the newcomer.
+#[test]
+fn a_process_with_the_slot_of_a_dead_one_does_not_hold_its_lock() {
+    for point in ["Locked:7", "Stored:20", "Published:9"] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        let open = || {
+            let options = Options {
+                busy_timeout: std::time::Duration::from_secs(1),
+                ..options(Flush::Async)
+            };
+            Store::open(&root, options).unwrap()
+        };
+        let first = open();
+        let acknowledged = die(&root, point).len();
+        let idle = open();
+        send(&first, b"mine");
+        assert!(all(&idle).len() > acknowledged, "{point}");
+        idle.close().unwrap();
+        first.close().unwrap();
+    }
+}
+
+/// A sync that fails in a process that does not run the services: no other process may count the
+/// bytes as durable, and none may close the store as if it were whole.
+#[test]
+fn a_failed_sync_of_a_follower_ends_writing_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let open = |machine: &Machine| Store::open_on(machine, &root, options(Flush::Async)).unwrap();
+    let leader = open(&Machine::real());
+    send(&leader, b"a");
+    leader.flush().unwrap();
+    // It leaves unpublished bytes, which the next sender erases.
+    let sent = die(&root, "Stored:20").len();
+    let disk = HookedDisk::shared(|call, path: &Path| {
+        let is_log = path.to_string_lossy().contains("commitlog");
+        match is_log && call == Call::Fsync {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    });
+    let follower = open(&Machine {
+        disk,
+        ..Machine::real()
+    });
+    let producer = follower.producer("orders", Some(0)).unwrap();
+    let failed = producer.send(&Draft::default(), 0, Durability::Default);
+    assert!(failed.is_err());
+    let flushed = leader.flush();
+    assert!(matches!(flushed, Err(Error::Failed { .. })), "{flushed:?}");
+    let _ = follower.close();
+    let closed = leader.close();
+    assert!(matches!(closed, Err(Error::Failed { .. })), "{closed:?}");
+    let alone = Store::open(&root, Options::default()).unwrap();
+    assert!(!alone.recovery().clean);
+    assert_eq!(all(&alone).len(), 1 + sent);
+}
+
+/// An opening that fails after it has begun to lead ends the services that it has started: its
+/// locks are gone, and another process may write the store.
+#[test]
+fn an_opening_that_fails_leaves_no_services_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let store = Store::open(&root, options(Flush::Async)).unwrap();
+    send(&store, b"a");
+    store.close().unwrap();
+    let mut failed = 0;
+    for at in 1.. {
+        let left = AtomicI64::new(at);
+        let calls = Arc::new(left);
+        let hooked = Arc::clone(&calls);
+        let disk =
+            HookedDisk::shared(
+                move |_, _: &Path| match hooked.fetch_sub(1, Ordering::Relaxed) {
+                    1 => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+                    _ => Ok(()),
+                },
+            );
+        let machine = Machine {
+            disk,
+            ..Machine::real()
+        };
+        let opened = Store::open_on(&machine, &root, options(Flush::Async));
+        match opened {
+            Ok(store) => drop(store),
+            Err(_) => failed += 1,
+        }
+        assert_eq!(Arc::strong_count(&machine.disk), 1, "call {at}");
+        if calls.load(Ordering::Relaxed) > 0 {
+            break;
+        }
+    }
+    assert!(failed > 10, "{failed}");
+    let alone = Store::open(&root, Options::default()).unwrap();
+    assert_eq!(all(&alone).len(), 1);
 }

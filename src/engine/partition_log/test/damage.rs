@@ -1,5 +1,6 @@
 //! Damage costs the records that it touches and no others.
 
+use super::super::segment::{Reader, Segment, Step, Walk};
 use super::*;
 use crate::engine::DamageKind;
 use crate::error::Error;
@@ -150,6 +151,135 @@ fn a_damaged_checkpoint_is_reported_and_not_believed() {
     fs::write(&checkpoint, "0\n1\nt 0 99\n").unwrap();
     let engine = made.open();
     assert_eq!((bounds(&engine), offsets(&engine)), (6..6, vec![]));
+}
+
+/// A segment of eight batches, of which the index names every second, and an empty one.
+fn indexed() -> (Made, usize) {
+    let made = Made::new();
+    let batches: Vec<Vec<u8>> = (0..8).map(|n| batch(10 + 2 * n, &[1, 2])).collect();
+    let len = batches[0].len();
+    made.segment(0, &batches);
+    made.segment(100, &[]);
+    let entries = (1..8).step_by(2);
+    let entries: Vec<(u32, u32)> = entries.map(|n| (11 + 2 * n, n * len as u32)).collect();
+    index(&made, &entries);
+    (made, len)
+}
+
+/// Whatever a header says, the batches beside it are read. The offset is the one field of a header
+/// that no checksum covers: messages may have a wrong one, and no other message is lost for it.
+#[test]
+fn a_damaged_header_costs_its_batch_alone() {
+    for number in [0, 3, 4, 7] {
+        let (made, len) = indexed();
+        let whole = fs::read(made.log(0)).unwrap();
+        let own = [10 + 2 * number as i64, 11 + 2 * number as i64];
+        for at in 0..len {
+            for bits in [0x01, 0x02, 0x04, 0x10, 0x80, 0xFF] {
+                let mut bytes = whole.clone();
+                bytes[number * len + at] ^= bits;
+                fs::write(made.log(0), bytes).unwrap();
+                let engine = open(made.root.path(), Isolation::ReadCommitted).unwrap();
+                let mut found = messages(&engine, "t", 100);
+                found.retain(|it| !own.contains(&it.record().queue_offset()));
+                let is_own = |it: &Message| {
+                    own.iter()
+                        .any(|own| *it.body().unwrap() == *own.to_string().as_bytes())
+                };
+                let alien = found.iter().filter(|it| is_own(it)).count();
+                assert!(
+                    alien == 0 || at < 8,
+                    "byte {at} of {number}, {bits:x}: a wrong offset"
+                );
+                found.retain(|it| !is_own(it));
+                let found: Vec<i64> = found.iter().map(|it| it.record().queue_offset()).collect();
+                let expected: Vec<i64> = (10..26).filter(|it| !own.contains(it)).collect();
+                assert_eq!(found, expected, "byte {at} of {number}, {bits:x}");
+                // A batch that is gone is reported.
+                let is_whole = (12..16).contains(&at) || alien > 0;
+                assert_eq!(
+                    engine.report().damage().is_empty(),
+                    is_whole,
+                    "byte {at} of {number}, {bits:x}"
+                );
+            }
+        }
+    }
+}
+
+/// The index names batches of 60 MiB, all of them false, at each of many damaged places.
+#[test]
+fn a_hostile_index_does_not_have_the_segment_checked_again_and_again() {
+    const LEN: u64 = 60 << 20;
+    let made = Made::new();
+    let mut bytes = Vec::new();
+    let mut entries = Vec::new();
+    for place in 0..40_u32 {
+        bytes.extend([9; 40]);
+        for number in 0..14 {
+            let mut fake = batch(u64::from(16 * place + number), &[1]);
+            fake[8..12].copy_from_slice(&(LEN as i32).to_be_bytes());
+            entries.push((16 * place + number, bytes.len() as u32));
+            bytes.extend(fake);
+        }
+        entries.push((16 * place + 14, bytes.len() as u32));
+        bytes.extend(batch(u64::from(16 * place + 14), &[1]));
+    }
+    made.segment(0, &[bytes]);
+    made.segment(5000, &[batch(5000, &[1])]);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(made.log(0))
+        .unwrap();
+    file.set_len(LEN + (1 << 20)).unwrap();
+    index(&made, &entries);
+    let disk = Machine::real().disk;
+    let segment = Arc::new(Segment {
+        base: 0,
+        path: made.log(0),
+        len: LEN,
+    });
+    let mut walk = Walk::new(Reader::open(&*disk, &segment).unwrap(), 0);
+    let mut found = 0;
+    loop {
+        match walk.next(&*disk).unwrap() {
+            Step::Batch(_) => found += 1,
+            Step::Damage(..) => {}
+            Step::End => break,
+        }
+    }
+    // Three false batches were checked, and every good one.
+    assert_eq!(found, 40);
+    assert!(walk.left < LEN, "{}", walk.left);
+}
+
+/// A link could lead anywhere, and a directory cannot be read.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_no_index_and_no_checkpoint() {
+    let made = made();
+    let beside = ["index", "timeindex", "snapshot"];
+    let paths = beside.map(|ending| made.file(&format!("{:020}.{ending}", 5)));
+    let checkpoint = made.root.path().join("log-start-offset-checkpoint");
+    let all = [&paths[..], &[checkpoint]].concat();
+    for path in &all {
+        fs::create_dir(path).unwrap();
+    }
+    let check = || {
+        let engine = open(made.root.path(), Isolation::ReadCommitted).unwrap();
+        assert_eq!(offsets(&engine), [0, 1, 2, 3, 4, 5]);
+        assert_eq!((at(&engine, 5), at(&engine, 6)), (4, 5));
+        assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage, []);
+        let damage = engine.report().damage();
+        assert_eq!(damage.len(), 1);
+        assert_eq!(damage[0].kind, DamageKind::ForeignTable);
+    };
+    check();
+    for path in &all {
+        fs::remove_dir(path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    }
+    check();
 }
 
 #[test]

@@ -43,6 +43,7 @@ public final class Main {
                 case "log" -> OpenLog.run(request);
                 case "compact" -> Compaction.run(request);
                 case "broker" -> Broker.run(request);
+                case "speed" -> Speed.run(request);
                 case "partitions" -> Partitions.run(request);
                 default -> throw new IllegalArgumentException("unknown request: " + request);
             };

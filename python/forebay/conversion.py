@@ -1,0 +1,104 @@
+"""Conversion of a store to the files of another engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Unpack
+
+from forebay import _forebay
+from forebay.options import Flush, Options
+
+__all__ = ["Conversion", "convert"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion did."""
+
+    messages: int
+    """Messages that this call has copied."""
+    topics: dict[str, str]
+    """The name in the target of each topic of the source."""
+    left_out: dict[str, int]
+    """Topics that the systems keep for themselves, which are not converted, and how many offsets
+    they have."""
+    damaged: int
+    """Damaged places of the source, whose messages could not be read."""
+    resumed: bool
+    """Whether an earlier call had begun."""
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    engine: Literal["commitlog", "partitionlog"],
+    topics: Iterable[str] | None = None,
+    names: Mapping[str, str] | None = None,
+    renumber: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    flush: Flush | None = None,
+    **options: Unpack[Options],
+) -> Conversion:
+    """Copy a store into a new one with the files of another engine.
+
+    Times, keys, tags, properties and queues are kept, and so are offsets where the source has no
+    gaps. The source is only read, and what it holds when the call begins is copied.
+
+    A call that was interrupted, even by `kill -9` or a power loss, is continued by the same call.
+    Until the target is complete it is in a directory beside its place, with ``.converting`` added
+    to its name.
+
+    Parameters
+    ----------
+    source
+        Directory of the store; that of a broker, too.
+    target
+        Directory of the new store; there must be nothing.
+    engine
+        The engine of the target.
+    topics
+        Topics to convert; by default all but those that the systems keep for themselves.
+    names
+        Names in the target, by the name in the source. A topic whose name the target does not allow
+        and that is not named here gets a similar one: see `Conversion.topics`.
+    renumber
+        Allow other offsets. Each message then keeps its old one as the property
+        ``FOREBAY_OFFSET``. It is needed where offsets of the source do not begin at 0 or have gaps,
+        as they do after retention, compaction, transactions and damage.
+    progress
+        Called with the offsets that are done and their total.
+    flush, options
+        Those of `forebay.open`, for the target; but ``isolation`` is for the source: which messages
+        of Kafka's transactions are converted, by default ``"read_committed"``.
+
+    Raises
+    ------
+    StoreExistsError
+        If there is anything at `target`.
+    InvalidOptionError
+        If the source has the files of this engine already, if its offsets cannot be kept and
+        `renumber` is false, or if an unfinished conversion at this place has other arguments.
+    UnknownTopicError
+        If `topics` or `names` has a topic that the source does not have.
+
+    Examples
+    --------
+    >>> done = forebay.convert("kafka-logs", "events", engine="commitlog")  # doctest: +SKIP
+    """
+    isolation = options.pop("isolation", None) or "read_committed"
+    messages, pairs, left_out, damaged, resumed = _forebay.convert_store(
+        source,
+        target,
+        engine,
+        None if topics is None else list(topics),
+        dict(names or {}),
+        renumber,
+        isolation,
+        flush,
+        dict(options),
+        progress,
+    )
+    return Conversion(messages, dict(pairs), dict(left_out), damaged, resumed)

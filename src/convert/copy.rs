@@ -1,0 +1,334 @@
+//! Reads the source in an order that suits the target.
+//!
+//! A commit log is read by position, so each of its pages once, and a partition log by time, so
+//! that the store times of the target, which never decrease, can be those of the messages.
+
+use super::sink::{Sink, time_of};
+use super::{OFFSET, gap, names};
+use crate::engine::{Check, Cursor, Engine, Filter, Rows, Topic};
+use crate::error::Result;
+use crate::record::Row;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// Rows that are read at a time.
+const ROWS: usize = 512;
+/// Offsets between two reports of the progress.
+const REPORT: u64 = 1 << 16;
+
+/// A topic of the source, and what it becomes.
+pub struct LaneTopic {
+    source: Arc<Topic>,
+    /// Its name in the target.
+    pub target: String,
+    /// How many queues it needs.
+    pub queues: u32,
+}
+
+/// A queue, and how far it is copied.
+pub struct Lane {
+    /// Index of its topic.
+    pub topic: usize,
+    /// Its number.
+    pub queue: u32,
+    start: u64,
+    /// The next offset to be copied.
+    next: u64,
+    end: u64,
+}
+
+/// All queues.
+pub struct Lanes {
+    /// The topics.
+    pub topics: Vec<LaneTopic>,
+    lanes: Vec<Lane>,
+    /// Offsets done, all offsets, and how many were done at the last report.
+    done: u64,
+    total: u64,
+    reported: u64,
+}
+
+/// How far a read may go on.
+type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+impl Lanes {
+    /// The queues of these topics, of which each pair has the names in source and target.
+    pub fn of(source: &dyn Engine, topics: &[(String, String)]) -> Result<Lanes> {
+        let mut found = Lanes {
+            topics: Vec::new(),
+            lanes: Vec::new(),
+            done: 0,
+            total: 0,
+            reported: 0,
+        };
+        for (name, target) in topics {
+            // A topic that is gone when a conversion is resumed has no queues.
+            let Some(topic) = source.topics().get(name) else {
+                continue;
+            };
+            let mut queues = source.queues(&topic);
+            queues.sort_unstable();
+            for queue in queues {
+                let bounds = source.bounds(&topic, queue)?.unwrap_or_default();
+                found.total += bounds.end - bounds.start;
+                found.lanes.push(Lane {
+                    topic: found.topics.len(),
+                    queue,
+                    start: bounds.start,
+                    next: bounds.start,
+                    end: bounds.end,
+                });
+            }
+            found.topics.push(LaneTopic {
+                queues: names::queues(source, &topic),
+                target: target.clone(),
+                source: topic,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Checks that each queue begins at offset 0.
+    pub fn check_starts(&self) -> Result<()> {
+        let later = self.lanes.iter().find(|lane| lane.start > 0);
+        later.map_or(Ok(()), |lane| Err(self.gap(lane, 0)))
+    }
+
+    /// Finds in the target where each queue continues.
+    pub fn resume(&mut self, target: &dyn Engine, renumber: bool) -> Result<()> {
+        for lane in &mut self.lanes {
+            let Some(name) = self.topics.get(lane.topic).map(|topic| &topic.target) else {
+                continue;
+            };
+            let Some(topic) = target.topics().get(name) else {
+                continue;
+            };
+            let bounds = target.bounds(&topic, lane.queue)?.unwrap_or_default();
+            if bounds.is_empty() {
+                continue;
+            }
+            let mut next = bounds.end;
+            if renumber {
+                let last = target.get(&topic, lane.queue, bounds.end - 1)?;
+                let old = last.as_ref().and_then(|last| {
+                    let old = last.record().property(OFFSET)?;
+                    str::from_utf8(old).ok()?.parse::<u64>().ok()
+                });
+                next = old.map_or(lane.start, |old| old.saturating_add(1));
+            }
+            self.done += next.min(lane.end) - lane.next.min(next);
+            lane.next = next;
+        }
+        Ok(())
+    }
+
+    fn gap(&self, lane: &Lane, missing: u64) -> crate::Error {
+        let name = self.topics.get(lane.topic).map(|topic| &*topic.source.name);
+        gap(lane, name.unwrap_or_default(), missing)
+    }
+
+    fn topic(&self, lane: &Lane) -> &LaneTopic {
+        let Some(topic) = self.topics.get(lane.topic) else {
+            unreachable!("a lane has the index of its topic")
+        };
+        topic
+    }
+
+    /// Whether a message is to be copied next; an error if offsets before it are missing.
+    fn takes(&self, number: usize, offset: u64, renumber: bool) -> Result<bool> {
+        let Some(lane) = self.lanes.get(number) else {
+            return Ok(false);
+        };
+        if offset < lane.next || offset >= lane.end {
+            return Ok(false);
+        }
+        match offset > lane.next && !renumber {
+            true => Err(self.gap(lane, lane.next)),
+            false => Ok(true),
+        }
+    }
+
+    /// Notes that everything before `next` of a queue is done.
+    fn advance(&mut self, number: usize, next: u64) {
+        if let Some(lane) = self.lanes.get_mut(number) {
+            self.done += next.saturating_sub(lane.next);
+            lane.next = lane.next.max(next);
+        }
+    }
+
+    fn goes_on(&mut self, progress: Progress<'_>) -> bool {
+        if self.done - self.reported < REPORT {
+            return true;
+        }
+        self.reported = self.done;
+        progress(self.done, self.total)
+    }
+
+    /// Checks that all was copied, or notes that nothing is left.
+    fn finish(&mut self, renumber: bool, progress: Progress<'_>) -> Result<()> {
+        let left = self.lanes.iter().find(|lane| lane.next < lane.end);
+        if let (Some(lane), false) = (left, renumber) {
+            return Err(self.gap(lane, lane.next));
+        }
+        progress(self.total, self.total);
+        Ok(())
+    }
+}
+
+/// Checks that no queue has a gap in its offsets. Those of a commit log have none, but for damage.
+/// Returns false if `progress` has stopped it.
+pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Progress<'_>) -> Result<bool> {
+    if source.name() == "commitlog" {
+        return Ok(true);
+    }
+    let mut seen = 0;
+    let mut rows = Rows::default();
+    for lane in &lanes.lanes {
+        let topic = &lanes.topic(lane).source;
+        let (range, all) = (lane.start..lane.end, Filter::default());
+        let mut cursor = source.cursor(topic, lane.queue, range, &all, Check::Structure)?;
+        let mut next = lane.start;
+        loop {
+            rows.clear();
+            cursor.next(ROWS, &mut rows)?;
+            if rows.rows.is_empty() {
+                break;
+            }
+            for row in rows.rows.iter().filter_map(|row| rows.record(row)) {
+                if row.queue_offset().cast_unsigned() != next {
+                    return Err(lanes.gap(lane, next));
+                }
+                next += 1;
+            }
+            // Nothing is done yet, but the call may be stopped.
+            seen += rows.rows.len() as u64;
+            if seen >= REPORT && !progress(0, lanes.total) {
+                return Ok(false);
+            }
+            seen %= REPORT;
+        }
+        if next != lane.end {
+            return Err(lanes.gap(lane, next));
+        }
+    }
+    Ok(true)
+}
+
+/// Copies messages in the order of the log. Returns false if `progress` has stopped it.
+pub fn by_position(
+    source: &dyn Engine,
+    lanes: &mut Lanes,
+    sink: &mut Sink<'_>,
+    progress: Progress<'_>,
+) -> Result<bool> {
+    let mut numbers: HashMap<(Vec<u8>, i32), usize> = HashMap::new();
+    for (number, lane) in lanes.lanes.iter().enumerate() {
+        let name = lanes.topic(lane).source.name.as_bytes().to_vec();
+        numbers.insert((name, lane.queue.cast_signed()), number);
+    }
+    let mut cursor = source.log_cursor(Check::Full)?;
+    let mut rows = Rows::default();
+    let mut at: (Vec<u8>, i32) = Default::default();
+    loop {
+        rows.clear();
+        cursor.next(ROWS, &mut rows)?;
+        if rows.rows.is_empty() {
+            break;
+        }
+        for row in rows.rows.iter().filter_map(|row| rows.record(row)) {
+            if !row.is_queued() {
+                continue;
+            }
+            row.topic().clone_into(&mut at.0);
+            at.1 = row.queue_id();
+            if let Some(number) = numbers.get(&at) {
+                copy(lanes, *number, &row, sink)?;
+            }
+        }
+        if !lanes.goes_on(progress) {
+            return Ok(false);
+        }
+    }
+    lanes.finish(sink.renumbers(), progress)?;
+    Ok(true)
+}
+
+/// One queue that is being read.
+struct Feed {
+    cursor: Box<dyn Cursor>,
+    rows: Rows,
+    /// Index of the next row.
+    at: usize,
+}
+
+impl Feed {
+    /// The time of the next row; `None` at the end.
+    fn time(&mut self) -> Result<Option<i64>> {
+        if self.at == self.rows.rows.len() {
+            self.rows.clear();
+            self.at = 0;
+            self.cursor.next(ROWS, &mut self.rows)?;
+        }
+        let row = self.rows.rows.get(self.at);
+        let row = row.and_then(|row| self.rows.record(row));
+        Ok(row.map(|row| time_of(&row)))
+    }
+}
+
+/// Copies messages in the order of their times, but those of a queue in the order of their offsets.
+/// Returns false if `progress` has stopped it.
+///
+/// Holds about one batch of each queue in memory.
+pub fn by_time(
+    source: &dyn Engine,
+    lanes: &mut Lanes,
+    sink: &mut Sink<'_>,
+    progress: Progress<'_>,
+) -> Result<bool> {
+    let mut feeds = Vec::with_capacity(lanes.lanes.len());
+    let mut order = BinaryHeap::new();
+    for (number, lane) in lanes.lanes.iter().enumerate() {
+        let topic = &lanes.topic(lane).source;
+        let range = lane.next.min(lane.end)..lane.end;
+        let all = Filter::default();
+        let mut feed = Feed {
+            cursor: source.cursor(topic, lane.queue, range, &all, Check::Full)?,
+            rows: Rows::default(),
+            at: 0,
+        };
+        if let Some(time) = feed.time()? {
+            order.push(Reverse((time, number)));
+        }
+        feeds.push(feed);
+    }
+    while let Some(Reverse((_, number))) = order.pop() {
+        let Some(feed) = feeds.get_mut(number) else {
+            unreachable!("there is a feed for each lane")
+        };
+        let row = feed.rows.rows.get(feed.at);
+        if let Some(row) = row.and_then(|row| feed.rows.record(row)) {
+            copy(lanes, number, &row, sink)?;
+        }
+        feed.at += 1;
+        if let Some(time) = feed.time()? {
+            order.push(Reverse((time, number)));
+        }
+        if !lanes.goes_on(progress) {
+            return Ok(false);
+        }
+    }
+    lanes.finish(sink.renumbers(), progress)?;
+    Ok(true)
+}
+
+/// Copies a message of a queue, unless that is done.
+fn copy(lanes: &mut Lanes, number: usize, row: &Row<'_>, sink: &mut Sink<'_>) -> Result<()> {
+    let offset = row.queue_offset().cast_unsigned();
+    if lanes.takes(number, offset, sink.renumbers())? {
+        let topic = lanes.lanes.get(number).map_or(0, |lane| lane.topic);
+        sink.add(topic, row)?;
+        lanes.advance(number, offset + 1);
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Conversion of a store to the files of another engine.
+
+use super::errors::invalid;
+use super::options;
+use super::progress::with_progress;
+use crate::{ConvertSpec, Isolation, Options};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Messages copied, names of the topics, topics that were left out, damaged places, whether the
+/// call resumed an earlier one.
+type Result = (u64, Vec<(String, String)>, Vec<(String, u64)>, u64, bool);
+
+/// Convert a store; `forebay.convert` checks and documents the arguments.
+#[pyfunction]
+#[pyo3(signature = (
+    source, target, engine, topics, names, renumber, isolation, flush, given, progress
+))]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "they are the arguments of the Python function"
+)]
+pub(crate) fn convert_store(
+    py: Python<'_>,
+    source: PathBuf,
+    target: PathBuf,
+    engine: &str,
+    topics: Option<Vec<String>>,
+    names: BTreeMap<String, String>,
+    renumber: bool,
+    isolation: &str,
+    flush: Option<&str>,
+    given: Bound<'_, PyDict>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Result> {
+    let parsed = options::read("a", Some(engine), flush, false, &given)?;
+    let Options {
+        engine: Some(kind), ..
+    } = parsed
+    else {
+        unreachable!("the engine was given")
+    };
+    let rule = "must be \"read_committed\" or \"read_uncommitted\"";
+    let isolation = Isolation::of(isolation)
+        .ok_or_else(|| invalid("isolation", format!("{isolation:?}"), rule))?;
+    let spec = ConvertSpec {
+        engine: kind,
+        options: parsed,
+        topics,
+        names,
+        renumber,
+        isolation,
+    };
+    let done = with_progress(py, progress, |progress| {
+        crate::convert_store(&source, &target, &spec, progress)
+    })?;
+    Ok((
+        done.messages,
+        done.topics,
+        done.left_out,
+        done.damaged,
+        done.resumed,
+    ))
+}

@@ -1,0 +1,60 @@
+//! Copies of records in Kafka's form in RocketMQ's.
+
+use super::common::{Copied, Draft, Labels, PropertyKind, coded};
+use super::rocketmq;
+use super::row::Row;
+use crate::error::{Error, Result};
+use std::borrow::Cow;
+
+/// Adds a copy of a record in Kafka's form, as RocketMQ's form can hold it: a key, a null value and
+/// headers that are no text become [`coded`] properties.
+///
+/// # Errors
+///
+/// As [`rocketmq::Batch::push`]. The batch is then unchanged.
+pub fn to_rocketmq(batch: &mut rocketmq::Batch, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
+    let mut labels = Labels::default();
+    of.read_labels(&mut labels, true);
+    let body = of.body();
+    let body = body.map_err(|reason| Error::option("body", "compressed", reason))?;
+    let key = labels.key();
+    let key = key.as_deref();
+    let plain = key.and_then(coded::plain_key);
+    let mut made = coded::Coded::new(key.filter(|_| plain.is_none()), of.is_null());
+    let mut properties: Vec<(&str, &str)> = Vec::with_capacity(labels.own.len());
+    let kept = labels
+        .own
+        .iter()
+        .filter(|(name, _)| !to.without.contains(&&**name));
+    for (number, (name, value)) in kept.enumerate() {
+        match coded::plain_header(name.as_bytes(), *value) {
+            Some(plain) => properties.push(plain),
+            None => made.add_header(number, name.as_bytes(), *value),
+        }
+    }
+    let coded = made.properties.iter();
+    properties.extend(coded.map(|(name, value)| (name.as_str(), value.as_str())));
+    let all = of.keys();
+    let first = plain.or((!made.key.is_empty()).then_some(made.key.as_str()));
+    let further = all.iter().skip(usize::from(key.is_some()));
+    let keys: Vec<&str> = first.into_iter().chain(further.map(|key| &**key)).collect();
+    let system = of.properties(PropertyKind::System);
+    let system = system
+        .iter()
+        .filter(|(name, _)| !to.without.contains(&name.as_str()));
+    let system = system.map(|(name, value)| (name.as_str(), value.as_str()));
+    let system: Vec<(&str, &str)> = system.chain(to.with.iter().copied()).collect();
+    let tags: Option<Cow<'_, str>> = of.tags();
+    let draft = Draft {
+        body: &body,
+        keys: &keys,
+        tags: tags.as_deref(),
+        properties: &properties,
+        system_properties: &system,
+        born_timestamp: Some(of.born_timestamp()),
+        flag: of.flag(),
+        reconsume_times: to.reconsume_times,
+        ..Draft::default()
+    };
+    batch.push_any_len(to.topic, to.queue, &draft, to.clock_ms)
+}

@@ -1,0 +1,204 @@
+"""Conversion of a store to the files of another engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka_batches import write
+
+import forebay
+from forebay import _forebay
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"
+DIGESTS: dict[str, Any] = json.loads((GOLDEN / "digests.json").read_text())
+#: Folders whose offsets have gaps: control records, compaction.
+GAPS = ("txn-0", "compacted-0", "compactedlz4-0")
+DENSE = tuple(name for name in DIGESTS if name not in GAPS)
+OFFSET = "FOREBAY_OFFSET"
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that makes a log directory of golden partitions."""
+
+    def make(*names: str) -> Path:
+        folder = tmp_path_factory.mktemp("kafka") / "logs"
+        for name in names:
+            with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+                archive.extractall(folder, filter="data")
+        return folder
+
+    return make
+
+
+def rows(store: forebay.Store, topic: str) -> list[tuple[Any, ...]]:
+    """Return what a conversion keeps of each message, offsets first."""
+    own = [OFFSET, "FOREBAY_STORE_TIME"]
+    # In Spark's dialect headers are decoded.
+    given = {"topic": topic, "dialect": "spark", "columns": ["queue", "offset", "headers"]}
+    table = pa.RecordBatchReader.from_stream(_forebay.scan_again(store, given)).read_all()
+    headers = {
+        (queue, offset): [(it["key"], it["value"]) for it in found or () if it["key"] not in own]
+        for queue, offset, found in zip(*(it.to_pylist() for it in table.columns), strict=True)
+    }
+    return sorted(
+        (
+            it.queue,
+            it.offset,
+            it.born_timestamp,
+            it.key_bytes,
+            None if it.is_null else it.body,
+            it.tags,
+            headers[it.queue, it.offset],
+        )
+        for it in store.tail(topic, start="earliest", follow=False)
+    )
+
+
+def without_offsets(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(queue, *rest) for queue, _, *rest in found]
+
+
+def test_a_log_directory_of_kafka_becomes_a_commit_log(golden, tmp_path):
+    source, target = golden(*DENSE), tmp_path / "events"
+    seen: list[tuple[int, int]] = []
+    done = forebay.convert(source, target, engine="commitlog", progress=lambda *it: seen.append(it))
+    total = sum(DIGESTS[name]["records"] for name in DENSE)
+    assert (done.messages, done.resumed, done.damaged, done.left_out) == (total, False, 0, {})
+    assert done.topics == {name.removesuffix("-0"): name.removesuffix("-0") for name in DENSE}
+    assert seen[-1] == (total, total)
+    with forebay.open(source, mode="r") as old, forebay.open(target) as new:
+        assert new.engine == "commitlog"
+        for topic in old.topics:
+            expected = rows(old, topic)
+            assert rows(new, topic) == expected
+            found = list(new.tail(topic, start="earliest", follow=False))
+            times = [it.store_timestamp for it in found]
+            assert times == sorted(times)
+            assert all(it.store_timestamp >= it.born_timestamp for it in found)
+        assert new.verify().ok
+        assert new.send("gzip", b"more").offset >= 0
+    assert [it.name for it in tmp_path.iterdir()] == ["events"]
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_gaps_are_refused_or_renumbered(golden, tmp_path, name):
+    source, target = golden(name), tmp_path / "events"
+    topic = name.removesuffix("-0")
+    with pytest.raises(forebay.InvalidOptionError, match=f"of {topic} has no message at offset"):
+        forebay.convert(source, target, engine="commitlog")
+    assert list(tmp_path.iterdir()) == []
+    done = forebay.convert(source, target, engine="commitlog", renumber=True)
+    with (
+        forebay.open(source, mode="r", isolation="read_committed") as old,
+        forebay.open(target, mode="r") as new,
+    ):
+        expected = rows(old, topic)
+        assert done.messages == len(expected)
+        assert without_offsets(rows(new, topic)) == without_offsets(expected)
+        found = list(new.tail(topic, start="earliest", follow=False))
+        assert [it.offset for it in found] == list(range(len(expected)))
+        assert [int(it.properties[OFFSET]) for it in found] == [it[1] for it in expected]
+
+
+def test_uncommitted_messages_are_converted_if_asked_for(golden, tmp_path):
+    source = golden("txn-0")
+    done = forebay.convert(
+        source, tmp_path / "a", engine="commitlog", renumber=True, isolation="read_uncommitted"
+    )
+    assert done.messages == DIGESTS["txn-0"]["records"]
+
+
+def test_store_times_follow_the_messages_of_all_queues(tmp_path):
+    for queue in range(3):
+        times = [1_700_000_000_000 + 10 * n + queue for n in range(50)]
+        batches = [[(time, None, b"%d" % time, [])] for time in times]
+        write(tmp_path / "logs" / f"a.b-{queue}", batches)
+    # Times of a queue that fall cannot all be kept by a log whose times never do.
+    write(
+        tmp_path / "logs" / "late-0",
+        [[(1_700_000_000_400, None, b"x", []), (1_600_000_000_000, None, b"y", [])]],
+    )
+    done = forebay.convert(tmp_path / "logs", tmp_path / "events", engine="commitlog")
+    assert done.topics == {"a.b": "a_b", "late": "late"}
+    with forebay.open(tmp_path / "events") as store:
+        found = list(store.tail("a_b", start="earliest", follow=False))
+        assert len(store.topics["a_b"].queues) == 3
+        assert [it.store_timestamp for it in found] == sorted(int(it.body) for it in found)
+        assert store.offset_at("a_b", 1, 1_700_000_000_101) == 10
+        first, second = store.tail("late", start="earliest", follow=False)
+        assert first.store_timestamp == second.store_timestamp == 1_700_000_000_400
+        assert second.born_timestamp == 1_600_000_000_000
+
+
+def test_topics_are_chosen_and_named(golden, tmp_path):
+    source = golden("lz4-0", "none-0")
+    shutil.copytree(source / "lz4-0", source / "__consumer_offsets-3")
+    done = forebay.convert(
+        source, tmp_path / "one", engine="commitlog", topics=["lz4"], names={"lz4": "orders"}
+    )
+    assert done.topics == {"lz4": "orders"}
+    with forebay.open(tmp_path / "one", mode="r") as store:
+        assert list(store.topics) == ["orders"]
+    done = forebay.convert(source, tmp_path / "all", engine="commitlog")
+    assert done.left_out == {"__consumer_offsets": DIGESTS["lz4-0"]["records"]}
+    for topics, names in ((["x"], {}), (None, {"x": "y"})):
+        with pytest.raises(forebay.UnknownTopicError):
+            forebay.convert(
+                source, tmp_path / "two", engine="commitlog", topics=topics, names=names
+            )
+    with pytest.raises(forebay.InvalidTopicError):
+        forebay.convert(source, tmp_path / "two", engine="commitlog", names={"lz4": "a.b"})
+
+
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(golden, tmp_path):
+    source = golden("lz4-0")
+    with forebay.open(tmp_path / "events") as store:
+        store.send("orders", b"x")
+    for given, target, engine, error in (
+        (tmp_path / "events", tmp_path / "new", "commitlog", "this form already"),
+        (source, tmp_path / "new", "partitionlog", "this form already"),
+        (source, tmp_path / "new", "memory", "engine"),
+        (source, tmp_path / "new", "other", "engine"),
+    ):
+        with pytest.raises(forebay.InvalidOptionError, match=error):
+            forebay.convert(given, target, engine=engine)
+    with pytest.raises(forebay.StoreExistsError):
+        forebay.convert(source, tmp_path / "events", engine="commitlog")
+    with pytest.raises(forebay.StoreNotFoundError):
+        forebay.convert(tmp_path / "none", tmp_path / "new", engine="commitlog")
+    assert [it.name for it in tmp_path.iterdir()] == ["events"]
+
+
+def test_an_interrupted_conversion_is_continued_with_the_same_arguments(tmp_path):
+    for queue in range(2):
+        batches = [[(n, None, b"%d" % n, [])] * 1000 for n in range(70)]
+        write(tmp_path / "logs" / f"t-{queue}", batches)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise StopError
+
+    source, target = tmp_path / "logs", tmp_path / "events"
+    with pytest.raises(StopError):
+        forebay.convert(source, target, engine="commitlog", progress=stop)
+    assert not target.exists()
+    with pytest.raises(forebay.InvalidOptionError, match="another renumber"):
+        forebay.convert(source, target, engine="commitlog", renumber=True)
+    done = forebay.convert(source, target, engine="commitlog")
+    assert done.resumed and 0 < done.messages < 140_000
+    with forebay.open(target, mode="r") as store:
+        for queue in store.topics["t"].queues:
+            assert (queue.min_offset, queue.max_offset) == (0, 70_000)
+        assert store.get("t", 1, 69_999).body == b"69"
+    assert [it.name for it in sorted(tmp_path.iterdir())] == ["events", "logs"]
