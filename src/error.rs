@@ -259,9 +259,18 @@ impl Error {
     }
 }
 
+/// The system's numbers for a full disk and an exhausted quota.
+#[cfg(unix)]
+const OUT_OF_ROOM: [i32; 2] = [libc::ENOSPC, libc::EDQUOT];
+/// The numbers of Windows for a full disk: `ERROR_HANDLE_DISK_FULL` and `ERROR_DISK_FULL`.
+#[cfg(not(unix))]
+const OUT_OF_ROOM: [i32; 2] = [39, 112];
+
 /// [`Error::is_out_of_room`] for an error of the operating system.
 fn is_out_of_room(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+    error
+        .raw_os_error()
+        .is_some_and(|it| OUT_OF_ROOM.contains(&it))
 }
 
 /// Whether a call other than a sync may soon succeed: space, descriptors or memory ran out.

@@ -25,7 +25,9 @@ pub use guard::{Fault, PAGE};
 
 use guard::Faulted;
 use mark::ReadableMark;
-use memmap2::{Advice, MmapOptions, MmapRaw};
+#[cfg(unix)]
+use memmap2::Advice;
+use memmap2::{MmapOptions, MmapRaw};
 use presence::Presence;
 use std::fs::File;
 use std::io;

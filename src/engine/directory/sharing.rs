@@ -139,8 +139,10 @@ impl StatePage {
         self.notify(Word::Flushed);
     }
 
-    /// Forgets a failure, and what processes that are gone wanted.
+    /// Forgets a failure, the writer, and what processes that are gone wanted. Whoever joins while
+    /// the first process recovers the store must not take the marks of a dead writer for its own.
     pub fn begin_sharing(&self) {
+        self.end_epoch(self.is_clean());
         self.set_words(AT_FAILED, &0u32.to_ne_bytes());
         self.store(AT_WANTED_END, 0);
     }

@@ -1,10 +1,12 @@
 //! Processes that die at marked points, and failures that all of them hear of.
 
 use crate::disk::{Call, HookedDisk};
+use crate::engine::directory::page::StatePage;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::options::{Flush, Mode, Options};
 use crate::record::Draft;
+use crate::region::Access;
 use crate::store::Store;
 use crate::{Durability, Message};
 use std::collections::BTreeMap;
@@ -355,4 +357,27 @@ fn an_opening_that_fails_leaves_no_services_behind() {
     assert!(failed > 10, "{failed}");
     let alone = Store::open(&root, Options::default()).unwrap();
     assert_eq!(all(&alone).len(), 1);
+}
+
+/// The page of a process that died names it as the writer. The next process has that forgotten
+/// before another one can join: else that one would follow marks that are not confirmed yet.
+#[test]
+fn a_dead_writer_is_not_followed() {
+    for point in ["Joined:0", "Published:9"] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        die(&root, "Published:3");
+        let disk = Machine::real().disk;
+        let read = || {
+            StatePage::open(&*disk, &root, Access::Read)
+                .unwrap()
+                .unwrap()
+        };
+        assert!(read().is_written_to());
+        die(&root, point);
+        assert_eq!(read().is_written_to(), point != "Joined:0", "{point}");
+        let store = Store::open(&root, options(Flush::Async)).unwrap();
+        assert!(read().is_written_to());
+        store.close().unwrap();
+    }
 }
