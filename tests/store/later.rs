@@ -182,7 +182,7 @@ fn queues_that_are_opened_later_have_the_outcome_of_those_that_are_opened_at_onc
 #[test]
 fn a_queue_that_was_closed_is_rebuilt_when_it_is_used() {
     let (place, world) = small(true, 300);
-    let ((topic, queue), _) = world.next.iter().max_by_key(|(_, next)| **next).unwrap();
+    let ((topic, queue), next) = world.next.iter().max_by_key(|(_, next)| **next).unwrap();
     let directory = place.root().join(format!("consumequeue/{topic}/{queue}"));
     fs::remove_dir_all(&directory).unwrap();
     let store = Store::open(place.root(), options(Mode::Append)).unwrap();
@@ -190,6 +190,7 @@ fn a_queue_that_was_closed_is_rebuilt_when_it_is_used() {
     assert!(!directory.exists());
     world.check_messages(&store);
     assert!(directory.exists());
+    assert_eq!(store.recovery().queue_entries_rebuilt, *next);
     assert_eq!(store.damage(), []);
     assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
     // What was rebuilt is durable like everything else.

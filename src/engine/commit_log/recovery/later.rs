@@ -46,6 +46,7 @@ use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a walk of a store returns if it was closed properly and nothing has changed its log since;
 /// otherwise `None`, and nothing was changed.
@@ -310,7 +311,10 @@ impl Later {
             checksums_from: u64::MAX,
         };
         let mut walked = walk_range(&self.log, min..end, belief, &mut visit)?;
-        let mut gaps = placer.finish()?.gaps;
+        let placed = placer.finish()?;
+        let counter = &queues.store.rebuilt;
+        counter.fetch_add(placed.rebuilt, Ordering::Relaxed);
+        let mut gaps = placed.gaps;
         for read in unsound {
             self.cut(read)?;
             let (queue, topic, known) = (&read.queue, &read.topic, &read.known);
