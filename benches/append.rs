@@ -2,7 +2,7 @@
 //! queues and index had caught up. Each run alternates with its limit or with what it is compared
 //! to.
 //!
-//! Groups: `single`, `kib`, `batch`, `topics`, `threads`.
+//! Groups: `single`, `kib`, `batch`, `threads`.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,14 +15,12 @@
 mod support;
 
 use support::load::{
-    Keys, TOPIC, message_count, new_store, options, producers, rates, send_all, send_batches,
-    send_in_turn, send_one, wait_dispatched,
+    Keys, TOPIC, message_count, new_store, options, rates, send_all, send_batches, send_one,
 };
 use support::{Clock, Figure, Report, contest, is_wanted, limit};
 
 const UNIT: &str = "messages/s";
 const BODY: &[u8] = &[0x5A; 100];
-const TOPICS: usize = 10_000;
 const THREADS: usize = 4;
 
 fn main() {
@@ -35,9 +33,6 @@ fn main() {
     }
     if is_wanted("batch") {
         batch(&mut report);
-    }
-    if is_wanted("topics") {
-        topics(&mut report);
     }
     if is_wanted("threads") {
         threads(&mut report);
@@ -77,28 +72,6 @@ fn batch(report: &mut Report) {
         figures
     };
     contest(report, &mut [&mut send]);
-}
-
-/// One message a call to each of many topics in turn, against the same load on one topic. Each
-/// topic gets one message before the clock starts, so that its queues exist.
-fn topics(report: &mut Report) {
-    // The names of the many topics are longer; the number of messages is the same.
-    let keys = Keys::new(message_count(120));
-    let run = |name: &str, topics: usize| {
-        let (_scratch, store) = new_store(options());
-        let producers = producers(&store, topics);
-        for producer in &producers {
-            send_one(producer, BODY, "first---");
-        }
-        wait_dispatched(&store);
-        let send = || send_in_turn(&producers, BODY, &keys);
-        let figures = rates(name, &store, keys.len(), send);
-        store.close().unwrap();
-        figures
-    };
-    let mut one = || run("1 topic", 1);
-    let mut many = || run("10,000 topics", TOPICS);
-    contest(report, &mut [&mut one, &mut many]);
 }
 
 /// The same load from one thread and from four at once.

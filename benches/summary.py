@@ -17,9 +17,32 @@ THRESHOLDS: list[Threshold] = [
     ("append", "100 B: until caught up", "at least", 4e6),
     ("append", "1 KiB: send", "at least", ("1 KiB: limit", 0.6)),
     ("append", "batches of 1,000, 100 B: send", "at least", 8e6),
-    ("append", "10,000 topics: send", "at least", ("1 topic: send", 0.9)),
-    ("append", "10,000 topics: until caught up", "at least", ("1 topic: until caught up", 0.7)),
     ("append", "4 sending threads", "at least", ("1 sending thread", 0.9)),
+    (
+        "topics",
+        "10000 topics in turn: send",
+        "at least",
+        ("1 topics in turn: send", 0.8),
+    ),
+    (
+        "topics",
+        "10000 topics in turn: until caught up",
+        "at least",
+        ("1 topics in turn: until caught up", 0.7),
+    ),
+    (
+        "topics",
+        "10000 topics at random: send",
+        "at least",
+        ("1 topics at random: send", 0.8),
+    ),
+    (
+        "topics",
+        "10000 topics at random: until caught up",
+        "at least",
+        ("1 topics at random: until caught up", 0.7),
+    ),
+    ("topics", "10000 queues: open after a close", "at most", 50),
     ("read", "query by key: p50", "at most", 2e3),
     ("read", "query by key: p99", "at most", 20e3),
     ("read", "scan, 100 B: views, checked", "at least", 20e6),
@@ -80,7 +103,7 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 
 def main() -> None:
-    benches = ("append", "read", "open", "durable", "wait", "consume", "python")
+    benches = ("append", "topics", "read", "open", "durable", "wait", "consume", "python")
     figures = {bench: load(bench) for bench in benches}
     print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'target':>21}")
     for bench, name, sense, asked in THRESHOLDS:

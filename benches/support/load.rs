@@ -96,6 +96,7 @@ pub(crate) fn producers(store: &Store, topics: usize) -> Vec<Producer> {
 }
 
 /// Sends one message per call, one for each key, to each of the topics in turn.
+#[inline(never)]
 pub(crate) fn send_in_turn(producers: &[Producer], body: &[u8], keys: &Keys) {
     for number in 0..keys.len() {
         send_one(&producers[number % producers.len()], body, keys.get(number));

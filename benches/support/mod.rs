@@ -32,6 +32,14 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
+/// The numbers in a variable, separated by commas; `None` if it is not set.
+pub(crate) fn numbers(variable: &str) -> Option<Vec<u64>> {
+    let text = std::env::var(variable).ok()?;
+    let parse = |text: &str| text.trim().parse();
+    let parsed: Result<_, _> = text.split(',').map(parse).collect();
+    Some(parsed.unwrap_or_else(|_| panic!("{variable}={text} is not a list of numbers")))
+}
+
 /// Whether a group of figures is requested: all are, unless the command line names some.
 pub(crate) fn is_wanted(group: &str) -> bool {
     let mut names = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));

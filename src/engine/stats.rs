@@ -16,7 +16,7 @@ pub struct Recovery {
     pub truncated_bytes: u64,
     /// Records checked. A record that is read for both the log and the index counts twice.
     pub records_checked: u64,
-    /// Queue entries added or corrected.
+    /// Queue entries added or corrected, also those of queues that were opened later, on first use.
     pub queue_entries_rebuilt: u64,
     /// Index entries added.
     pub index_entries_rebuilt: u64,

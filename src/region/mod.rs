@@ -442,7 +442,7 @@ impl Region {
     #[inline]
     pub fn prefetch(&self, start: usize, len: usize) {
         #[cfg(target_arch = "x86_64")]
-        for at in (start..start.saturating_add(len).min(self.len())).step_by(64) {
+        for at in (start / 64 * 64..start.saturating_add(len).min(self.len())).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a prefetch does not access memory, and the address lies within the map.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.map.as_ptr().add(at).cast()) };

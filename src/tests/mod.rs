@@ -14,6 +14,7 @@ mod consumer;
 mod copying;
 mod groups;
 mod intake;
+mod later;
 mod levels;
 mod shared_groups;
 mod statuses;

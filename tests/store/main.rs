@@ -52,6 +52,7 @@ mod fuzz_targets;
 mod golden;
 mod kept;
 mod keyless;
+mod later;
 mod lifecycle;
 mod model;
 mod offline;

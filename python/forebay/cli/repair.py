@@ -32,9 +32,10 @@ def _repair(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store, Bar("verifying", "bytes") as progress:
         before = store.verify(progress)
     with forebay.open(arguments.store, adopt=arguments.adopt) as store:
-        recovery = store.recovery
         with Bar("repairing", "bytes") as progress:
             repair = store.repair(progress)
+        # Queues are opened, and rebuilt from the log, when the repair uses them.
+        recovery = store.recovery
     if arguments.json:
         facts = {"ok": repair.ok, "recovery": recovery._asdict()}
         facts["found"] = [damage._asdict() for damage in before.damage]

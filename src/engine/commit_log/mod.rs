@@ -70,6 +70,7 @@ use share::Share;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 #[cfg(test)]
 use std::time::Instant;
@@ -392,7 +393,12 @@ impl Engine for CommitLog {
     }
 
     fn recovery(&self) -> Recovery {
-        self.recovery.clone()
+        let rebuilt = &self.parts.queues.store.rebuilt;
+        let later = rebuilt.load(Ordering::Relaxed);
+        Recovery {
+            queue_entries_rebuilt: self.recovery.queue_entries_rebuilt + later,
+            ..self.recovery.clone()
+        }
     }
 
     fn report(&self) -> &Report {

@@ -35,6 +35,7 @@
 //! 576   u32    changes when the dispatched mark has moved and when an epoch begins; readers in
 //!              other processes sleep on it
 //! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
+//! 648   u64    position of the last record at a clean close, plus 1; 0 if unknown
 //! 704   840    what the processes of a shared store tell one another; see `sharing.rs`
 //! 2048  16 each    the last 128 epochs, each at its number modulo 128: u64 time at which it
 //!                  began, in ns since 1970, u64 end of the log at that time
@@ -103,6 +104,7 @@ const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
 const AT_NEWS: usize = 576;
 const AT_ERASING: usize = 640;
+const AT_LAST: usize = 648;
 const AT_WORK: usize = 768;
 const AT_WANTED: usize = 832;
 const AT_FLUSHED: usize = 896;
@@ -658,6 +660,16 @@ impl StatePage {
     /// Records that an opening erases the log up to `end`. Reset when an epoch begins.
     pub fn set_erasing(&self, end: u64) {
         self.store(AT_ERASING, end);
+    }
+
+    /// Position of the last record when the store was closed properly; `None` if unknown.
+    pub fn last_record(&self) -> Option<u64> {
+        self.load(AT_LAST).checked_sub(1)
+    }
+
+    /// Saves the position of the last record, for [`StatePage::last_record`].
+    pub fn set_last_record(&self, position: Option<u64>) {
+        self.store(AT_LAST, position.map_or(0, |position| position + 1));
     }
 
     /// Begins an epoch: this process writes from `end` on. Must be made durable before the first

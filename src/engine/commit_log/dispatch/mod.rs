@@ -4,34 +4,43 @@
 //! engine runs them while there is work. A reader that asks for a message that is not yet
 //! dispatched runs steps until it is. A sender helps when the backlog is large. So a message can be
 //! read as soon as it was sent, without waiting for a timer.
+//!
+//! A step takes the records in batches. With many topics each record of a batch has another queue,
+//! and nothing about it is in the processor's cache. So what all entries and keys of a batch need
+//! is loaded before the first of them is stored: these loads overlap.
+//!
+//! ```text
+//!   walk a batch --> load the ends of its queues --> store its entries
+//!                --> load the slots of its keys  --> store its keys     --> move the mark
+//! ```
+
+mod finder;
 
 use super::index::{Index, is_indexed};
 use super::log::Log;
 use super::log::sound::{Depth, Sound, SoundWalk};
 use super::queues::Queues;
+use super::queues::queue::QueueEntry;
 use super::queues::queue::entry::queue_and_offset;
-use super::queues::queue::{ConsumeQueue, EntryMap, QueueEntry, is_directory_name};
-use super::queues::row::QueueRow;
 use crate::engine::Topics;
 use crate::engine::directory::page::{Mark, News};
 use crate::engine::report::Report;
 use crate::engine::service::shared_condition::SharedCondition;
-use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
 use crate::plant::{Point, pass};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::sync::{Mutex, MutexGuard};
 use crossbeam_utils::CachePadded;
-use smallvec::SmallVec;
-use std::collections::HashMap;
+pub use finder::{Claim, Finder};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Maximum number of records per step.
 const STEP_RECORDS: usize = 4096;
-/// Records whose index slots are loaded before the keys of the first are put.
-const INDEX_BATCH: usize = 64;
+/// Records of a batch. What their entries need must fit a small part of the first cache: entries of
+/// many queues have the same place in their pages, so they compete for few lines of it.
+const BATCH_RECORDS: usize = 64;
 
 /// Builds queues and index.
 #[derive(Debug)]
@@ -49,14 +58,26 @@ pub struct Dispatcher {
 struct Progress {
     walk: SoundWalk,
     finder: Finder,
+    /// The entries of the current batch.
+    entries: Vec<PendingEntry>,
     keys: Vec<PendingKey>,
     /// Store time of the last dispatched record in ms; 0 before the first.
     stored_ms: i64,
     /// Store time of the last record walked, whose keys may not be put yet.
     walked_ms: i64,
+    /// Position of the last record walked, by this process or by recovery.
+    last: Option<u64>,
     /// Why dispatch has stopped for good. Retrying could hide the failure: after a failed sync the
     /// next one may succeed without writing the lost pages.
     failed: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingEntry {
+    /// Number of its queue in the finder.
+    queue: usize,
+    offset: u64,
+    entry: QueueEntry,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -67,21 +88,25 @@ struct PendingKey {
 }
 
 impl Dispatcher {
-    /// A dispatcher that continues at the dispatched mark.
+    /// A dispatcher that continues at the dispatched mark, before which the last record is at
+    /// `last`.
     pub fn new(
         log: &Arc<Log>,
         topics: &Arc<Topics>,
         queues: &Arc<Queues>,
         index: Option<&Arc<Index>>,
         report: &Arc<Report>,
+        last: Option<u64>,
     ) -> Dispatcher {
         let position = log.state.get(Mark::Dispatched);
         let progress = Progress {
             walk: SoundWalk::new(log, position..position, Depth::Structure),
             finder: Finder::default(),
-            keys: Vec::with_capacity(INDEX_BATCH * 2),
+            entries: Vec::with_capacity(BATCH_RECORDS),
+            keys: Vec::with_capacity(BATCH_RECORDS * 2),
             stored_ms: 0,
             walked_ms: 0,
+            last,
             failed: None,
         };
         Dispatcher {
@@ -144,6 +169,11 @@ impl Dispatcher {
         look(self.dispatched(), progress.stored_ms)
     }
 
+    /// Position of the last record of the log, if all of it is dispatched; `None` if unknown.
+    pub fn last_record(&self) -> Option<u64> {
+        self.lock.lock().last
+    }
+
     /// Runs `work` while dispatch is paused. It may change queues, index and log files: afterwards
     /// the walk maps its current file again.
     pub fn pause<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -179,7 +209,7 @@ impl Dispatcher {
         progress.walk.extend(published);
         let mut left = STEP_RECORDS;
         while left > 0 {
-            let batch = left.min(INDEX_BATCH);
+            let batch = left.min(BATCH_RECORDS);
             left -= batch;
             let done = self.batch(progress, batch)?;
             pass(Point::Dispatched);
@@ -219,32 +249,42 @@ impl Dispatcher {
 
     /// Dispatches some records. Returns whether the published end was reached.
     fn batch(&self, progress: &mut Progress, records: usize) -> Result<bool> {
+        let begin = progress.walk.position();
+        progress.finder.limit();
+        let walked = self.walk(progress, records);
+        let put = put_entries(progress);
+        let done = put.and(walked).inspect_err(|_| {
+            // The next step walks the batch again. Entries that were put stay as they are.
+            progress.walk.move_to(begin);
+            progress.keys.retain(|key| key.position < begin);
+        })?;
+        self.put_keys(&mut progress.keys)?;
+        Ok(done)
+    }
+
+    /// Collects the entries and keys of some records. Returns whether the published end was
+    /// reached.
+    fn walk(&self, progress: &mut Progress, records: usize) -> Result<bool> {
         for _ in 0..records {
             match progress.walk.next()? {
                 Some(Sound::Record(record, place)) => {
-                    let (finder, keys) = (&mut progress.finder, &mut progress.keys);
-                    if let Err(error) = self.record(finder, keys, &record, place.position) {
-                        progress.walk.move_to(place.position);
-                        return Err(error);
-                    }
+                    let (finder, entries) = (&mut progress.finder, &mut progress.entries);
+                    let keys = &mut progress.keys;
+                    self.record(finder, entries, keys, &record, place.position)?;
                     progress.walked_ms = record.store_timestamp();
+                    progress.last = Some(place.position);
                 }
                 // Another process has shown an end that is not that of a record.
                 Some(Sound::Hole(hole)) if self.log.state.is_shared() && !hole.is_followed => {
                     let start = hole.range.start;
-                    progress.walk.move_to(start);
                     let path = self.log.path_at(start);
                     return Err(Error::corrupt(path, start, hole.flaw.to_string()));
                 }
                 // Published bytes were damaged while the store was open.
                 Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),
-                None => {
-                    self.put_keys(&mut progress.keys)?;
-                    return Ok(true);
-                }
+                None => return Ok(true),
             }
         }
-        self.put_keys(&mut progress.keys)?;
         Ok(false)
     }
 
@@ -252,19 +292,26 @@ impl Dispatcher {
     fn record(
         &self,
         finder: &mut Finder,
+        entries: &mut Vec<PendingEntry>,
         keys: &mut Vec<PendingKey>,
         record: &Record<'_>,
         position: u64,
     ) -> Result<()> {
         let known = Known::read(record.raw_properties());
-        if let Some((queue, offset, entry)) =
-            finder.find(&self.topics, &self.queues, record, &known, position)
+        let topic = finder.topic(&self.topics, record.topic());
+        if let Some(topic) = topic
+            && let Some((queue, offset)) = queue_and_offset(record)
         {
-            queue.put(offset, entry)?;
+            entries.push(PendingEntry {
+                queue: finder.queue(topic, queue, &self.queues)?,
+                offset,
+                entry: QueueEntry::of(record, &known, position, &self.queues.store.delays),
+            });
         }
         if self.index.is_some() && is_indexed(record) {
             let time = record.store_timestamp();
-            let topic = finder.topic_hash(&self.topics, record.topic());
+            let topic = topic.and_then(|topic| finder.hash(topic));
+            let topic = topic.unwrap_or_else(|| TopicHash::new(record.topic()));
             for key in known.index_keys() {
                 let hash = topic.of(key);
                 keys.push(PendingKey {
@@ -297,135 +344,22 @@ impl Dispatcher {
     }
 }
 
-/// Finds the queue of a record, and caches what recent records needed.
-///
-/// With many topics each record belongs to another one, and nothing about it is in the processor's
-/// cache. So the data for one topic is stored together, by number, and no reference counts are
-/// touched.
-#[derive(Debug, Default)]
-pub struct Finder {
-    numbers: HashMap<Name, usize, foldhash::fast::RandomState>,
-    found: Vec<Found>,
-    last: usize,
-    slots: usize,
-}
-
-/// A topic's name; short ones need no allocation.
-type Name = SmallVec<[u8; 24]>;
-
-#[derive(Debug)]
-struct Found {
-    name: Name,
-    hash: TopicHash,
-    topic: Arc<Topic>,
-    queues: QueueRow<QueueSlot>,
-}
-
-/// A queue, and the map for its next entries.
-#[derive(Debug)]
-pub struct QueueSlot {
-    queue: Arc<ConsumeQueue>,
-    map: Option<EntryMap>,
-}
-
-impl QueueSlot {
-    /// The queue.
-    pub fn queue(&self) -> &Arc<ConsumeQueue> {
-        &self.queue
-    }
-
-    /// Puts an entry; see [`ConsumeQueue::put`].
-    #[inline]
-    pub fn put(&mut self, offset: u64, entry: QueueEntry) -> Result<bool> {
-        self.queue.put_with(offset, entry, &mut self.map)
-    }
-}
-
-/// Maximum number of cached maps.
-const SLOTS_MAX: usize = 16_384;
-
-impl Finder {
-    /// Queue, offset and entry of a record; `None` if it belongs to no queue.
-    #[inline]
-    pub fn find(
-        &mut self,
-        topics: &Topics,
-        queues: &Queues,
-        record: &Record<'_>,
-        known: &Known<'_>,
-        position: u64,
-    ) -> Option<(&mut QueueSlot, u64, QueueEntry)> {
-        let (queue, offset) = queue_and_offset(record)?;
-        let entry = QueueEntry::of(record, known, position, &queues.store.delays);
-        let number = self.enter(topics, record.topic())?;
-        let found = self.found.get(number)?;
-        if found.queues.get(queue).is_none() {
-            let queue = queues.get_or_add(&found.topic, queue);
-            self.add_slot(number, QueueSlot { queue, map: None });
-        }
-        let slot = self.found.get_mut(number)?.queues.get_mut(queue)?;
-        Some((slot, offset, entry))
-    }
-
-    /// The topic of the last record found.
-    pub fn last_topic(&self) -> Option<Arc<Topic>> {
-        let found = self.found.get(self.last);
-        found.map(|found| Arc::clone(&found.topic))
-    }
-
-    #[cold]
-    fn add_slot(&mut self, number: usize, slot: QueueSlot) {
-        if self.slots >= SLOTS_MAX {
-            self.found.iter_mut().for_each(|found| found.queues.clear());
-            self.slots = 0;
-        }
-        let Some(found) = self.found.get_mut(number) else {
-            return;
-        };
-        found.queues.get_or_insert_with(slot.queue.id, || slot);
-        self.slots += 1;
-    }
-
-    /// Hash for the keys of a topic.
-    #[inline]
-    pub fn topic_hash(&mut self, topics: &Topics, name: &[u8]) -> TopicHash {
-        let number = self.enter(topics, name);
-        match number.and_then(|number| self.found.get(number)) {
-            Some(found) => found.hash,
-            None => TopicHash::new(name),
+/// Puts the entries of a batch, in log order. Loads the ends of their queues first.
+fn put_entries(progress: &mut Progress) -> Result<()> {
+    let Progress {
+        finder, entries, ..
+    } = progress;
+    let mut last = usize::MAX;
+    let mut touched = 0;
+    for pending in &*entries {
+        if pending.queue != last {
+            last = pending.queue;
+            touched ^= finder.touch(last, pending.offset);
         }
     }
-
-    /// Makes the topic of this name the current one and returns its number.
-    #[inline]
-    fn enter(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
-        let last = self.found.get(self.last);
-        if last.is_some_and(|last| last.name.as_slice() == name) {
-            return Some(self.last);
-        }
-        self.last = match self.numbers.get(name) {
-            Some(number) => *number,
-            None => self.add_topic(topics, name)?,
-        };
-        Some(self.last)
-    }
-
-    /// A name that is not UTF-8, or that would be a path, is damage. No queue is created for it.
-    #[cold]
-    fn add_topic(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
-        let text = std::str::from_utf8(name)
-            .ok()
-            .filter(|text| is_directory_name(text))?;
-        let number = self.found.len();
-        self.found.push(Found {
-            name: name.into(),
-            hash: TopicHash::new(name),
-            topic: topics.get_or_add(text, 1).0,
-            queues: QueueRow::default(),
-        });
-        self.numbers.insert(name.into(), number);
-        Some(number)
-    }
+    std::hint::black_box(touched);
+    let mut entries = entries.drain(..);
+    entries.try_for_each(|pending| finder.put(pending.queue, pending.offset, pending.entry))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod shared;
 
 use super::Log;
 use super::blank::blank;
-use crate::engine::commit_log::queues::row::QueueRow;
+use crate::engine::commit_log::queues::table::QueueTable;
 use crate::engine::directory::page::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{At, Error, Op, Result};
@@ -51,8 +51,8 @@ pub struct Tail {
     current: Option<Current>,
     position: u64,
     last_store_ms: i64,
-    /// Next offset of each queue, by topic.
-    offsets: Vec<QueueRow<u64>>,
+    /// Next offset of each queue.
+    offsets: QueueTable<u64>,
     /// Finished files after the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
     /// Files requested from the allocator after those, in order. Only the next file is locked in
@@ -126,7 +126,7 @@ impl Tail {
             current: None,
             position,
             last_store_ms,
-            offsets: Vec::new(),
+            offsets: QueueTable::default(),
             ahead: VecDeque::new(),
             coming: VecDeque::new(),
             files_ahead: FILES_AHEAD,
@@ -165,26 +165,13 @@ impl Tail {
 
     /// Sets the next offset of a queue, as found by opening.
     pub fn set_next_offset(&mut self, topic: &Topic, queue: u32, offset: u64) {
-        *self.next_offset(topic.id, queue) = offset;
+        *self.offsets.place(topic.id, queue) = offset;
     }
 
     /// Raises the next offset of a queue to `next`, so that lower offsets are not assigned again.
     pub fn raise_next_offset(&mut self, topic: &Topic, queue: u32, next: u64) {
-        let offset = self.next_offset(topic.id, queue);
+        let offset = self.offsets.place(topic.id, queue);
         *offset = next.max(*offset);
-    }
-
-    /// Next offset of a queue.
-    #[inline]
-    fn next_offset(&mut self, topic: u32, queue: u32) -> &mut u64 {
-        let row = topic as usize;
-        if self.offsets.len() <= row {
-            self.offsets.resize_with(row + 1, QueueRow::default);
-        }
-        let Some(queues) = self.offsets.get_mut(row) else {
-            unreachable!("just resized")
-        };
-        queues.get_or_insert_with(queue, || 0)
     }
 
     fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
@@ -239,7 +226,7 @@ impl Tail {
                     self.roll(with)?;
                 }
                 let position = self.position;
-                let next = self.next_offset(topic.id, row.queue);
+                let next = self.offsets.place(topic.id, row.queue);
                 let offset = *next;
                 *next += 1;
                 batch.seal(row, offset, position, store_ms);

@@ -67,6 +67,8 @@ pub struct WalkResult {
     pub stale_checksums: u64,
     /// Store time of the last record.
     pub last_store_ms: i64,
+    /// Position of the last record.
+    pub last: Option<u64>,
 }
 
 /// Walks the log from `from` and passes every valid record to `visit`, with its position and the
@@ -78,6 +80,17 @@ pub fn walk(
     visit: &mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
 ) -> Result<WalkResult> {
     let limit = log.files.last().map_or(from, |file| file.end());
+    walk_range(log, from..limit, belief, visit)
+}
+
+/// [`walk`] over the part of the log that lies in `range`.
+pub fn walk_range(
+    log: &Arc<Log>,
+    range: Range<u64>,
+    belief: Belief,
+    visit: &mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
+) -> Result<WalkResult> {
+    let (from, limit) = (range.start, range.end);
     let mut walk = Walk {
         log,
         trust: belief.trust,
@@ -172,6 +185,7 @@ impl Walk<'_> {
         self.outcome.records += 1;
         self.outcome.last_store_ms = self.outcome.last_store_ms.max(record.store_timestamp());
         self.outcome.end = position + u64::from(record.layout().total_len);
+        self.outcome.last = Some(position);
         if is_bridge(record) {
             // This record fills a hole, which may have held the end record of a batch.
             self.finish_batch()?;

@@ -4,11 +4,11 @@ use super::LaidRun;
 use crate::disk::Disk;
 use crate::engine::commit_log::queues::queue::ENTRY_LEN;
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
-use crate::engine::commit_log::queues::row::QueueRow;
+use crate::engine::commit_log::queues::table::{QueueTable, Value};
 use crate::engine::directory::names;
 use crate::error::Result;
 use crate::mapped::queue::file_name;
-use crate::num::index;
+use crate::num::{index, short};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ const BUFFERED_MAX: usize = 32 << 20;
 /// Collects the entries of all queues.
 pub struct LaidRows<'a> {
     files: Files<'a>,
-    numbers: HashMap<String, usize, foldhash::fast::RandomState>,
-    /// By topic.
-    rows: Vec<(String, QueueRow<LaidQueue>)>,
-    last: usize,
+    numbers: HashMap<String, u32, foldhash::fast::RandomState>,
+    names: Vec<String>,
+    queues: QueueTable<LaidQueue>,
+    last: u32,
     buffered: usize,
 }
 
@@ -36,25 +36,30 @@ struct LaidQueue {
     bytes: Vec<u8>,
 }
 
+impl Value for LaidQueue {
+    fn is_there(&self) -> bool {
+        !self.runs.is_empty()
+    }
+}
+
 impl<'a> LaidRows<'a> {
     pub fn new(disk: &'a Arc<dyn Disk>, target: &Path, file_entries: u64) -> LaidRows<'a> {
         LaidRows {
             files: Files::new(disk, target, file_entries),
             numbers: HashMap::default(),
-            rows: Vec::new(),
+            names: Vec::new(),
+            queues: QueueTable::default(),
             last: 0,
             buffered: 0,
         }
     }
 
     pub fn push(&mut self, topic: &str, queue: u32, offset: u64, entry: QueueEntry) -> Result<()> {
-        if self.rows.get(self.last).is_none_or(|row| row.0 != topic) {
+        let last = self.names.get(self.last as usize);
+        if last.is_none_or(|last| last != topic) {
             self.last = self.number(topic);
         }
-        let Some((_, row)) = self.rows.get_mut(self.last) else {
-            unreachable!("the topic was just found")
-        };
-        let row = row.get_or_insert_with(queue, LaidQueue::default);
+        let row = self.queues.place(self.last, queue);
         match row.runs.last_mut() {
             Some(run) if run.offsets.end == offset => run.offsets.end = offset + 1,
             _ => {
@@ -80,18 +85,19 @@ impl<'a> LaidRows<'a> {
         }
     }
 
-    fn number(&mut self, topic: &str) -> usize {
+    fn number(&mut self, topic: &str) -> u32 {
         if let Some(number) = self.numbers.get(topic) {
             return *number;
         }
-        self.numbers.insert(topic.to_owned(), self.rows.len());
-        self.rows.push((topic.to_owned(), QueueRow::default()));
-        self.rows.len() - 1
+        let number = short(self.names.len());
+        self.numbers.insert(topic.to_owned(), number);
+        self.names.push(topic.to_owned());
+        number
     }
 
     fn flush(&mut self) -> Result<()> {
-        for (topic, row) in &mut self.rows {
-            for (queue, row) in row.iter_mut() {
+        for (number, topic) in (0..).zip(&self.names) {
+            for (queue, row) in self.queues.of_mut(number) {
                 self.files.store(topic, queue, row.first, &row.bytes)?;
                 // The memory is freed: usually there are many queues with few entries each.
                 row.bytes = Vec::new();
@@ -105,11 +111,10 @@ impl<'a> LaidRows<'a> {
     pub fn finish(mut self) -> Result<Vec<LaidRun>> {
         self.flush()?;
         let mut runs = Vec::new();
-        for (_, mut row) in self.rows {
-            runs.extend(
-                row.iter_mut()
-                    .flat_map(|(_, row)| std::mem::take(&mut row.runs)),
-            );
+        for number in (0..).take(self.names.len()) {
+            for (_, row) in self.queues.of_mut(number) {
+                runs.append(&mut row.runs);
+            }
         }
         Ok(runs)
     }

@@ -199,7 +199,8 @@ impl Parts {
         let Some(position) = *in_doubt else {
             return Ok(());
         };
-        for (_, queue) in self.queues.all(&self.topics) {
+        // A queue that is not open yet was durable when the store was closed.
+        for (_, queue) in self.queues.all_opened(&self.topics) {
             queue.dirty_from(position)?;
             self.queues.limit_maps();
         }
@@ -267,6 +268,9 @@ impl Parts {
         if let Some(checkpoint) = &self.flushing.checkpoint {
             checkpoint.sync(&*self.disk)?;
         }
+        self.log
+            .state
+            .set_last_record(self.dispatcher.last_record());
         self.log.state.end_epoch(true);
         self.log.state.sync(&*self.disk)?;
         abort::take_away(&*self.disk, &self.root)

@@ -124,7 +124,7 @@ fn join_queues(parts: &Parts, name: &str) -> Result<()> {
     let directory = parts.queues.store.directory.join(name);
     for id in list_queues(&*parts.disk, &directory)? {
         let (topic, _) = parts.topics.get_or_add(name, id + 1);
-        if parts.queues.get(&topic, id).is_none() {
+        if parts.queues.get(&topic, id)?.is_none() {
             let queue = ConsumeQueue::open(&parts.queues.store, name, id)?;
             queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
             parts.queues.add(&topic, Arc::new(queue));

@@ -213,21 +213,19 @@ pub fn report_record(
     if !(parts.log.min_position()..parts.log.published()).contains(&position) {
         return Ok(());
     }
-    let queues = topic.map(|topic| (topic, parts.queues.of(topic)));
-    let queues = queues
-        .into_iter()
-        .flat_map(|(topic, queues)| queues.into_iter().map(move |queue| (topic, queue)));
-    for (topic, queue) in queues {
-        let number = queue.first_from(position)?;
-        let entry = match number < queue.max() {
-            true => queue.entry(number)?,
-            false => None,
-        };
-        if let Some(entry) = entry.filter(|entry| entry.position == position) {
-            let damage = parts.log.damage(position..entry.end(), reason);
-            let lost = (topic.name.to_string(), queue.id, number);
-            report(parts, damage.losing([lost]));
-            return Ok(());
+    if let Some(topic) = topic {
+        for queue in parts.queues.of(topic)? {
+            let number = queue.first_from(position)?;
+            let entry = match number < queue.max() {
+                true => queue.entry(number)?,
+                false => None,
+            };
+            if let Some(entry) = entry.filter(|entry| entry.position == position) {
+                let damage = parts.log.damage(position..entry.end(), reason);
+                let lost = (topic.name.to_string(), queue.id, number);
+                report(parts, damage.losing([lost]));
+                return Ok(());
+            }
         }
     }
     let end = parts.log.published();

@@ -40,10 +40,10 @@ pub fn readable_end(parts: &Parts) -> u64 {
 /// A queue; `None` if it was never used.
 pub fn queue(parts: &Parts, topic: &Topic, id: u32) -> Result<Option<Arc<ConsumeQueue>>> {
     parts.catch_up();
-    if parts.queues.get(topic, id).is_none() {
+    if parts.queues.get(topic, id)?.is_none() {
         follow::refresh(parts)?;
     }
-    let Some(queue) = parts.queues.get(topic, id) else {
+    let Some(queue) = parts.queues.get(topic, id)? else {
         return Ok(None);
     };
     follow::extend(parts, topic, &queue)?;
@@ -53,8 +53,8 @@ pub fn queue(parts: &Parts, topic: &Topic, id: u32) -> Result<Option<Arc<Consume
 /// Numbers of the queues that a topic has in its table, or that were ever used.
 pub fn queue_ids(parts: &Parts, topic: &Topic) -> Vec<u32> {
     parts.catch_up();
-    let stored = parts.queues.of(topic).into_iter().map(|queue| queue.id);
-    let mut ids: Vec<u32> = stored.chain(0..topic.write_queues()).collect();
+    let mut ids = parts.queues.ids(topic);
+    ids.extend(0..topic.write_queues());
     ids.sort_unstable();
     ids.dedup();
     ids

@@ -1,6 +1,7 @@
 //! Assembles the parts of an open store from the results of the previous steps.
 
 use super::find::Found;
+use super::later::Later;
 use super::load;
 use super::rebuild::Walked;
 use super::trim::Trimmed;
@@ -60,6 +61,8 @@ struct Base {
     /// Where appends begin; in a read-only store, an impossible position.
     tail_end: u64,
     in_doubt: Option<u64>,
+    last: Option<u64>,
+    later: Option<u64>,
     recovery: Recovery,
     unindexed: Range<u64>,
 }
@@ -89,6 +92,8 @@ pub fn assemble(found: Found, walked: Walked, trimmed: Trimmed) -> Result<Opened
             Access::Read => u64::MAX,
         },
         in_doubt,
+        last: walked.last,
+        later: walked.later,
         recovery: Recovery {
             truncated_bytes: trimmed.bytes,
             ..walked.recovery
@@ -115,6 +120,8 @@ pub fn follow(found: Found) -> Result<Opened> {
         index: load::index(&found),
         tail_end: u64::MAX,
         in_doubt: None,
+        last: None,
+        later: None,
         recovery: Recovery {
             end,
             ..Recovery::default()
@@ -189,7 +196,7 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
 
 /// Makes the next full pass flush what opening found in queues and index.
 fn doubt_caches(found: &Found, walked: &Walked) {
-    for (_, queue) in walked.queues.all(&found.topics) {
+    for (_, queue) in walked.queues.all_opened(&found.topics) {
         queue.doubt();
     }
     walked.index.iter().for_each(|index| index.doubt());
@@ -197,7 +204,7 @@ fn doubt_caches(found: &Found, walked: &Walked) {
 
 /// Whether opening has changed queues or index without making that durable.
 fn caches_are_behind(found: &Found, walked: &Walked) -> bool {
-    let queues = walked.queues.all(&found.topics);
+    let queues = walked.queues.all_opened(&found.topics);
     let mut queues = queues.into_iter().map(|(_, queue)| queue);
     queues.any(|queue| queue.is_behind())
         || walked.index.as_ref().is_some_and(|index| index.is_behind())
@@ -214,10 +221,14 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         && !options.warm_up;
     let stored_ms = log.stored_ms.load(Ordering::Relaxed);
     let mut tail = Tail::new(&log, base.tail_end, stored_ms, populate, pool.is_some())?;
-    for (topic, queue) in queues.all(&found.topics) {
-        tail.set_next_offset(&topic, queue.id, queue.max());
+    for (topic, queue, offsets) in queues.offsets(&found.topics) {
+        tail.set_next_offset(&topic, queue, offsets.end);
     }
-    let dispatcher = Dispatcher::new(&log, &found.topics, &queues, index.as_ref(), &found.report);
+    if let Some(position) = base.later {
+        open_later(&found, &queues, &log, position);
+    }
+    let (topics, report) = (&found.topics, &found.report);
+    let dispatcher = Dispatcher::new(&log, topics, &queues, index.as_ref(), report, base.last);
     let checkpoint = match found.access {
         Access::ReadWrite => Some(Checkpoint::open(&**found.disk(), &found.root)?),
         Access::Read => None,
@@ -265,6 +276,13 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         unindexed: base.unindexed,
         page,
     })
+}
+
+/// Lets queues be opened on first use. The store was closed at `position`.
+fn open_later(found: &Found, queues: &Queues, log: &Arc<Log>, position: u64) {
+    let opened = found.min_position()..position;
+    let later = Later::new(&found.topics, log, &found.report, opened);
+    queues.open_with(Arc::new(later));
 }
 
 /// The buffers between the senders and the log, which ends at `end`; `None` if there are none.

@@ -38,7 +38,7 @@ fn is_boundary(found: &Found, loaded: &Loaded, at: u64) -> Result<bool> {
         return Ok(true);
     }
     let mut from = start;
-    for (_, queue) in loaded.queues.all(&found.topics) {
+    for (_, queue) in loaded.queues.all(&found.topics)? {
         match queue.last_end_below(at)? {
             Some(end) if end == at => return Ok(true),
             Some(end) if end < at => from = from.max(end),
@@ -74,7 +74,7 @@ fn unmarked_begin(found: &Found, loaded: &Loaded, clean: bool) -> Result<u64> {
         }
     }
     let mut dispatched = min;
-    for (_, queue) in loaded.queues.all(&found.topics) {
+    for (_, queue) in loaded.queues.all(&found.topics)? {
         let end = queue.last_end_below(u64::MAX)?.unwrap_or(0);
         dispatched = dispatched.max(end);
     }
@@ -95,7 +95,7 @@ fn is_in_its_queue(
         .ok()
         .and_then(|name| found.topics.get(name))
         .zip(u32::try_from(record.queue_id()).ok())
-        .and_then(|(topic, id)| loaded.queues.get(&topic, id));
+        .and_then(|(topic, id)| loaded.queues.opened(&topic, id));
     let Some(queue) = queue else { return Ok(false) };
     let entry = queue.entry(record.queue_offset() as u64)?;
     Ok(entry.is_some_and(|entry| entry.position == position))

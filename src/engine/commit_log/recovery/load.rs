@@ -57,6 +57,7 @@ pub fn queues(found: &Found) -> Queues {
         delays: found.options.delay_levels(),
         spill: Spill::default(),
         mapped: AtomicU64::new(0),
+        rebuilt: AtomicU64::new(0),
     }))
 }
 
@@ -66,6 +67,21 @@ pub fn index(found: &Found) -> Option<Arc<Index>> {
     let directory = found.root.join(names::INDEX);
     let index = || Index::new(found.disk(), directory, sizes, found.access);
     found.options.index().then(index).map(Arc::new)
+}
+
+/// Opens a queue, if it has files, and finds its bounds. Also returns whether its files hold
+/// entries after the bounds. `counted` is a position and the next offset of the queue there, if
+/// known.
+pub fn load_queue(
+    store: &Arc<QueueStore>,
+    topic: &Topic,
+    id: u32,
+    log: &Log,
+    counted: Option<(u64, u64)>,
+) -> Result<(Arc<ConsumeQueue>, bool)> {
+    let queue = Arc::new(ConsumeQueue::open(store, &topic.name, id)?);
+    let is_stale = find_bounds(&queue, topic, log, counted)?;
+    Ok((queue, is_stale))
 }
 
 /// Opens every queue that has a directory and finds its bounds. Returns those whose files hold
@@ -86,8 +102,9 @@ fn load_queues(
     for name in topics {
         for id in list_queues(&**found.disk(), &directory.join(&name))? {
             let (topic, _) = found.topics.get_or_add(&name, id + 1);
-            let queue = Arc::new(ConsumeQueue::open(&queues.store, &name, id)?);
-            if find_bounds(&queue, &topic, log, known.next(&name, id))? {
+            let counted = known.next(&name, id);
+            let (queue, is_stale) = load_queue(&queues.store, &topic, id, log, counted)?;
+            if is_stale {
                 stale.push(Arc::clone(&queue));
             }
             queues.add(&topic, queue);
@@ -96,12 +113,18 @@ fn load_queues(
     }
     for (name, id, min, next) in begin.inventory.iter().flat_map(|known| &known.queues) {
         let (topic, _) = found.topics.get_or_add(name, id + 1);
-        let queue = queues.get_or_add(&topic, *id);
-        if min == next && queue.is_untouched()? {
-            queue.load_bounds(*next, *next);
-        }
+        let queue = queues.get_or_add(&topic, *id)?;
+        keep_offsets_of_empty(&queue, &(*min..*next))?;
     }
     Ok(stale)
+}
+
+/// Gives a queue of which nothing is left its next offset; `known` are the offsets that it had.
+pub fn keep_offsets_of_empty(queue: &ConsumeQueue, known: &Range<u64>) -> Result<()> {
+    if known.is_empty() && queue.is_untouched()? {
+        queue.load_bounds(known.end, known.end);
+    }
+    Ok(())
 }
 
 /// Whether every known queue is complete, judged by the corners of its files.
@@ -109,7 +132,7 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
     if begin.from <= found.min_position() {
         return Ok(true);
     }
-    let queues = loaded.queues.all(&found.topics);
+    let queues = loaded.queues.all(&found.topics)?;
     let min_position = loaded.log.min_position();
     match &begin.inventory {
         // Without an inventory, some queue must exist. If there are marks, Forebay wrote the store
@@ -120,12 +143,11 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
         Some(inventory) => {
             for (name, id, min, next) in &inventory.queues {
                 let topic = found.topics.get(name);
-                let queue = topic.and_then(|topic| loaded.queues.get(&topic, *id));
-                let Some(queue) = queue.filter(|it| it.max() >= *next && it.covers(*min)) else {
+                let queue = topic.and_then(|topic| loaded.queues.opened(&topic, *id));
+                let Some(queue) = queue else {
                     return Ok(false);
                 };
-                // Queue entries alone do not prove that more was deleted: they may be damaged.
-                if !queue.is_filled(*min..queue.first_from(min_position)?)? {
+                if !is_as_known(&queue, &(*min..*next), min_position)? {
                     return Ok(false);
                 }
                 loaded.queues.limit_maps();
@@ -133,20 +155,40 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
         }
     }
     for (topic, queue) in queues {
-        for number in queue.corners() {
-            let sound = match queue.entry(number)? {
-                None => false,
-                Some(entry) => {
-                    entry.is_filler()
-                        || entry.end() <= min_position
-                        || leads_home(&loaded.log, (&topic, queue.id, number), entry)?
-                }
-            };
-            if !sound {
-                return Ok(false);
-            }
+        if !has_sound_corners(&queue, &topic, &loaded.log)? {
+            return Ok(false);
         }
         loaded.queues.limit_maps();
+    }
+    Ok(true)
+}
+
+/// Whether a queue has the entries that it had when its offsets were `known`, in a log that began
+/// at `min_position` when it was opened.
+pub fn is_as_known(queue: &ConsumeQueue, known: &Range<u64>, min_position: u64) -> Result<bool> {
+    if queue.max() < known.end || !queue.covers(known.start) {
+        return Ok(false);
+    }
+    // Queue entries alone do not prove that more was deleted: they may be damaged.
+    queue.is_filled(known.start..queue.first_from(min_position)?)
+}
+
+/// Whether the first and last entries of each file of a queue point to their records, unless these
+/// were deleted.
+pub fn has_sound_corners(queue: &ConsumeQueue, topic: &Topic, log: &Arc<Log>) -> Result<bool> {
+    let min_position = log.min_position();
+    for number in queue.corners() {
+        let is_sound = match queue.entry(number)? {
+            None => false,
+            Some(entry) => {
+                entry.is_filler()
+                    || entry.end() <= min_position
+                    || leads_home(log, (topic, queue.id, number), entry)?
+            }
+        };
+        if !is_sound {
+            return Ok(false);
+        }
     }
     Ok(true)
 }
@@ -155,7 +197,7 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
 pub fn forget_overlays(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<()> {
     if found.access == Access::Read {
         let known = Counted::of(begin);
-        for (topic, queue) in loaded.queues.all(&found.topics) {
+        for (topic, queue) in loaded.queues.all(&found.topics)? {
             if queue.forget_overlay() {
                 let counted = known.next(&topic.name, queue.id);
                 find_bounds(&queue, &topic, &loaded.log, counted)?;

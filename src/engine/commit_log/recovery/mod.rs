@@ -32,6 +32,7 @@ pub mod begin;
 pub mod confirm;
 pub mod find;
 pub mod geometry;
+pub mod later;
 pub mod lengthen;
 pub mod load;
 pub mod mark;

@@ -5,9 +5,7 @@
 //! hole), or if the next record of the queue continues from it. And an entry that points to its own
 //! record stays, whichever other record claims its offset.
 
-use super::find::Found;
-use super::load::Loaded;
-use crate::engine::commit_log::dispatch::Finder;
+use crate::engine::commit_log::dispatch::{Claim, Finder};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
@@ -59,6 +57,21 @@ struct Doubtful {
 /// The longest gap accepted before the last record of a queue, which no later record confirms.
 const LAST_GAP_MAX: u64 = 16;
 
+/// What records are placed into, and where they are.
+#[derive(Clone)]
+pub struct Scene {
+    /// The topics.
+    pub topics: Arc<Topics>,
+    /// The queues.
+    pub queues: Arc<Queues>,
+    /// The log.
+    pub log: Arc<Log>,
+    /// Where records that are in no queue are reported.
+    pub report: Arc<Report>,
+    /// First position of the log.
+    pub min: u64,
+}
+
 /// Puts the queue entries of the records that a walk finds.
 pub struct Placer {
     topics: Arc<Topics>,
@@ -78,16 +91,15 @@ pub struct Placer {
 
 impl Placer {
     /// A placer for a walk that begins at `from`.
-    pub fn new(found: &Found, loaded: &Loaded, from: u64) -> Placer {
-        let min = found.min_position();
+    pub fn new(scene: Scene, from: u64) -> Placer {
         Placer {
-            topics: Arc::clone(&found.topics),
-            queues: Arc::clone(&loaded.queues),
-            report: Arc::clone(&found.report),
-            log: Arc::clone(&loaded.log),
+            topics: scene.topics,
+            queues: scene.queues,
+            report: scene.report,
+            log: scene.log,
             finder: Finder::default(),
-            min,
-            from_start: from <= min,
+            min: scene.min,
+            from_start: from <= scene.min,
             placed: Placed {
                 rebuilt: 0,
                 gaps: Vec::new(),
@@ -120,14 +132,14 @@ impl Placer {
         holes: u64,
     ) -> Result<()> {
         let (topics, queues) = (&self.topics, &self.queues);
-        let found = self.finder.find(topics, queues, record, known, position);
-        let Some((queue, offset, entry)) = found else {
-            return Ok(());
-        };
-        let queue = Arc::clone(queue.queue());
-        let Some(topic) = self.finder.last_topic() else {
-            return Ok(());
-        };
+        let claim = self.finder.find(topics, queues, record, known, position)?;
+        let Some(claim) = claim else { return Ok(()) };
+        let Claim {
+            topic,
+            queue,
+            offset,
+            entry,
+        } = claim;
         if record.sys_flag() & sys_flag::INNER_BATCH != 0 {
             self.batched.insert((topic.id, queue.id));
         }

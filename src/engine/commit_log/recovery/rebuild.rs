@@ -3,8 +3,9 @@
 use super::begin::Begin;
 use super::confirm::confirm;
 use super::find::Found;
+use super::later::walk_later;
 use super::load::{Counted, Loaded, end_held, forget_overlays, load, queues_are_complete};
-use super::place::{Gap, Placed, Placer};
+use super::place::{Gap, Placed, Placer, Scene};
 use super::reindex::{KeyPlan, complete_index, plan_index};
 use crate::engine::commit_log::index::Index;
 use crate::engine::commit_log::log::Log;
@@ -40,6 +41,11 @@ pub struct Walked {
     pub durable: u64,
     /// Store time of the newest record.
     pub last_store_ms: i64,
+    /// Position of the newest record; `None` in an empty log.
+    pub last: Option<u64>,
+    /// The offsets of the queues are those of this position, where the store was closed, and their
+    /// files are read later.
+    pub later: Option<u64>,
     /// What was found and repaired.
     pub recovery: Recovery,
 }
@@ -51,6 +57,9 @@ pub struct Walked {
 /// [`Error::Io`] if something cannot be read. Nothing is known about such bytes: they are neither a
 /// hole nor the end of the log.
 pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
+    if let Some(walked) = walk_later(found, &begin)? {
+        return Ok(walked);
+    }
     let loaded = load(found, &begin)?;
     let begin = confirm(found, &loaded, begin)?;
     let min = found.min_position();
@@ -80,15 +89,16 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
         .gaps
         .extend(keep_next_offsets(found, &loaded, &begin, from, end)?);
     count_queues(found, &loaded.queues);
-    name_losses(found, &loaded, &mut outcome.damage, &placed.gaps)?;
+    let queues = loaded.queues.all(&found.topics)?;
+    name_losses(&queues, found.access, &mut outcome.damage, &placed.gaps)?;
     outcome
         .damage
         .extend(missing_end(&loaded.log, begin.promised, end));
     for damage in &outcome.damage {
         found.report.add(damage.clone());
     }
-    if outcome.last_store_ms == 0 && end > min {
-        outcome.last_store_ms = newest_store_ms(found, &loaded)?;
+    if outcome.last.is_none() && end > min {
+        (outcome.last, outcome.last_store_ms) = newest_record(found, &loaded)?;
     }
     Ok(Walked {
         queues: loaded.queues,
@@ -102,6 +112,8 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
             false => begin.durable,
         },
         last_store_ms: outcome.last_store_ms,
+        last: outcome.last,
+        later: None,
         recovery: Recovery {
             clean: begin.clean,
             walked_from: from,
@@ -123,7 +135,14 @@ fn walk_from(
     from: u64,
     plan: &mut KeyPlan,
 ) -> Result<(WalkResult, Placed)> {
-    let mut placer = Placer::new(found, loaded, from);
+    let scene = Scene {
+        topics: Arc::clone(&found.topics),
+        queues: Arc::clone(&loaded.queues),
+        log: Arc::clone(&loaded.log),
+        report: Arc::clone(&found.report),
+        min: found.min_position(),
+    };
+    let mut placer = Placer::new(scene, from);
     let mut visit = |record: &Record<'_>, position: u64, holes: u64| -> Result<()> {
         let known = Known::read(record.raw_properties());
         placer.place(record, &known, position, holes)?;
@@ -149,36 +168,50 @@ fn sync_removals(found: &Found) -> Result<()> {
 fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result<()> {
     let min = found.min_position();
     let known = Counted::of(begin);
-    let is_kept = |entry: Option<QueueEntry>| {
-        entry.is_some_and(|entry| entry.is_message(end) || entry.is_filler())
-    };
     for queue in &loaded.stale {
         queue.truncate(queue.max())?;
     }
-    for (topic, queue) in loaded.queues.all(&found.topics) {
-        let numbers = queue.min()..queue.max();
-        if !numbers.is_empty() && !is_kept(queue.entry(numbers.end - 1)?) {
-            // A power loss may have kept some sectors of the file and not others, so those before
-            // it may be of an older log.
-            let counted = known.next(&topic.name, queue.id);
-            let max = end_held(&queue, &topic, &loaded.log, counted, (numbers, end))?;
-            queue.truncate(max)?;
-        }
-        // Entries below the first offset in the inventory count only if a log file came back: then
-        // they point to their records.
-        let first = known.first(&topic.name, queue.id).min(queue.max());
-        let mut low = queue.first_in_log(min)?;
-        while low < first && !is_home(&loaded.log, &topic, &queue, low)? {
-            low += 1;
-        }
-        queue.raise_min_to(low);
-        queue.retire_files()?;
+    for (topic, queue) in loaded.queues.all(&found.topics)? {
+        let counted = known.next(&topic.name, queue.id);
+        let first = known.first(&topic.name, queue.id);
+        cut_queue(&queue, &topic, &loaded.log, (counted, first), min..end)?;
         loaded.queues.limit_maps();
     }
     match &loaded.index {
         Some(index) if found.access == Access::ReadWrite => index.retire_below(min),
         _ => Ok(()),
     }
+}
+
+/// [`cut_queues`] for one queue and a log with these positions. `counted` is a position and the
+/// next offset of the queue there, `first` the first offset, if known.
+pub fn cut_queue(
+    queue: &ConsumeQueue,
+    topic: &Topic,
+    log: &Arc<Log>,
+    (counted, first): (Option<(u64, u64)>, u64),
+    positions: Range<u64>,
+) -> Result<()> {
+    let Range { start: min, end } = positions;
+    let is_kept = |entry: Option<QueueEntry>| {
+        entry.is_some_and(|entry| entry.is_message(end) || entry.is_filler())
+    };
+    let numbers = queue.min()..queue.max();
+    if !numbers.is_empty() && !is_kept(queue.entry(numbers.end - 1)?) {
+        // A power loss may have kept some sectors of the file and not others, so those before it
+        // may be of an older log.
+        let max = end_held(queue, topic, log, counted, (numbers, end))?;
+        queue.truncate(max)?;
+    }
+    // Entries below the first offset in the inventory count only if a log file came back: then they
+    // point to their records.
+    let first = first.min(queue.max());
+    let mut low = queue.first_in_log(min)?;
+    while low < first && !is_home(log, topic, queue, low)? {
+        low += 1;
+    }
+    queue.raise_min_to(low);
+    queue.retire_files()
 }
 
 fn is_home(log: &Log, topic: &Topic, queue: &ConsumeQueue, number: u64) -> Result<bool> {
@@ -195,16 +228,22 @@ fn restart_empty_queues(found: &Found, loaded: &Loaded, begin: &Begin) -> Result
         return Ok(());
     }
     let known = Counted::of(begin);
-    for (topic, queue) in loaded.queues.all(&found.topics) {
+    for (topic, queue) in loaded.queues.all(&found.topics)? {
         let next = known
             .next(&topic.name, queue.id)
             .map_or(0, |(_, next)| next);
-        let first = queue.first_on_disk().unwrap_or(0);
-        if queue.max() == queue.min() && queue.max() <= first && first > next {
-            queue.empty_at(next)?;
-        }
+        restart_empty_queue(&queue, next)?;
     }
     Ok(())
+}
+
+/// [`restart_empty_queues`] for one queue, which had the next offset `next`.
+pub fn restart_empty_queue(queue: &ConsumeQueue, next: u64) -> Result<()> {
+    let first = queue.first_on_disk().unwrap_or(0);
+    match queue.max() == queue.min() && queue.max() <= first && first > next {
+        true => queue.empty_at(next),
+        false => Ok(()),
+    }
 }
 
 /// Keeps offsets from being assigned twice if the last messages of a queue are lost with their
@@ -227,33 +266,52 @@ fn keep_next_offsets(
     }
     for (name, id, min, next) in &inventory.queues {
         let topic = found.topics.get(name);
-        let Some(queue) = topic.and_then(|topic| loaded.queues.get(&topic, *id)) else {
+        let Some(topic) = topic else { continue };
+        let Some(queue) = loaded.queues.get(&topic, *id)? else {
             continue;
         };
-        let offsets = queue.max().max(*min)..*next;
-        if !offsets.is_empty() && !end_is_gone {
-            kept.push(Gap {
-                topic: name.as_str().into(),
-                queue: *id,
-                offsets,
-                after: queue.last_end_below(u64::MAX)?.unwrap_or_default(),
-                before: end,
-            });
-        }
-        queue.bridge_to(*next)?;
+        let gap = keep_next_offset(&queue, &topic, &(*min..*next), end)?;
+        kept.extend(gap.filter(|_| !end_is_gone));
     }
     Ok(kept)
 }
 
+/// [`keep_next_offsets`] for one queue, whose offsets were `known`, in a log that ends at `end`.
+pub fn keep_next_offset(
+    queue: &ConsumeQueue,
+    topic: &Topic,
+    known: &Range<u64>,
+    end: u64,
+) -> Result<Option<Gap>> {
+    let offsets = queue.max().max(known.start)..known.end;
+    let gap = match offsets.is_empty() {
+        true => None,
+        false => Some(Gap {
+            topic: topic.name.clone(),
+            queue: queue.id,
+            offsets,
+            after: queue.last_end_below(u64::MAX)?.unwrap_or_default(),
+            before: end,
+        }),
+    };
+    queue.bridge_to(known.end)?;
+    Ok(gap)
+}
+
 /// Finds the lost messages: queue entries that point into holes, and offsets without a record. In a
 /// writable store their entries become fillers.
-fn name_losses(found: &Found, loaded: &Loaded, holes: &mut [Damage], gaps: &[Gap]) -> Result<()> {
+pub fn name_losses(
+    queues: &[(Arc<Topic>, Arc<ConsumeQueue>)],
+    access: Access,
+    holes: &mut [Damage],
+    gaps: &[Gap],
+) -> Result<()> {
     for damage in &mut *holes {
         let hole = damage.position..damage.position + damage.length;
-        for (topic, queue) in loaded.queues.all(&found.topics) {
+        for (topic, queue) in queues {
             for number in queue.entries_in(&hole)? {
                 damage.lost.push((topic.name.to_string(), queue.id, number));
-                if found.access == Access::ReadWrite {
+                if access == Access::ReadWrite {
                     queue.put(number, QueueEntry::FILLER)?;
                 }
             }
@@ -280,14 +338,13 @@ fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
 /// Sets the number of queues of topics that are missing in the table, because it is written a
 /// moment after a topic is created. They get the queues that exist, and in a store of Forebay at
 /// least the initial number.
-fn count_queues(found: &Found, queues: &Queues) {
+pub fn count_queues(found: &Found, queues: &Queues) {
     let ours = found.state.epoch() > 0 && found.access == Access::ReadWrite;
     for topic in found.topics.all() {
         if found.table.knows(&topic.name) {
             continue;
         }
-        let ids = queues.of(&topic).into_iter().map(|queue| queue.id);
-        let used = ids.max().map_or(1, |id| id + 1);
+        let used = queues.ids(&topic).last().map_or(1, |id| id + 1);
         let given = match ours {
             true => initial_queues(&topic.name, found.options.default_queues()),
             false => 1,
@@ -297,21 +354,21 @@ fn count_queues(found: &Found, queues: &Queues) {
     }
 }
 
-/// Store time of the newest record. Store times never decrease, so it is the last record of one of
-/// the queues.
-fn newest_store_ms(found: &Found, loaded: &Loaded) -> Result<i64> {
-    let mut newest = 0;
-    for (_, queue) in loaded.queues.all(&found.topics) {
-        let last = queue
+/// Position and store time of the newest record: the last record of one of the queues.
+fn newest_record(found: &Found, loaded: &Loaded) -> Result<(Option<u64>, i64)> {
+    let (mut last, mut newest) = (None, 0);
+    for (_, queue) in loaded.queues.all(&found.topics)? {
+        let number = queue
             .max()
             .checked_sub(1)
             .filter(|last| *last >= queue.min());
-        let Some(entry) = last.map(|last| queue.entry(last)).transpose()?.flatten() else {
+        let Some(entry) = number.map(|it| queue.entry(it)).transpose()?.flatten() else {
             continue;
         };
         if let Some(message) = loaded.log.record_at(entry.position)?.record() {
+            last = last.max(Some(entry.position));
             newest = newest.max(message.record().store_timestamp());
         }
     }
-    Ok(newest)
+    Ok((last, newest))
 }

@@ -196,7 +196,8 @@ fn mark_lost(
     let entry = bridge.map_or(QueueEntry::FILLER, |bridge| QueueEntry::lost(&bridge));
     for (name, id, number) in &hole.lost {
         let topic = parts.topics.get(name);
-        let Some(queue) = topic.and_then(|topic| parts.queues.get(&topic, *id)) else {
+        let Some(topic) = topic else { continue };
+        let Some(queue) = parts.queues.get(&topic, *id)? else {
             continue;
         };
         if (queue.min()..queue.max()).contains(number) {
@@ -292,7 +293,7 @@ fn place_strays(
         let placed = parts.dispatcher.pause(|| {
             let mut tail = parts.tail.lock();
             let (topic, _) = parts.topics.get_or_add(&name, id + 1);
-            let queue = parts.queues.get_or_add(&topic, id);
+            let queue = parts.queues.get_or_add(&topic, id)?;
             if let Some(there) = queue.entry(offset)?
                 && leads_home(&parts.log, (&topic, id, offset), there)?
             {

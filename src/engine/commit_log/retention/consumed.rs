@@ -37,7 +37,7 @@ impl Hold for Unconsumed {
             let Some(topic) = parts.topics.get(topic) else {
                 continue;
             };
-            let Some(queue) = parts.queues.get(&topic, queue) else {
+            let Some(queue) = parts.queues.get(&topic, queue)? else {
                 continue;
             };
             // A group that has not begun has -1.

@@ -179,7 +179,7 @@ impl Retention {
         // files stay.
         parts.flush_to(until)?;
         log.state.set(Mark::Minimum, until.max(log.min_position()));
-        for (topic, queue) in parts.queues.all(&parts.topics) {
+        for (topic, queue) in parts.queues.all(&parts.topics)? {
             queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
             parts.queues.limit_maps();
         }
@@ -199,7 +199,7 @@ impl Retention {
         while let Some(file) = self.retire_first(parts, until)? {
             drop(file);
         }
-        for (_, queue) in parts.queues.all(&parts.topics) {
+        for (_, queue) in parts.queues.all(&parts.topics)? {
             queue.retire_files()?;
         }
         if let Some(index) = &parts.index {

@@ -173,7 +173,7 @@ impl Bench {
 
     fn bounds(&self, topic: &str) -> (u64, u64) {
         let topic = self.parts().topics.get(topic).unwrap();
-        let queue = self.parts().queues.get(&topic, 0).unwrap();
+        let queue = self.parts().queues.get(&topic, 0).unwrap().unwrap();
         (queue.min(), queue.max())
     }
 }
@@ -726,7 +726,7 @@ fn damaged_entries_do_not_decide_what_is_retired() {
                 bench.fill("b", &[9000]);
                 let queue = {
                     let topic = bench.parts().topics.get("a").unwrap();
-                    bench.parts().queues.get(&topic, 0).unwrap()
+                    bench.parts().queues.get(&topic, 0).unwrap().unwrap()
                 };
                 let old = queue.entry(0).unwrap().unwrap();
                 let zero = QueueEntry {
@@ -755,7 +755,7 @@ fn a_verification_names_messages_before_the_begin_of_their_queue() {
     let whole = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     assert_eq!((whole.damage.len(), whole.queue_entries), (0, 7));
     let topic = bench.parts().topics.get("a").unwrap();
-    let queue = bench.parts().queues.get(&topic, 0).unwrap();
+    let queue = bench.parts().queues.get(&topic, 0).unwrap().unwrap();
     queue.raise_min_to(3);
     let found = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     let lost: Vec<_> = found.damage.into_iter().flat_map(|it| it.lost).collect();

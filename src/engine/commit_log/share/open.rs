@@ -315,7 +315,7 @@ fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>)
         joined: Mutex::new(begin),
     });
     let mut tail = Tail::new(&log, begin, member.page.stored_ms(), false, false)?;
-    for (topic, queue) in parts.queues.all(&parts.topics) {
+    for (topic, queue) in parts.queues.all(&parts.topics)? {
         follow::extend(parts, &topic, &queue)?;
         tail.set_next_offset(&topic, queue.id, queue.max());
     }

@@ -48,9 +48,9 @@ impl Inventory {
         queues: &Queues,
         index: Option<&Index>,
     ) -> Result<Inventory> {
-        let bounds = queues.all(topics).into_iter();
-        let bounds = bounds
-            .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()));
+        let bounds = queues.offsets(topics).into_iter();
+        let bounds =
+            bounds.map(|(topic, id, range)| (topic.name.to_string(), id, range.start, range.end));
         Ok(Inventory {
             position,
             queues: bounds.collect(),

@@ -96,7 +96,7 @@ fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<
     let Some(topic) = parts.topics.get(name) else {
         return Ok(Some("its topic has no queue"));
     };
-    let Some(queue) = parts.queues.get(&topic, id) else {
+    let Some(queue) = parts.queues.get(&topic, id)? else {
         return Ok(Some("its queue is missing"));
     };
     // In this order, because retention moves the first position before the first offsets.

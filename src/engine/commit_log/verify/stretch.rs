@@ -43,7 +43,7 @@ pub fn each_stretch(parts: &Parts, visit: &mut dyn FnMut(Stretch) -> Result<bool
         }
     }
     let len = parts.queues.store.file_entries;
-    for (topic, queue) in parts.queues.all(&parts.topics) {
+    for (topic, queue) in parts.queues.all(&parts.topics)? {
         follow::extend(parts, &topic, &queue)?;
         let (min, max) = (queue.min(), queue.max());
         let starts = (1..).map(|n| (min / len + n) * len);
@@ -123,7 +123,7 @@ pub fn check(
             queue,
             numbers,
         } => {
-            if let Some((topic, queue)) = find(parts, topic, *queue) {
+            if let Some((topic, queue)) = find(parts, topic, *queue)? {
                 follow::extend(parts, &topic, &queue)?;
                 entries(parts, &topic, &queue, numbers.clone(), inspection)?;
                 parts.queues.limit_maps();
@@ -139,8 +139,10 @@ pub fn check(
     Ok(true)
 }
 
-fn find(parts: &Parts, topic: &str, queue: u32) -> Option<(Arc<Topic>, Arc<ConsumeQueue>)> {
-    let topic = parts.topics.get(topic)?;
+fn find(parts: &Parts, topic: &str, queue: u32) -> Result<Option<(Arc<Topic>, Arc<ConsumeQueue>)>> {
+    let Some(topic) = parts.topics.get(topic) else {
+        return Ok(None);
+    };
     let queue = parts.queues.get(&topic, queue)?;
-    Some((topic, queue))
+    Ok(queue.map(|queue| (topic, queue)))
 }

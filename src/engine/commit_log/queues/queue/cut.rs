@@ -14,7 +14,7 @@ impl ConsumeQueue {
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
             // Entries in memory stay: entries below the end may be among them.
-            self.max.store(max, Ordering::Release);
+            self.bounds.max.store(max, Ordering::Release);
             return Ok(());
         }
         let behind: Vec<u64> = files
@@ -67,7 +67,7 @@ impl ConsumeQueue {
 
     /// Raises the first offset to `number`, unless it is already higher.
     pub fn raise_min_to(&self, number: u64) {
-        self.min.fetch_max(number, Ordering::AcqRel);
+        self.bounds.min.fetch_max(number, Ordering::AcqRel);
     }
 
     /// [`ConsumeQueue::raise_min`] for a reader, while the writer deletes files. Does nothing if

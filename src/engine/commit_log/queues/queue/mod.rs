@@ -56,6 +56,8 @@ pub struct QueueStore {
     pub spill: crate::mapped::spill::Spill,
     /// Number of mapped files, of all queues.
     pub mapped: AtomicU64,
+    /// Entries that queues got from the log when they were first used.
+    pub rebuilt: AtomicU64,
 }
 
 /// One queue.
@@ -65,8 +67,7 @@ pub struct ConsumeQueue {
     directory: PathBuf,
     /// Number of the queue in its topic.
     pub id: u32,
-    min: AtomicU64,
-    max: AtomicU64,
+    bounds: Bounds,
     /// Number after the last durable entry, not counting entries corrected in place.
     flushed: AtomicU64,
     /// First entry that was corrected in place since the last flush; `u64::MAX` if there is none.
@@ -76,10 +77,19 @@ pub struct ConsumeQueue {
     /// Whether the names of the files may not be durable: a file was created or removed since the
     /// last flush, or by a process that died before its own flush.
     names_changed: AtomicBool,
-    touched: AtomicBool,
     /// First position of the writer's log when the first offset was last raised; used by readers.
     followed: AtomicU64,
     files: Mutex<Files>,
+}
+
+/// What each new entry changes, on one cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bounds {
+    min: AtomicU64,
+    max: AtomicU64,
+    /// Whether the maps were used since the last check.
+    touched: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -128,13 +138,11 @@ impl ConsumeQueue {
             store: Arc::clone(store),
             directory: store.directory.join(topic).join(id.to_string()),
             id,
-            min: AtomicU64::new(0),
-            max: AtomicU64::new(0),
+            bounds: Bounds::default(),
             flushed: AtomicU64::new(0),
             dirty: AtomicU64::new(u64::MAX),
             erased: AtomicU64::new(0),
             names_changed: AtomicBool::new(false),
-            touched: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
         }
@@ -143,13 +151,13 @@ impl ConsumeQueue {
     /// First offset that has a message.
     #[inline]
     pub fn min(&self) -> u64 {
-        self.min.load(Ordering::Acquire)
+        self.bounds.min.load(Ordering::Acquire)
     }
 
     /// Next offset to be written.
     #[inline]
     pub fn max(&self) -> u64 {
-        self.max.load(Ordering::Acquire)
+        self.bounds.max.load(Ordering::Acquire)
     }
 
     /// File and byte of entry `number`, whether it exists or not.
@@ -175,13 +183,13 @@ impl ConsumeQueue {
 
     /// Sets the bounds found in the files.
     pub fn set_bounds(&self, min: u64, max: u64) {
-        self.max.store(max, Ordering::Release);
-        self.min.store(min.min(max), Ordering::Release);
+        self.bounds.max.store(max, Ordering::Release);
+        self.bounds.min.store(min.min(max), Ordering::Release);
     }
 
     /// Raises the end past entries that another process has added.
     pub fn extend_to(&self, max: u64) {
-        self.max.fetch_max(max, Ordering::AcqRel);
+        self.bounds.max.fetch_max(max, Ordering::AcqRel);
     }
 
     /// Lowest number that the files can hold.
@@ -225,7 +233,7 @@ impl ConsumeQueue {
     }
 
     fn map(&self, start: u64, file: &mut QueueFile) -> Result<Arc<Region>> {
-        self.touched.store(true, Ordering::Relaxed);
+        self.bounds.touched.store(true, Ordering::Relaxed);
         if let Some(region) = &file.region {
             return Ok(Arc::clone(region));
         }
@@ -240,7 +248,7 @@ impl ConsumeQueue {
 
     /// Releases the maps if the queue was not used since the last call.
     pub fn unmap_idle(&self) {
-        if !self.touched.swap(false, Ordering::Relaxed) {
+        if !self.bounds.touched.swap(false, Ordering::Relaxed) {
             self.unmap();
         }
     }
@@ -273,7 +281,7 @@ impl ConsumeQueue {
         let max = self.max();
         if number == max {
             self.store_entry(number, entry)?;
-            self.max.store(number + 1, Ordering::Release);
+            self.bounds.max.store(number + 1, Ordering::Release);
             return Ok(true);
         }
         if number < max {
@@ -282,7 +290,7 @@ impl ConsumeQueue {
             }
             self.store_entry(number, entry)?;
             self.dirty.fetch_min(number, Ordering::AcqRel);
-            self.min.fetch_min(number, Ordering::AcqRel);
+            self.bounds.min.fetch_min(number, Ordering::AcqRel);
             return Ok(true);
         }
         if self.is_untouched()? {
@@ -290,7 +298,7 @@ impl ConsumeQueue {
             self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
             self.store_fillers(start..number)?;
-            self.min.store(number, Ordering::Release);
+            self.bounds.min.store(number, Ordering::Release);
         } else if number - max > GAP_MAX || !self.has_log_for(number - max, entry.position)? {
             let reason = format!("queue offset {number} is too far after the end, {max}");
             return Err(Error::corrupt(&self.directory, entry.position, reason));
@@ -298,7 +306,7 @@ impl ConsumeQueue {
             self.store_fillers(max..number)?;
         }
         self.store_entry(number, entry)?;
-        self.max.store(number + 1, Ordering::Release);
+        self.bounds.max.store(number + 1, Ordering::Release);
         Ok(true)
     }
 
@@ -311,13 +319,13 @@ impl ConsumeQueue {
         map: &mut Option<EntryMap>,
     ) -> Result<bool> {
         if let Some(map) = map
-            && number == self.max.load(Ordering::Relaxed)
+            && number == self.bounds.max.load(Ordering::Relaxed)
             && number >= map.first
             && number < map.end
         {
             map.store(number, entry)?;
-            self.touched.store(true, Ordering::Relaxed);
-            self.max.store(number + 1, Ordering::Release);
+            self.bounds.touched.store(true, Ordering::Relaxed);
+            self.bounds.max.store(number + 1, Ordering::Release);
             return Ok(true);
         }
         let stored = self.put(number, entry)?;
@@ -417,7 +425,7 @@ impl ConsumeQueue {
         }
         if next > max && next - max <= GAP_MAX {
             self.store_fillers(max..next)?;
-            self.max.store(next, Ordering::Release);
+            self.bounds.max.store(next, Ordering::Release);
         }
         Ok(())
     }
@@ -449,8 +457,8 @@ impl ConsumeQueue {
             .mapped
             .fetch_sub(mapped as u64, Ordering::Relaxed);
         if let Some(first) = first {
-            self.max.fetch_max(first, Ordering::AcqRel);
-            self.min.fetch_max(first, Ordering::AcqRel);
+            self.bounds.max.fetch_max(first, Ordering::AcqRel);
+            self.bounds.min.fetch_max(first, Ordering::AcqRel);
         }
         Ok(())
     }
