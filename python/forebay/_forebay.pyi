@@ -21,12 +21,13 @@ __all__ = [
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
     "Scan", "SealedFile", "SendResult", "Stager", "Stats", "Store", "StoreLock", "Stretch",
     "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
-    "block_schema", "bounds_below", "check_topic", "clock_moved", "close_query", "discard_stages",
-    "epochs", "fit", "holds_commit", "last_marker", "message_from_record", "offsets_between",
-    "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_merge",
-    "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again", "scan_blocks",
-    "sealed_files", "stage_target", "survey", "take_commits", "values_again", "verify_join",
-    "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
+    "block_schema", "bounds_below", "check_topic", "clock_moved", "close_query", "convert_store",
+    "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
+    "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
+    "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
+    "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits", "values_again",
+    "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
+    "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes

@@ -4,7 +4,7 @@
 //! purpose, or an entry in [`UNSHOWN`] that says why there is none.
 
 use super::model::Breach;
-use super::{commits, rare, repairs, settled, sites, tell_commits, tell_lives};
+use super::{commits, rare, repairs, settled, sites, tell_commits, tell_consumers, tell_lives};
 use crate::seeds::Seeds;
 use sites::{Site, What};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
 /// have their own crashes.
-const KINDS: [(&str, Tell, bool); 33] = [
+const KINDS: [(&str, Tell, bool); 34] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
@@ -54,6 +54,7 @@ const KINDS: [(&str, Tell, bool); 33] = [
     steps!(rare::unheard_failure_of_dispatch),
     ("lives", tell_lives, true),
     ("commits", tell_commits, true),
+    ("consumers", tell_consumers, true),
 ];
 
 /// Number of seeds of each kind that together reach all syncs.

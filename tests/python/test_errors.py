@@ -375,4 +375,4 @@ def test_public_classes_are_found_where_they_are_public():
     for name in forebay.__all__:
         value = getattr(forebay, name)
         if inspect.isclass(value) and not issubclass(value, Exception):
-            assert value.__module__ in ("forebay", "forebay.store"), name
+            assert value.__module__ in ("forebay", "forebay.conversion", "forebay.store"), name
