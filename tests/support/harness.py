@@ -20,7 +20,9 @@ SLOW = ("slow put: ", "slow flush: ")
 #: What this machine is declared to have; a test that needs it must not be skipped.
 REQUIRED = frozenset(filter(None, os.environ.get("CI_REQUIRES", "").split(",")))
 #: The names that ``CI_REQUIRES`` may contain.
-NAMES = frozenset(("root", "loop", "tmpfs", "xfs", "cc", "gunicorn", "maven", "chromium", "wheel"))
+NAMES = frozenset(
+    ("root", "loop", "tmpfs", "xfs", "cc", "gunicorn", "maven", "chromium", "wheel", "fish", "zsh")
+)
 
 
 def seed(otherwise: int | None = None) -> int:

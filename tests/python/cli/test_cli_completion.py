@@ -67,6 +67,12 @@ def test_an_unknown_shell_is_refused(run):
     assert "did you mean bash?" in err
 
 
+def needs(shell):
+    """Skip the test, or fail it, where the shell is missing."""
+    if shutil.which(shell) is None:
+        harness.lacks(shell, f"{shell} is not installed")
+
+
 def in_bash(folder, typed):
     """Return what bash offers."""
     words = ["forebay", *typed.split(" ")]
@@ -92,16 +98,14 @@ def in_fish(folder, typed):
 @pytest.mark.parametrize(("typed", "offered", "withheld"), TYPED)
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_a_shell_offers_what_fits(folder, shell, typed, offered, withheld):
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+    needs(shell)
     found = {"bash": in_bash, "fish": in_fish}[shell](folder, typed)
     assert offered <= found
     assert not withheld & found
 
 
 def test_zsh_reads_the_script(folder):
-    if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed")
+    needs("zsh")
     (folder / "_script").write_text(script(make_parser(), "zsh"))
     code = "autoload -U compinit; compinit -u -D; source ./_script; whence -w _forebay_dlq_show"
     done = start("zsh", "-f", "-c", code, cwd=folder)
