@@ -6,7 +6,7 @@
 use super::sink::{Sink, time_of};
 use super::{OFFSET, gap, names};
 use crate::engine::{Check, Cursor, Engine, Filter, Rows, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::Row;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -123,7 +123,7 @@ impl Lanes {
         Ok(())
     }
 
-    fn gap(&self, lane: &Lane, missing: u64) -> crate::Error {
+    fn gap(&self, lane: &Lane, missing: u64) -> Error {
         let name = self.topics.get(lane.topic).map(|topic| &*topic.source.name);
         gap(lane, name.unwrap_or_default(), missing)
     }

@@ -183,7 +183,8 @@ fn copy_all(
         engine.create_topic(&topic.target, topic.queues, Durability::Written)?;
     }
     lanes.resume(engine, spec.renumber)?;
-    let mut sink = Sink::new(engine, &lanes, spec)?;
+    let names = lanes.topics.iter().map(|topic| &*topic.target);
+    let mut sink = Sink::new(engine, names, spec)?;
     let complete = match source.name() {
         "commitlog" => copy::by_position(source, &mut lanes, &mut sink, progress)?,
         _ => copy::by_time(source, &mut lanes, &mut sink, progress)?,

@@ -1,6 +1,6 @@
 //! Appends copies of messages to the target, in batches.
 
-use super::{ConvertSpec, Lanes, OFFSET, STORE_TIME};
+use super::{ConvertSpec, OFFSET, STORE_TIME};
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
@@ -36,11 +36,15 @@ struct Out {
 }
 
 impl<'a> Sink<'a> {
-    /// The topics must exist.
-    pub fn new(engine: &'a dyn Engine, lanes: &Lanes, spec: &ConvertSpec) -> Result<Sink<'a>> {
-        let topics = lanes.topics.iter().map(|topic| {
+    /// A sink with topics of these names, which must exist.
+    pub fn new<'n>(
+        engine: &'a dyn Engine,
+        topics: impl Iterator<Item = &'n str>,
+        spec: &ConvertSpec,
+    ) -> Result<Sink<'a>> {
+        let topics = topics.map(|name| {
             Ok(Out {
-                topic: engine.topic_for_append(&topic.target)?,
+                topic: engine.topic_for_append(name)?,
                 batch: engine.batch(),
                 offsets: Vec::new(),
             })
@@ -81,7 +85,7 @@ impl<'a> Sink<'a> {
         // Store times never decrease.
         self.time = self.time.max(time);
         let Some(out) = self.topics.get_mut(topic) else {
-            unreachable!("the sink has a place for each topic of the lanes")
+            unreachable!("the sink has a place for each of its topics")
         };
         let offset = row.queue_offset();
         let (old, stored) = (offset.to_string(), row.store_timestamp().to_string());

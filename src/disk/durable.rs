@@ -1,9 +1,10 @@
 //! The calls that make something durable. All syncs pass through here so that a test can tell
 //! their call sites apart and skip one of them.
 
-use super::{Disk, NotBegun};
+use super::Disk;
 use crate::error::{Error, Op, Result};
 use crate::region::Region;
+use std::io;
 use std::path::Path;
 
 /// What to make durable.
@@ -24,6 +25,31 @@ pub enum Synced<'a> {
     FileSystem(&'a Path),
     /// The names in a directory.
     Directory(&'a Path),
+}
+
+/// A sync that did not begin: its file could not be opened, and its pages are still dirty. Unlike a
+/// sync that failed, it may be retried.
+#[derive(Debug)]
+pub struct NotBegun(io::Error);
+
+impl std::fmt::Display for NotBegun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for NotBegun {}
+
+impl NotBegun {
+    /// Marks an error of opening a file for a sync.
+    pub fn from(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), NotBegun(error))
+    }
+
+    /// Returns the error of opening, or `error` itself if it is any other.
+    pub fn cause(error: io::Error) -> std::result::Result<io::Error, io::Error> {
+        error.downcast::<NotBegun>().map(|unbegun| unbegun.0)
+    }
 }
 
 impl dyn Disk + '_ {

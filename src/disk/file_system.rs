@@ -159,28 +159,3 @@ pub trait FileSystem: Send + Sync + Debug {
         syscall::identity(path)
     }
 }
-
-/// A sync that did not begin: its file could not be opened, and its pages are still dirty. Unlike a
-/// sync that failed, it may be retried.
-#[derive(Debug)]
-pub struct NotBegun(io::Error);
-
-impl std::fmt::Display for NotBegun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl std::error::Error for NotBegun {}
-
-impl NotBegun {
-    /// Marks an error of opening a file for a sync.
-    pub fn from(error: io::Error) -> io::Error {
-        io::Error::new(error.kind(), NotBegun(error))
-    }
-
-    /// Returns the error of opening, or `error` itself if it is any other.
-    pub fn cause(error: io::Error) -> Result<io::Error, io::Error> {
-        error.downcast::<NotBegun>().map(|unbegun| unbegun.0)
-    }
-}

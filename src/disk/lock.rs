@@ -1,8 +1,6 @@
 //! The lock of a store: byte 0 of the file `lock`, as RocketMQ locks it.
 
-pub use super::syscall::ByteLock;
-
-use super::syscall;
+use super::syscall::{self, ByteLock, Holder};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -103,17 +101,6 @@ fn watch(file: &File) -> io::Result<()> {
     #[cfg(not(unix))]
     let _ = file;
     Ok(())
-}
-
-/// The holder of a store's lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// Nobody.
-    Nobody,
-    /// A Forebay process: the lock belongs to an open file.
-    Forebay,
-    /// Another system, such as RocketMQ: the lock belongs to a process.
-    Other,
 }
 
 /// Returns who holds the lock at `path`, without changing anything. A missing file is not locked.

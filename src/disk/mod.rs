@@ -15,17 +15,17 @@ mod open_file;
 mod real;
 mod syscall;
 
-pub use durable::Synced;
 #[cfg(test)]
 pub use durable::site;
+pub use durable::{NotBegun, Synced};
 pub use event::Event;
-pub use file_system::{FileSystem, NotBegun};
+pub use file_system::FileSystem;
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
-pub use lock::{ByteLock, ByteLocks, FileLock, Holder, LockState};
+pub use lock::{ByteLocks, FileLock, LockState};
 pub use open_file::OpenFile;
 pub use real::RealDisk;
-pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
+pub use syscall::{ByteLock, Holder, coarse_ms, fork_generation, host_address, watch_forks};
 
 use crate::error::{At, Error, Op, Result};
 use crate::region::{Access, Region};

@@ -9,7 +9,7 @@
     clippy::unnecessary_cast
 )]
 
-use super::{Holder, Identity};
+use super::{Identity, NotBegun};
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -221,7 +221,7 @@ pub fn sync_file_system(path: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd;
-        let directory = File::open(path).map_err(super::NotBegun::from)?;
+        let directory = File::open(path).map_err(NotBegun::from)?;
         // SAFETY: the descriptor is open until `directory` is dropped; no memory is passed.
         match unsafe { libc::syncfs(directory.as_raw_fd()) } {
             0 => Ok(()),
@@ -343,6 +343,17 @@ pub fn unlock_all(file: &File) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
     file.unlock()
+}
+
+/// The holder of a store's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody.
+    Nobody,
+    /// A Forebay process: the lock belongs to an open file.
+    Forebay,
+    /// Another system, such as RocketMQ: the lock belongs to a process.
+    Other,
 }
 
 /// Returns who holds a lock of byte 0. A lock that belongs to an open file reports no process id.

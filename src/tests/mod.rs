@@ -17,6 +17,7 @@ mod intake;
 mod later;
 mod levels;
 mod shared_groups;
+mod shared_processes;
 mod statuses;
 mod ticket;
 mod timer;

@@ -1,7 +1,11 @@
 //! Which part of the code may import which: floors, each of which may use only those below it.
 //!
 //! Imports are followed through re-exports to the file that has the name, so `crate::Store` counts
-//! as an import of `store.rs`. Tests inside `src/` count like other code.
+//! as an import of `store.rs`; the files that re-export it on the way must not be above either.
+//! Paths in code count like those of `use`, and tests inside `src/` like other code.
+//!
+//! No folders and no files import each other in a circle. A module may use the modules inside it
+//! and be used by them.
 
 use crate::lex::{is_word, lex, python, word_positions};
 use crate::{ALLOWED, Finding, Source};
@@ -55,8 +59,8 @@ const FLOORS: &[&[&str]] = &[
     &["src/store"],
     &["src/scan"],
     &["src/archive", "src/convert", "src/notices", "src/tail"],
-    &["src/sim"],
     &["src/lib"],
+    &["src/sim"],
     &["src/tests"],
     &["src/internals", "src/python"],
     // Python.
@@ -103,27 +107,34 @@ fn is_excused(source: &Source) -> bool {
 fn check_floors(sources: &[Source], floors: &[&[&str]], kept: &[(&str, &[&str])]) -> Vec<Finding> {
     let tree = Tree::new(sources);
     let mut findings = Vec::new();
-    let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let (mut folders, mut files) = (Arrows::new(), Arrows::new());
     for (source, module) in &tree.files {
         let Some((floor, part)) = part_of(&source.path, floors) else {
             findings.push(source.finding("layers", 1, "is on no floor"));
             continue;
         };
         for import in tree.imports(source, module) {
-            let Some(target) = tree.resolve(&import.path) else {
+            let passed = tree.passed(&import.path);
+            let Some(target) = passed.last().copied() else {
                 continue;
             };
             if !is_excused(source) {
                 let (from, to) = (tree.folder(&source.path), tree.folder(target));
                 folders.entry(from).or_default().insert(to);
+                if !are_nested(module, module_of(target)) {
+                    let from = source.path.clone();
+                    files.entry(from).or_default().insert(target.to_owned());
+                }
             }
-            let found = part_of(target, floors);
-            if let Some((above, other)) = found
-                && other != part
-                && above >= floor
-            {
-                let what = format!("{part} imports {other}, which is not below it");
-                findings.push(source.finding("layers", import.line, what));
+            for file in &passed {
+                if let Some((above, other)) = part_of(file, floors)
+                    && other != part
+                    // What is on the same floor may hand on what is below both.
+                    && (above > floor || above == floor && *file == target)
+                {
+                    let what = format!("{part} imports {other}, which is not below it");
+                    findings.push(source.finding("layers", import.line, what));
+                }
             }
             let is_kept_from = |(part, users): &&(&str, &[&str])| {
                 let mut users = users.iter();
@@ -139,8 +150,14 @@ fn check_floors(sources: &[Source], floors: &[&[&str]], kept: &[(&str, &[&str])]
             }
         }
     }
-    findings.extend(circles(&folders));
+    findings.extend(circles("folders", &folders));
+    findings.extend(circles("files", &files));
     findings
+}
+
+/// Whether one module is inside the other.
+fn are_nested(module: &Path, other: Option<Path>) -> bool {
+    other.is_some_and(|other| module.starts_with(&other) || other.starts_with(module))
 }
 
 /// Whether a file is in a part, which is a file or folder without ending.
@@ -158,13 +175,16 @@ fn part_of<'a>(path: &str, floors: &[&'a [&'a str]]) -> Option<(usize, &'a str)>
         .max_by_key(|(_, part)| part.len())
 }
 
-/// One finding for each set of folders that import each other in a circle.
-fn circles(folders: &BTreeMap<String, BTreeSet<String>>) -> Vec<Finding> {
+/// Which files or folders each one imports.
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// One finding for each set of files or folders that import each other in a circle.
+fn circles(kind: &str, arrows: &Arrows) -> Vec<Finding> {
     let reached = |start: &str| {
         let mut pending = vec![start];
         let mut seen = BTreeSet::new();
-        while let Some(folder) = pending.pop() {
-            for next in folders.get(folder).into_iter().flatten() {
+        while let Some(place) = pending.pop() {
+            for next in arrows.get(place).into_iter().flatten() {
                 if seen.insert(next.as_str()) {
                     pending.push(next);
                 }
@@ -172,21 +192,21 @@ fn circles(folders: &BTreeMap<String, BTreeSet<String>>) -> Vec<Finding> {
         }
         seen
     };
-    let all: BTreeMap<&str, BTreeSet<&str>> = folders
+    let all: BTreeMap<&str, BTreeSet<&str>> = arrows
         .keys()
-        .map(|folder| (folder.as_str(), reached(folder)))
+        .map(|place| (place.as_str(), reached(place)))
         .collect();
     let mut known = BTreeSet::new();
     let mut findings = Vec::new();
-    for (folder, targets) in &all {
-        let is_with = |other: &&&str| all.get(**other).is_some_and(|it| it.contains(folder));
+    for (place, targets) in &all {
+        let is_with = |other: &&&str| all.get(**other).is_some_and(|it| it.contains(place));
         let circle: Vec<&str> = targets.iter().filter(is_with).copied().collect();
         if circle.len() > 1 && circle.iter().all(|it| known.insert(*it)) {
             findings.push(Finding {
                 rule: "circle",
-                path: (*folder).to_owned(),
+                path: (*place).to_owned(),
                 line: 1,
-                what: format!("these folders import each other: {}", circle.join(", ")),
+                what: format!("these {kind} import each other: {}", circle.join(", ")),
             });
         }
     }
@@ -198,6 +218,8 @@ type Path = Vec<String>;
 
 struct Import {
     path: Path,
+    /// What the importing file calls it.
+    name: String,
     line: usize,
 }
 
@@ -228,7 +250,7 @@ impl<'a> Tree<'a> {
         for (source, module) in &tree.files {
             for import in tree.imports(source, module) {
                 let mut name = module.clone();
-                name.extend(import.path.last().cloned());
+                name.push(import.name);
                 if name != import.path && !tree.modules.contains_key(&name) {
                     names.insert(name, import.path);
                 }
@@ -238,21 +260,24 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// The file that defines what `path` names, if it is in the project.
-    fn resolve(&self, path: &[String]) -> Option<&'a str> {
+    /// The files that a path leads through, if it is one of the project. The last one defines what
+    /// the path names, and those before it re-export that.
+    fn passed(&self, path: &[String]) -> Vec<&'a str> {
         let mut path = path.to_vec();
+        let mut files = Vec::new();
         // Re-exports of re-exports end soon; a circle of them would not.
         for _ in 0..8 {
-            let len = (1..=path.len()).rev();
-            let len = len
-                .into_iter()
-                .find(|len| self.modules.contains_key(&path[..*len]))?;
+            let mut lens = (1..=path.len()).rev();
+            let Some(len) = lens.find(|len| self.modules.contains_key(&path[..*len])) else {
+                break;
+            };
+            files.extend(self.modules.get(&path[..len]).copied());
             let Some(source) = path.get(..=len).and_then(|name| self.names.get(name)) else {
-                return self.modules.get(&path[..len]).copied();
+                break;
             };
             path = [source, &path[len + 1..]].concat();
         }
-        None
+        files
     }
 
     /// Whether the path goes through a module of `lib.rs` other than `python`.
@@ -295,29 +320,32 @@ impl<'a> Tree<'a> {
                 continue;
             };
             let text: String = chars[start + 3..end].iter().collect();
-            found.extend(use_paths(&text).into_iter().map(|path| (start, path)));
+            found.extend(used(&text).into_iter().map(|it| (start, it)));
             chars[start..end]
                 .iter_mut()
                 .filter(|it| **it != '\n')
                 .for_each(|it| *it = ' ');
         }
-        for word in ["crate", "super"] {
-            let starts = word_positions(&chars, word);
-            let begins = |at: &usize| *at < 2 || chars[at - 2..*at] != [':', ':'];
-            let paths = starts.into_iter().filter(begins);
-            let paths = paths.map(|at| (at, inline_path(&chars[at..])));
-            // The single word of `pub(crate)` is not a path.
-            found.extend(paths.filter(|(_, path)| path.len() > 1));
-        }
+        let begins = |at: &usize| {
+            let before = &chars[..*at];
+            is_word(chars[*at])
+                && before.last().is_none_or(|it| !is_word(*it))
+                && !before.ends_with(&[':', ':'])
+        };
+        let paths = (0..chars.len()).filter(begins);
+        let paths = paths.map(|at| (at, Used::of(inline_path(&chars[at..]))));
+        // The single word of `pub(crate)` is not a path.
+        found.extend(paths.filter(|(_, it)| it.path.len() > 1));
         let inner = inner_modules(&chars);
-        let imports = found.into_iter().filter_map(|(at, path)| {
+        let imports = found.into_iter().filter_map(|(at, used)| {
             let mut base = module.clone();
             let around = inner
                 .iter()
                 .filter(|(_, start, end)| (start..end).contains(&&at));
             base.extend(around.map(|(name, ..)| name.clone()));
             Some(Import {
-                path: self.absolute(base, path)?,
+                path: self.absolute(base, used.path)?,
+                name: used.name,
                 line: chars[..at].iter().filter(|it| **it == '\n').count() + 1,
             })
         });
@@ -360,26 +388,41 @@ fn module_of(path: &str) -> Option<Path> {
     Some(module)
 }
 
-/// The paths of a `use`, with its braces expanded, without globs and renames.
-fn use_paths(text: &str) -> Vec<Path> {
+/// A path in code, and what it is called there.
+struct Used {
+    path: Path,
+    name: String,
+}
+
+impl Used {
+    fn of(path: Path) -> Used {
+        let name = path.last().cloned().unwrap_or_default();
+        Used { path, name }
+    }
+}
+
+/// The paths of a `use`, with its braces expanded and without globs.
+fn used(text: &str) -> Vec<Used> {
     let text = text.trim();
     let Some(open) = text.find('{') else {
-        let path = text.split(" as ").next().unwrap_or(text);
+        let (path, name) = text.split_once(" as ").unwrap_or((text, ""));
         let words = path.split("::").map(|it| it.trim().to_owned());
         let words: Path = words
             .filter(|it| !matches!(it.as_str(), "" | "*"))
             .collect();
-        return if words.is_empty() {
-            vec![]
-        } else {
-            vec![words]
+        let mut used = Used::of(words);
+        if !name.is_empty() {
+            used.name = name.trim().to_owned();
+        }
+        return match used.path.is_empty() {
+            true => vec![],
+            false => vec![used],
         };
     };
-    let prefix = use_paths(&text[..open]).pop().unwrap_or_default();
-    let inside = text[open + 1..].trim_end().trim_end_matches('}');
+    let prefix = used(&text[..open]).pop().map_or(vec![], |it| it.path);
     // Only the last brace closes this one; inner ones may also end the text.
-    let close = text.rfind('}').unwrap_or(text.len());
-    let inside = text.get(open + 1..close).unwrap_or(inside);
+    let rest = &text[open + 1..];
+    let inside = rest.rsplit_once('}').map_or(rest, |(inside, _)| inside);
     let mut depth = 0;
     let items = inside.split(|symbol: char| {
         match symbol {
@@ -389,11 +432,16 @@ fn use_paths(text: &str) -> Vec<Path> {
         }
         symbol == ',' && depth == 0
     });
-    let paths = items.flat_map(use_paths);
+    let paths = items.flat_map(used);
     paths
-        .map(|mut path| {
-            path.retain(|it| it != "self" || prefix.is_empty());
-            [prefix.as_slice(), &path].concat()
+        .map(|mut it| {
+            let is_self = it.name == "self";
+            it.path.retain(|word| word != "self" || prefix.is_empty());
+            it.path.splice(0..0, prefix.iter().cloned());
+            match is_self {
+                true => Used::of(it.path),
+                false => it,
+            }
         })
         .collect()
 }
@@ -455,16 +503,19 @@ fn python_imports(code: &str) -> Vec<Import> {
         };
         for name in names.split(',') {
             let name = name.trim_matches(|it: char| it.is_whitespace() || "()".contains(it));
-            let name = name.split(" as ").next().unwrap_or(name);
+            let (name, own) = name.split_once(" as ").unwrap_or((name, ""));
             if name.is_empty() {
                 continue;
             }
             let words = base.split('.').chain(name.split('.'));
+            let words = words.filter(|it| !it.is_empty());
+            let mut used = Used::of(words.map(str::to_owned).collect());
+            if !own.is_empty() {
+                used.name = own.trim().to_owned();
+            }
             found.push(Import {
-                path: words
-                    .filter(|it| !it.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
+                path: used.path,
+                name: used.name,
                 line: number + 1,
             });
         }
@@ -562,6 +613,22 @@ mod planted {
     }
 
     #[test]
+    fn a_path_through_a_module_inside_or_a_re_export_above_is_found() {
+        let lib = ("src/lib.rs", "pub use disk::Disk;\n");
+        let disk = ("src/disk.rs", "pub struct Disk;\n");
+        let memory = ("src/engine/memory.rs", "pub fn open() {}\n");
+        for code in [
+            "fn f(disk: crate::Disk) {}\n",
+            "use crate::Disk as Below;\n",
+            "fn f() { memory::open() }\n",
+            "fn f() { self::memory::open() }\n",
+        ] {
+            let files = [lib, disk, memory, ("src/engine/mod.rs", code)];
+            assert_eq!(found(&files), ["src/engine/mod.rs:1 layers"], "{code}");
+        }
+    }
+
+    #[test]
     fn parts_of_one_floor_and_files_on_none_are_found() {
         let files = [
             ("src/disk/mod.rs", "use crate::region::Region;\n"),
@@ -601,6 +668,42 @@ mod planted {
     }
 
     #[test]
+    fn circles_of_files_are_found_however_they_are_written() {
+        let face = "mod header;\nmod pack;\npub use pack::Pack as Packed;\n";
+        for import in [
+            "use super::pack::Pack;",
+            "use super::{pack::{self, Pack}};",
+            "use super::Packed;",
+            "use crate::disk::Packed as Other;",
+            "fn f(pack: &super::pack::Pack) {}",
+            "#[cfg(test)]\nmod tests {\n    use super::super::pack;\n}",
+        ] {
+            let mut files = [
+                ("src/disk/mod.rs", face),
+                ("src/disk/header.rs", import),
+                ("src/disk/pack.rs", "use super::Disk;\nuse super::table;\n"),
+                ("src/disk/table.rs", "use super::header::Header;\n"),
+            ];
+            let circle = ["src/disk/header.rs:1 circle"];
+            assert_eq!(found(&files), circle, "{import}");
+            files[3].1 = "use super::Header;\n";
+            assert_eq!(found(&files), NONE, "{import}");
+        }
+        let python = [
+            ("python/forebay/app.py", "from forebay import facts as f\n"),
+            (
+                "python/forebay/facts.py",
+                "def f():\n    import forebay.app\n",
+            ),
+        ];
+        let circles = [
+            "python/forebay/app:1 circle",
+            "python/forebay/app.py:1 circle",
+        ];
+        assert_eq!(found(&python), circles);
+    }
+
+    #[test]
     fn circles_of_folders_are_found() {
         let files = [
             ("src/engine/mod.rs", "use memory::cut::Cut;\n"),
@@ -622,6 +725,7 @@ mod planted {
         assert_eq!(found(&files), NONE);
         let mut circular = files;
         circular[3].1 = "use crate::engine::table::Row;\n";
-        assert_eq!(found(&circular), ["src/engine/index:1 circle"]);
+        let circles = ["src/engine/index:1 circle", "src/engine/index.rs:1 circle"];
+        assert_eq!(found(&circular), circles);
     }
 }

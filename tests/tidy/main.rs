@@ -31,31 +31,6 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "src/region/guard/test.rs",
         "loads through a region",
     ),
-    (
-        "layers",
-        "src/engine/commit_log/dispatch/test.rs",
-        "its tests open a store",
-    ),
-    (
-        "layers",
-        "src/engine/commit_log/log/append/test.rs",
-        "its tests open a store",
-    ),
-    (
-        "layers",
-        "src/engine/commit_log/retention/test.rs",
-        "its tests open a store",
-    ),
-    (
-        "layers",
-        "src/engine/commit_log/share/test.rs",
-        "its tests open a store",
-    ),
-    (
-        "layers",
-        "src/engine/commit_log/tables/kept_options.rs",
-        "its tests open a store",
-    ),
 ];
 
 /// The only files that may use `unsafe`.

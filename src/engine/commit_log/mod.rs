@@ -38,6 +38,8 @@ pub mod services;
 mod share;
 mod stats;
 mod tables;
+#[cfg(test)]
+mod test;
 mod verify;
 mod wait;
 
@@ -188,8 +190,8 @@ impl CommitLog {
     /// This process among those that share the store; `None` if it has the store for itself, or
     /// only reads it.
     pub(crate) fn joint(&self) -> Option<Arc<dyn Joint>> {
-        let share = self.share.clone();
-        share.map(|share| share as Arc<dyn Joint>)
+        let share = self.share.as_ref()?;
+        Some(Arc::clone(&share.groups) as Arc<dyn Joint>)
     }
 
     /// The state page.
@@ -329,7 +331,7 @@ impl Engine for CommitLog {
     fn wake(&self) {
         match &self.share {
             // Changes the word, so a thread that is about to sleep does not.
-            Some(share) if self.sleepers.any() => share.notify(),
+            Some(share) if self.sleepers.any() => share.groups.notify(),
             Some(_) => {}
             None => wait::wake(&self.parts, &self.sleepers),
         }

@@ -1,9 +1,10 @@
 //! Walks the messages of a partition. Control records, and messages of transactions that are not
 //! committed if those are not asked for, are no messages.
 
-use super::partition::{Partition, Segments, View};
-use super::segment::{Found, Reader, Step, Walk};
+use super::partition::{Partition, View};
+use super::segment::Segments;
 use super::transactions::Outcomes;
+use super::walk::{Found, Reader, Step, Walk};
 use super::{NAME, Shared};
 use crate::engine::{Check, Cursor, Filter, Rows, STEP};
 use crate::error::{At, Op, Result};

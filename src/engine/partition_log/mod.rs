@@ -9,8 +9,8 @@
 //!
 //! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
 //! [`verify`] checks all; [`transactions`] knows how transactions ended. [`partition`] keeps up
-//! with what a broker appends, deletes and replaces, [`segment`] walks batches by their headers,
-//! [`index`] is where such a walk begins, and [`names`] are the names of it all.
+//! with what a broker appends, deletes and replaces in its [`segment`]s, [`walk`] walks batches by
+//! their headers, [`index`] is where such a walk begins, and [`names`] are the names of it all.
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never mapped, and a message is a copy of its record.
@@ -23,6 +23,7 @@ mod segment;
 mod time;
 mod transactions;
 mod verify;
+mod walk;
 
 #[cfg(test)]
 #[allow(

@@ -5,8 +5,9 @@
 //! index, and later from where the previous walk ended.
 
 use super::names::{self, LogFile, State as FileState};
-use super::segment::{Here, Reader, Segment, Step, Walk};
+use super::segment::{Segment, Segments};
 use super::transactions::Open;
+use super::walk::{Here, Reader, Step, Walk};
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::report::Report;
@@ -17,9 +18,6 @@ use crate::sync::Mutex;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The segments of a partition, in order.
-pub(super) type Segments = Arc<[Arc<Segment>]>;
 
 /// A partition.
 #[derive(Debug)]

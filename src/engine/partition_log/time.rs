@@ -5,7 +5,7 @@ use super::Shared;
 use super::cursor::QueueCursor;
 use super::index::{TimeEntry, TimeIndex};
 use super::partition::{Partition, View};
-use super::segment::{Reader, Step, Walk};
+use super::walk::{Reader, Step, Walk};
 use crate::engine::{Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use std::ops::Range;

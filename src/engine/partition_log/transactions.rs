@@ -5,8 +5,8 @@
 //! producer snapshot, which a broker writes for the base of each new segment.
 
 use super::names::beside;
-use super::partition::Segments;
-use super::segment::{Found, Reader, Segment, Step, Walk};
+use super::segment::{Segment, Segments};
+use super::walk::{Found, Reader, Step, Walk};
 use crate::disk::{Disk, read_small};
 use crate::error::Result;
 use crate::record::kafka::varint::Reader as Fields;

@@ -1,4 +1,4 @@
-//! Unpacks the records of a batch, to at most [`BATCH_LEN_MAX`] bytes.
+//! Unpacks the records of a batch, to at most [`BODY_LEN_MAX`] bytes.
 //!
 //! - **gzip**: members; other bytes after a member are ignored.
 //! - **snappy**: streams of snappy-java: 8 bytes of magic, two versions, then blocks, each a raw
@@ -6,9 +6,9 @@
 //! - **lz4**: one frame of independent blocks; other bytes after its end mark are ignored.
 //! - **zstd**: frames.
 
-use super::header::BATCH_LEN_MAX;
 use super::varint::Reader;
 use crate::record::common::Flaw;
+use crate::record::common::check::BODY_LEN_MAX;
 use flate2::bufread::GzDecoder;
 use std::io::Read;
 use twox_hash::XxHash32;
@@ -54,14 +54,14 @@ impl Codec {
     }
 }
 
-const TOO_LONG: Flaw = Flaw::Unpacked(BATCH_LEN_MAX as u64);
+const TOO_LONG: Flaw = Flaw::Unpacked(BODY_LEN_MAX as u64);
 
 /// Reads the rest of `reader`; `damaged` if it fails.
 fn read_bounded(reader: impl Read, unpacked: &mut Vec<u8>, damaged: Flaw) -> Result<(), Flaw> {
-    let left = BATCH_LEN_MAX - unpacked.len();
+    let left = BODY_LEN_MAX - unpacked.len();
     let mut reader = reader.take(left as u64 + 1);
     reader.read_to_end(unpacked).map_err(|_| damaged)?;
-    match unpacked.len() > BATCH_LEN_MAX {
+    match unpacked.len() > BODY_LEN_MAX {
         true => Err(TOO_LONG),
         false => Ok(()),
     }
@@ -141,7 +141,7 @@ fn snappy_block(block: &[u8], unpacked: &mut Vec<u8>) -> Result<(), Flaw> {
 /// Lengthens `unpacked` by `len` bytes, and returns these.
 fn make_room(unpacked: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Flaw> {
     let start = unpacked.len();
-    if len > BATCH_LEN_MAX - start {
+    if len > BODY_LEN_MAX - start {
         return Err(TOO_LONG);
     }
     unpacked.resize(start + len, 0);
@@ -190,7 +190,7 @@ fn lz4_frame(packed: &[u8], rule: Lz4Header) -> Result<Vec<u8>, Flaw> {
         }
         let start = unpacked.len();
         // The last block may be near the limit without filling its room.
-        let room = frame.block_len_max.min(BATCH_LEN_MAX - start);
+        let room = frame.block_len_max.min(BODY_LEN_MAX - start);
         let room = make_room(&mut unpacked, room)?;
         let done = lz4_flex::block::decompress_into(block, room);
         unpacked.truncate(start + done.map_err(|_| LZ4_DAMAGED)?);

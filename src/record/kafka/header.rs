@@ -29,7 +29,7 @@ pub const HEAD_LEN: usize = 61;
 pub const LEN_END: usize = 12;
 /// Bytes after which the format of a batch is known.
 pub const MAGIC_END: usize = 17;
-/// Maximum length of a batch, as stored and unpacked. A longer one is treated as damage.
+/// Maximum length of a batch. A longer one is treated as damage.
 pub const BATCH_LEN_MAX: usize = BODY_LEN_MAX;
 
 /// First byte that the checksum of format 2 covers.

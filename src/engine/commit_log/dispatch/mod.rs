@@ -361,6 +361,3 @@ fn put_entries(progress: &mut Progress) -> Result<()> {
     let mut entries = entries.drain(..);
     entries.try_for_each(|pending| finder.put(pending.queue, pending.offset, pending.entry))
 }
-
-#[cfg(test)]
-mod test;

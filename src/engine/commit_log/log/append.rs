@@ -625,6 +625,3 @@ fn with_room(with: &Appender<'_>, error: Error, path: &Path, needed: u64) -> Err
         free: with.disk.free_space(directory).unwrap_or(0),
     }
 }
-
-#[cfg(test)]
-mod test;

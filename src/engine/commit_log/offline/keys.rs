@@ -10,7 +10,7 @@
 //! All numbers are big-endian; a key takes 20 bytes. The index file of a key depends on the number
 //! of keys in all earlier ranges. These files make one pass over the log sufficient.
 
-use super::{IndexKeys, Quarry};
+use super::Quarry;
 use crate::disk::Disk;
 use crate::engine::commit_log::index::file::IndexFile;
 use crate::engine::directory::names;
@@ -24,6 +24,17 @@ use std::sync::Arc;
 const KEY_LEN: usize = 4 + 8 + 8;
 /// Keys read or written at a time.
 const CHUNK_KEYS: usize = 1 << 15;
+
+/// The keys of one index file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexKeys {
+    /// Name of the file as a number: local time of its first key, in milliseconds.
+    pub name: u64,
+    /// Number of its first key among all keys.
+    pub first: u64,
+    /// Number of keys.
+    pub count: u64,
+}
 
 /// One key.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Combines the ranges: checks that the offsets of each queue continue from range to range, writes
 //! fillers where they do not, and decides which keys go to which index file.
 
-use super::keys::each_key;
+use super::keys::{IndexKeys, each_key};
 use super::rows::Files;
 use super::{Laid, LaidRun, Quarry};
 use crate::engine::commit_log::queues::queue::GAP_MAX;
@@ -11,17 +11,6 @@ use crate::record::rocketmq::layout::RECORD_LEN_MIN;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-
-/// The keys of one index file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexKeys {
-    /// Name of the file as a number: local time of its first key, in milliseconds.
-    pub name: u64,
-    /// Number of its first key among all keys.
-    pub first: u64,
-    /// Number of keys.
-    pub count: u64,
-}
 
 /// The combined result of all ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

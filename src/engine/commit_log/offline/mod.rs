@@ -20,7 +20,8 @@ mod merge;
 mod rows;
 
 pub use install::StoreLock;
-pub use merge::{IndexKeys, Merged};
+pub use keys::IndexKeys;
+pub use merge::Merged;
 
 use super::index::is_indexed;
 use super::log::Log;

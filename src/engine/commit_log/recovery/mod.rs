@@ -5,7 +5,8 @@
 //!   begin         where the walk begins, and why                                     -> Begin
 //!   mark_running  durably marks the store as running, in `abort` and the state page
 //!   lengthen      gives truncated log files their length again
-//!   walk          walks the log and brings queues and index up to its end            -> Walked
+//!   walk_later    takes the saved offsets of a store that was closed properly        -> Walked
+//!   walk          otherwise: walks the log, brings queues and index up to its end    -> Walked
 //!     load          loads the queues and their bounds from their files               -> Loaded
 //!     confirm       checks the marks; if wrong, walks from where nothing is missed   -> Begin
 //!     plan_index    decides which index files are valid                              -> KeyPlan

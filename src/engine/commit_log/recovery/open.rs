@@ -3,6 +3,7 @@
 use super::assemble::{Opened, assemble, follow};
 use super::begin::begin;
 use super::find::{find, find_again, find_beside};
+use super::later::walk_later;
 use super::lengthen::lengthen;
 use super::mark::mark_running;
 use super::rebuild::walk;
@@ -31,7 +32,10 @@ pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened>
         let begin = begin(&found)?;
         mark_running(&found, &begin)?;
         lengthen(&mut found)?;
-        let walked = walk(&found, begin)?;
+        let walked = match walk_later(&found, &begin)? {
+            Some(walked) => walked,
+            None => walk(&found, begin)?,
+        };
         let trimmed = trim(&found, &walked)?;
         assemble(found, walked, trimmed)?
     };

@@ -3,7 +3,6 @@
 use super::begin::Begin;
 use super::confirm::confirm;
 use super::find::Found;
-use super::later::walk_later;
 use super::load::{Counted, Loaded, end_held, forget_overlays, load, queues_are_complete};
 use super::place::{Gap, Placed, Placer, Scene};
 use super::reindex::{KeyPlan, complete_index, plan_index};
@@ -57,9 +56,6 @@ pub struct Walked {
 /// [`Error::Io`] if something cannot be read. Nothing is known about such bytes: they are neither a
 /// hole nor the end of the log.
 pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
-    if let Some(walked) = walk_later(found, &begin)? {
-        return Ok(walked);
-    }
     let loaded = load(found, &begin)?;
     let begin = confirm(found, &loaded, begin)?;
     let min = found.min_position();

@@ -22,9 +22,6 @@ mod archived;
 mod clock;
 mod consumed;
 mod rules;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
-mod test;
 
 use super::parts::Parts;
 use super::read::locate::first_kept;
@@ -45,7 +42,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Time between two steps.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of retention; it has no rules if no option asks for it.
 #[derive(Debug)]
@@ -160,7 +157,7 @@ impl Retention {
     }
 
     /// Deletes the log files that end at or below `until`, except the last.
-    fn retire(&self, parts: &Parts, until: u64) -> Result<()> {
+    pub(super) fn retire(&self, parts: &Parts, until: u64) -> Result<()> {
         let log = &parts.log;
         let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
         if until < first_end {

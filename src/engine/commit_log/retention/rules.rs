@@ -151,7 +151,7 @@ impl Rules {
 
 /// Bytes that must be freed, so that `reserve` bytes are free and at most `ratio` of the disk is
 /// used.
-pub(super) fn missing(free: u64, used: u64, reserve: u64, ratio: f64) -> u64 {
+fn missing(free: u64, used: u64, reserve: u64, ratio: f64) -> u64 {
     let allowed = (used.saturating_add(free) as f64 * ratio).ceil();
     #[allow(clippy::cast_possible_truncation)]
     let above = used.saturating_sub(allowed as u64);
@@ -205,4 +205,16 @@ fn newest_stored(log: &Arc<Log>, from: u64, end: u64) -> Result<Option<i64>> {
         }
     }
     Ok(newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+
+    #[test]
+    fn the_disk_has_to_give_what_is_missing_by_either_bound() {
+        let used = |bytes: u64| missing(100, bytes, 150, 0.5);
+        assert_eq!(used(100), 50);
+        assert_eq!(used(300), 100);
+    }
 }

@@ -1,18 +1,18 @@
 //! What the consumers of this process need of the others that share the store.
 
 use super::core::Core;
-use super::open::Share;
 use crate::engine::directory::group_table::joint::{Joint, Work};
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::page::Word;
-
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// The table of groups, once this process has opened it.
-#[derive(Default)]
-pub struct Groups(Mutex<State>);
+pub struct Groups {
+    core: Arc<Core>,
+    state: Mutex<State>,
+}
 
 /// Whether this process has the table.
 #[derive(Default)]
@@ -30,9 +30,12 @@ impl Groups {
     /// Shows that this process has no consumers. An earlier one may have had its slot, and the
     /// others must not take what that one had for this one's.
     pub fn new(core: &Arc<Core>) -> Groups {
-        let groups = Groups::default();
+        let groups = Groups {
+            core: Arc::clone(core),
+            state: Mutex::default(),
+        };
         // If the table cannot be opened, the first consumer meets the error.
-        if let Ok(Some(table)) = groups.table(core, false) {
+        if let Ok(Some(table)) = groups.open(false) {
             table.end_earlier();
         }
         groups
@@ -40,19 +43,20 @@ impl Groups {
 
     /// Keeps this process from opening the table until the guard is dropped, and afterwards.
     pub fn end(&self) -> MutexGuard<'_, State> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         *state = State::Ended;
         state
     }
 
     /// The table. Is created if there is none and the caller `needs` it.
-    fn table(&self, core: &Arc<Core>, needs: bool) -> Result<Option<Arc<GroupTable>>> {
-        let mut state = self.0.lock();
+    fn open(&self, needs: bool) -> Result<Option<Arc<GroupTable>>> {
+        let mut state = self.state.lock();
         match &*state {
             State::Unopened => {}
             State::Open(table) => return Ok(Some(Arc::clone(table))),
             State::Ended => return Err(Error::Closed),
         }
+        let core = &self.core;
         let (disk, root) = (&core.machine.disk, &core.root);
         let peers = || Arc::clone(&core.member) as Arc<dyn Peers>;
         let open = || GroupTable::open(disk, root, peers());
@@ -74,14 +78,14 @@ impl Groups {
     }
 }
 
-impl Joint for Share {
+impl Joint for Groups {
     fn table(&self) -> Result<Arc<GroupTable>> {
-        let found = self.groups.table(&self.core, true)?;
+        let found = self.open(true)?;
         found.ok_or(Error::Closed)
     }
 
     fn found_table(&self) -> Result<Option<Arc<GroupTable>>> {
-        self.groups.table(&self.core, false)
+        self.open(false)
     }
 
     fn leads(&self) -> bool {

@@ -19,6 +19,3 @@ mod open;
 
 pub use core::Core;
 pub use open::Share;
-
-#[cfg(test)]
-mod test;

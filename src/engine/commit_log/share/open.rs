@@ -47,7 +47,8 @@ pub struct Share {
     pub core: Arc<Core>,
     /// Senders of this process that wait for the disk.
     pub group: Arc<GroupCommit>,
-    pub(super) groups: Groups,
+    /// What consumers of this process need of the others.
+    pub groups: Arc<Groups>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -90,7 +91,7 @@ impl Share {
             core.lead.begin();
         }
         let core = Arc::new(core);
-        let groups = Groups::new(&core);
+        let groups = Arc::new(Groups::new(&core));
         let own = Arc::clone(&core);
         let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
         let watcher = watcher.spawn(move || own.watch());

@@ -1,6 +1,7 @@
 //! Damage costs the records that it touches and no others.
 
-use super::super::segment::{Reader, Segment, Step, Walk};
+use super::super::segment::Segment;
+use super::super::walk::{Reader, Step, Walk};
 use super::*;
 use crate::engine::DamageKind;
 use crate::error::Error;

@@ -57,7 +57,10 @@ fn aborted_messages_and_markers_are_left_out() {
         (0..8, vec![1, 2, 4, 7])
     );
     let missing = engine.get(&topic(&engine, "t"), 0, 0).unwrap_err();
-    let next = matches!(missing, crate::Error::OffsetOutOfRange { min: 1, .. });
+    let next = matches!(
+        missing,
+        crate::error::Error::OffsetOutOfRange { min: 1, .. }
+    );
     assert!(next, "{missing}");
     assert_eq!(at(&engine, 0), 1);
 }

@@ -1,8 +1,8 @@
 //! What each codec takes and refuses.
 
 use crate::record::common::Flaw;
+use crate::record::common::check::BODY_LEN_MAX;
 use crate::record::kafka::compress::{Codec, Lz4Header};
-use crate::record::kafka::header::BATCH_LEN_MAX;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{Read, Write, repeat};
@@ -118,8 +118,8 @@ fn lz4_frames_of_other_writers_are_read() {
 
 #[test]
 fn few_bytes_that_unpack_to_too_many_are_refused() {
-    let bomb = zstd::encode_all(repeat(0).take(BATCH_LEN_MAX as u64 + 1), 1).unwrap();
+    let bomb = zstd::encode_all(repeat(0).take(BODY_LEN_MAX as u64 + 1), 1).unwrap();
     assert!(bomb.len() < 100_000);
-    let refused = Err(Flaw::Unpacked(BATCH_LEN_MAX as u64));
+    let refused = Err(Flaw::Unpacked(BODY_LEN_MAX as u64));
     assert_eq!(unpack(Codec::Zstd, &bomb), refused);
 }

@@ -72,7 +72,7 @@ fn a_process_that_shares_a_store() {
 
 /// Starts a process that dies at a point, and returns what it has said to have sent before.
 fn die(root: &Path, point: &str) -> BTreeMap<u64, (String, u64)> {
-    let name = "engine::commit_log::share::test::a_process_that_shares_a_store";
+    let name = "tests::shared_processes::a_process_that_shares_a_store";
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads", "1"])
         .env("FOREBAY_SHARED", root)

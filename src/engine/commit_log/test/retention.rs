@@ -1,6 +1,5 @@
 //! Steps by hand, in a store without threads: nothing happens between two lines of a test.
 
-use super::INTERVAL;
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Call, HookedDisk, RealDisk};
 use crate::engine::commit_log::log::append::Appender;
@@ -11,6 +10,7 @@ use crate::engine::commit_log::queues::queue::QueueEntry;
 use crate::engine::commit_log::recovery::assemble::Opened;
 use crate::engine::commit_log::recovery::open::open;
 use crate::engine::commit_log::repair::repair;
+use crate::engine::commit_log::retention::INTERVAL;
 use crate::engine::commit_log::services::Services;
 use crate::engine::commit_log::tables::inventory::Inventory;
 use crate::engine::commit_log::verify::stretch::{stretches, verify_stretch};
@@ -365,13 +365,6 @@ fn a_full_disk_takes_files_that_are_not_due_but_none_that_is_not_consumed() {
     bench.offsets(r#"{"offsetTable":{"a@group":{0:4}}}"#);
     assert_eq!(bench.step(1), [1, 2, 3]);
     assert_eq!(bench.bounds("a"), (3, 10));
-}
-
-#[test]
-fn the_disk_has_to_give_what_is_missing_by_either_bound() {
-    let used = |bytes: u64| super::rules::missing(100, bytes, 150, 0.5);
-    assert_eq!(used(100), 50);
-    assert_eq!(used(300), 100);
 }
 
 #[test]

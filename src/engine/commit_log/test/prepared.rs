@@ -1,8 +1,8 @@
 //! Log files that are prepared ahead of use and released after it.
 
-use super::RESERVE_STEP;
 use crate::disk::{Call, HookedDisk};
 use crate::engine::commit_log::CommitLog;
+use crate::engine::commit_log::log::append::RESERVE_STEP;
 use crate::engine::service::flush::FlushService;
 use crate::engine::{Atomicity, Durability, Engine};
 use crate::machine::{Drive, Machine};

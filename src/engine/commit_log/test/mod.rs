@@ -1,0 +1,8 @@
+//! Tests of parts of a commit log that need a whole store.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod options;
+mod prepared;
+mod retention;
+mod shortage;

@@ -1,0 +1,322 @@
+//! The walk over the batches of a segment.
+//!
+//! Files are read by `pread` into a buffer: a live broker truncates its files, and a load from a
+//! map of a truncated file fails. A segment that is being read stays readable when the broker
+//! renames or deletes it.
+
+use super::index::OffsetIndex;
+use super::segment::Segment;
+use crate::disk::{Disk, OpenFile};
+use crate::error::Result;
+use crate::num::index;
+use crate::record::Flaw;
+use crate::record::kafka::header::{BATCH_LEN_MAX, MAGIC_END};
+use crate::record::kafka::{HEAD_LEN, Header};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes read at once.
+const WINDOW_LEN: usize = 32 << 10;
+/// Entries of an index that are tried after damaged bytes.
+const ENTRIES_TRIED: usize = 16;
+/// What lies at a position of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Here {
+    /// A batch.
+    Batch(Header),
+    /// Nothing, or too few bytes for a batch.
+    End,
+    /// Bytes that are not a batch. If the length can be believed, another batch may follow.
+    Flawed(Flaw),
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub(super) struct Reader {
+    file: OpenFile,
+    /// The segment.
+    pub(super) segment: Arc<Segment>,
+    /// Length of the file.
+    pub(super) len: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl Reader {
+    /// Opens a segment.
+    pub(super) fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
+        let file = disk.open(&segment.path)?;
+        let len = file.len()?;
+        Ok(Reader {
+            file,
+            segment: Arc::clone(segment),
+            len,
+            window: Vec::new(),
+            window_at: 0,
+        })
+    }
+
+    /// What lies at a position.
+    pub(super) fn look(&mut self, position: u64) -> Result<Here> {
+        let left = self.len.saturating_sub(position);
+        if left == 0 {
+            return Ok(Here::End);
+        }
+        let bytes = self.head(position)?;
+        let header = match Header::parse(bytes) {
+            Ok(header) => header,
+            Err(_) if left < MAGIC_END as u64 => return Ok(Here::End),
+            Err(flaw) => return Ok(Here::Flawed(flaw)),
+        };
+        if u64::from(header.len) > left {
+            return Ok(Here::End);
+        }
+        Ok(match self.segment.can_hold(header.last_offset()) {
+            true => Here::Batch(header),
+            false => Here::Flawed(Flaw::Field("offset")),
+        })
+    }
+
+    /// Up to [`HEAD_LEN`] bytes at a position.
+    fn head(&mut self, position: u64) -> Result<&[u8]> {
+        let end = self.window_at + self.window.len() as u64;
+        let want = (position + HEAD_LEN as u64).min(self.len);
+        if position < self.window_at || want > end {
+            self.window.resize(WINDOW_LEN, 0);
+            let have = self.file.read_at(position, &mut self.window)?;
+            self.window.truncate(have);
+            self.window_at = position;
+        }
+        let start = index(position - self.window_at);
+        let rest = self.window.get(start..).unwrap_or_default();
+        Ok(rest.get(..HEAD_LEN.min(rest.len())).unwrap_or_default())
+    }
+
+    /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
+    pub(super) fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
+        let len = header.len as usize;
+        let mut bytes = vec![0; len];
+        let start = index(position.saturating_sub(self.window_at));
+        let ready = self.window.get(start..start.saturating_add(len));
+        match ready.filter(|_| position >= self.window_at) {
+            Some(ready) => bytes.copy_from_slice(ready),
+            None => {
+                let have = self.file.read_at(position, &mut bytes)?;
+                bytes.truncate(have);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the batch at a position is whole: its checksum is right.
+    pub(super) fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
+        let bytes = self.batch(position, header)?;
+        Ok(bytes.len() == header.len as usize && header.has_crc_of(&bytes))
+    }
+
+    /// The position of a batch at or before the one that holds `offset`: from the index if its
+    /// entry leads to a batch, otherwise the first.
+    pub(super) fn seek(&mut self, disk: &dyn Disk, offset: u64) -> Result<u64> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(0);
+        };
+        let Some(entry) = found.floor(offset)? else {
+            return Ok(0);
+        };
+        match self.look(entry.position)? {
+            Here::Batch(header) if header.last_offset() == entry.last_offset => Ok(entry.position),
+            _ => Ok(0),
+        }
+    }
+
+    /// The first whole batch after damaged bytes, of those that the index names. `left`: how many
+    /// bytes may be checked for it.
+    fn after(&mut self, disk: &dyn Disk, damaged: u64, left: &mut u64) -> Result<Option<u64>> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(None);
+        };
+        let mut position = damaged;
+        for _ in 0..ENTRIES_TRIED {
+            let Some(entry) = found.after(position)? else {
+                return Ok(None);
+            };
+            // A damaged index is not in order.
+            if entry.position <= position {
+                return Ok(None);
+            }
+            if let Here::Batch(header) = self.look(entry.position)?
+                && header.last_offset() == entry.last_offset
+                && self.is_whole_within(entry.position, &header, left)?
+            {
+                return Ok(Some(entry.position));
+            }
+            position = entry.position;
+        }
+        Ok(None)
+    }
+
+    /// The first whole batch within `bytes` whose offsets are at least `next_offset`.
+    fn within(
+        &mut self,
+        bytes: Range<u64>,
+        next_offset: u64,
+        left: &mut u64,
+    ) -> Result<Option<u64>> {
+        for position in bytes.clone() {
+            if let Here::Batch(header) = self.look(position)?
+                && header.last_offset() >= next_offset
+                && position + u64::from(header.len) <= bytes.end
+                && self.is_whole_within(position, &header, left)?
+            {
+                return Ok(Some(position));
+            }
+        }
+        Ok(None)
+    }
+
+    /// [`Reader::is_whole`], which takes the batch's bytes off `left`; `false` if too few are left.
+    fn is_whole_within(&self, position: u64, header: &Header, left: &mut u64) -> Result<bool> {
+        match left.checked_sub(header.len.into()) {
+            None => Ok(false),
+            Some(rest) => {
+                *left = rest;
+                self.is_whole(position, header)
+            }
+        }
+    }
+}
+
+/// A batch and where it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) position: u64,
+    pub(super) header: Header,
+}
+
+/// A step of a walk.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A batch.
+    Batch(Found),
+    /// Bytes that are not a batch, before one that is or up to the end of the file.
+    Damage(Range<u64>, Flaw),
+    /// The end of the segment.
+    End,
+}
+
+/// Walks the batches of a segment by their headers.
+///
+/// A header is believed as long as what follows agrees with it: its length, if another batch begins
+/// where it ends; its offsets, which no checksum covers, if they do not pass those of the next
+/// batch. Otherwise the walk goes on with the first whole batch after it.
+#[derive(Debug)]
+pub(super) struct Walk {
+    pub(super) reader: Reader,
+    /// Where the next batch begins.
+    pub(super) position: u64,
+    /// Offsets of the batches rise.
+    pub(super) next_offset: u64,
+    /// The last batch, and [`Walk::next_offset`] before it.
+    last: Option<(Found, u64)>,
+    /// Bytes that may still be checked in searches for batches. An index can name the same bytes
+    /// again and again.
+    pub(super) left: u64,
+}
+
+impl Walk {
+    /// A walk from a position on, at which a batch begins.
+    pub(super) fn new(reader: Reader, position: u64) -> Walk {
+        Walk {
+            next_offset: reader.segment.base,
+            left: 2 * reader.len + BATCH_LEN_MAX as u64,
+            reader,
+            position,
+            last: None,
+        }
+    }
+
+    /// The next step.
+    pub(super) fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
+        let position = self.position;
+        let flaw = match self.reader.look(position)? {
+            Here::Batch(header) if self.is_out_of_order(position, &header)? => {
+                self.position += u64::from(header.len);
+                return Ok(Step::Damage(position..self.position, Flaw::Field("offset")));
+            }
+            Here::Batch(header) => {
+                let found = Found { position, header };
+                self.last = Some((found, self.next_offset));
+                self.position += u64::from(header.len);
+                self.next_offset = header.last_offset() + 1;
+                return Ok(Step::Batch(found));
+            }
+            Here::Flawed(flaw) => flaw,
+            Here::End if position < self.reader.len => {
+                Flaw::Length((self.reader.len - position).cast_signed())
+            }
+            Here::End => return Ok(Step::End),
+        };
+        let start = self.distrust_last()?.unwrap_or(position);
+        self.position = match self.reader.after(disk, start, &mut self.left)? {
+            None => self.reader.len.max(position + 1),
+            Some(known) => {
+                let between = start + 1..known;
+                let next_offset = self.next_offset;
+                let found = self.reader.within(between, next_offset, &mut self.left)?;
+                found.unwrap_or(known)
+            }
+        };
+        Ok(Step::Damage(start..self.position, flaw))
+    }
+
+    /// Whether the offsets of a batch contradict those of the batches around it, and are the wrong
+    /// ones: they go back, or leave a gap after the last batch and pass those of the next one.
+    fn is_out_of_order(&mut self, position: u64, header: &Header) -> Result<bool> {
+        if header.last_offset() < self.next_offset {
+            return Ok(true);
+        }
+        if header.first_offset() <= self.next_offset {
+            return Ok(false);
+        }
+        let next = self.reader.look(position + u64::from(header.len))?;
+        Ok(matches!(next, Here::Batch(next)
+            if next.first_offset() <= header.last_offset()
+                && next.last_offset() >= self.next_offset
+                && next.first_offset() > 0))
+    }
+
+    /// If the last batch is not whole, its length may be what is wrong. Returns where it begins.
+    fn distrust_last(&mut self) -> Result<Option<u64>> {
+        let Some((found, next_offset)) = self.last.take() else {
+            return Ok(None);
+        };
+        let (position, header) = (found.position, &found.header);
+        if self
+            .reader
+            .is_whole_within(position, header, &mut self.left)?
+        {
+            return Ok(None);
+        }
+        self.next_offset = next_offset;
+        Ok(Some(position))
+    }
+
+    /// Passes over the last batch, which cannot be read, with as many offsets as it can have had.
+    /// Returns the first offset after it.
+    pub(super) fn lose(&mut self, found: &Found) -> Result<u64> {
+        let mut after = found.header.last_offset() + 1;
+        if let Here::Batch(next) = self.reader.look(self.position)?
+            && next.first_offset() > 0
+        {
+            let before = self.last.map_or(0, |(_, next_offset)| next_offset);
+            after = after.min(next.first_offset()).max(before);
+        }
+        self.next_offset = after;
+        Ok(after)
+    }
+
+    /// The bytes of a batch that the walk has found.
+    pub(super) fn batch(&self, found: &Found) -> Result<Vec<u8>> {
+        self.reader.batch(found.position, &found.header)
+    }
+}
