@@ -72,9 +72,11 @@ $(VENV)/bin/python:
 
 # Python compiles the modules that are imported, which are few; pip would compile all.
 # Dependency groups need pip 25.1, and the pip that a new environment brings may be older.
+# PySpark is a source archive, of which pip makes a wheel: most of it are jars, which do not get smaller.
+UNCOMPRESSED := --config-settings=--build-option=--compression=stored
 $(PYTHON_READY): pyproject.toml | $(VENV)/bin/python
 	@$(STEP) "pip" $(BIN)/python -m pip install --upgrade 'pip>=25.1'
-	@$(STEP) "Python packages" $(BIN)/python -m pip install --no-compile --group dev
+	@$(STEP) "Python packages" $(BIN)/python -m pip install --no-compile $(UNCOMPRESSED) --group dev
 	@touch $@
 
 $(DOCS_READY): pyproject.toml | $(PYTHON_READY)
