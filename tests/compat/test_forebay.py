@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cli_support
 import pytest
 import rocketmq
 import workload
+from golden_stores import unpack
 from rocketmq import Job, Listing
 from workload import OPTIONS, SIZES, body_hash, fill, messages, rows_in, rows_of
 
@@ -156,7 +156,7 @@ def json_of(path: Path) -> Any:
 
 def test_a_brokers_group_goes_on_in_forebay_and_forebays_group_in_a_broker(tmp_path: Path) -> None:
     """The broker left a retried message, a dead letter, and a message delayed by two hours."""
-    path = cli_support.unpack("broker", tmp_path)
+    path = unpack("broker", tmp_path)
     before = json_of(path / "config" / "consumerOffset.json")["offsetTable"]
     group = {"group": "fx-group"}
     with forebay.open(path, adopt=True) as store, store.consumer("fx-orders", **group) as consumer:

@@ -5,25 +5,19 @@ All tests use one start of the JVM, and so are in one file.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
-import struct
-import tarfile
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import store_files
+from golden_stores import DIGESTS, digest, unpack_partitions
 from kafka import Kafka, KafkaError, Row, row
 
 import forebay
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"
-DIGESTS: dict[str, Any] = json.loads((GOLDEN / "digests.json").read_text())
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Folders whose offsets have gaps.
 COMPACTED = ("compacted-0", "compactedlz4-0")
@@ -40,32 +34,13 @@ def kafka() -> Iterator[Kafka]:
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a log directory with all golden partitions."""
-    root = tmp_path_factory.mktemp("golden")
-    for name in DIGESTS:
-        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            archive.extractall(root, filter="data")
-    return root
+    return unpack_partitions(tmp_path_factory.mktemp("golden"))
 
 
 @pytest.fixture
 def copy(golden: Path, tmp_path: Path) -> Path:
     """Return a copy of a golden partition that a test may change."""
     return Path(shutil.copytree(golden / "lz4-0", tmp_path / "lz4-0"))
-
-
-def digest(messages: Iterable[forebay.Message]) -> str:
-    """Return the digest that the Java program makes of the same records."""
-
-    def part(value: bytes | None) -> bytes:
-        return struct.pack(">i", -1 if value is None else len(value)) + (value or b"")
-
-    found = hashlib.sha256()
-    for it in messages:
-        found.update(struct.pack(">qq", it.offset, it.store_timestamp) + part(it.key_bytes))
-        found.update(part(None if it.is_null else it.body) + struct.pack(">i", len(it.headers)))
-        for name, value in it.headers:
-            found.update(part(name.encode()) + part(value))
-    return found.hexdigest()
 
 
 def messages(store: forebay.Store, topic: str) -> list[forebay.Message]:

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import archive_support as support
 import pytest
+from golden_stores import ROCKETMQ, unpack
 
 import forebay
 import forebay.archive
@@ -27,7 +27,6 @@ from forebay.times import milliseconds
 pytest.importorskip("pyarrow")
 from pyarrow import fs
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
 NAMES = [f"{support.FILE * number:020}" for number in range(3)]
 
 
@@ -660,11 +659,9 @@ def test_holes_of_the_store_are_archived_with_it(tmp_path, zeros):
         assert any((queue, n) not in lost for queue, end in ends.items() for n in range(end))
 
 
-@pytest.mark.parametrize("name", sorted(path.name[:-7] for path in GOLDEN.glob("*.tar.gz")))
+@pytest.mark.parametrize("name", sorted(path.name[:-7] for path in ROCKETMQ.glob("*.tar.gz")))
 def test_stores_of_rocketmq_are_archived_and_not_changed(name, tmp_path):
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as files:
-        files.extractall(tmp_path, filter="data")
-    before = support.tree(tmp_path / name)
+    before = support.tree(unpack(name, tmp_path))
     target = tmp_path / "archive"
     with forebay.open(tmp_path / name, mode="r") as store:
         done = store.archive(target)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import harness
 import httpx
 import pytest
-from cli_support import unpack
+from golden_stores import unpack
 from starlette.applications import Starlette
 from starlette.routing import Mount
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cli_support import unpack
+from golden_stores import unpack
 
 import forebay
 import forebay.testing

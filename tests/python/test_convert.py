@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from golden_stores import DIGESTS, unpack_partitions
 from kafka_batches import write
 
 import forebay
 from forebay import _forebay
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"
-DIGESTS: dict[str, Any] = json.loads((GOLDEN / "digests.json").read_text())
 #: Folders whose offsets have gaps: control records, compaction.
 GAPS = ("txn-0", "compacted-0", "compactedlz4-0")
 DENSE = tuple(name for name in DIGESTS if name not in GAPS)
@@ -29,11 +26,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Return a function that makes a log directory of golden partitions."""
 
     def make(*names: str) -> Path:
-        folder = tmp_path_factory.mktemp("kafka") / "logs"
-        for name in names:
-            with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-                archive.extractall(folder, filter="data")
-        return folder
+        return unpack_partitions(tmp_path_factory.mktemp("kafka") / "logs", names)
 
     return make
 

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tarfile
 import textwrap
 import tomllib
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ from typing import get_origin
 import harness
 import prometheus_client
 import pytest
-from cli_support import unpack
+from golden_stores import KAFKA, unpack
 
 import forebay
 import forebay.aio
@@ -42,7 +41,6 @@ MODULES = (
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
-GOLDEN_KAFKA = Path(__file__).parents[1] / "golden" / "kafka"
 
 
 def examples():
@@ -105,9 +103,7 @@ def blocks(page):
 
 def unpack_kafka(folder):
     """Unpack a log directory of Kafka's with one partition."""
-    with tarfile.open(GOLDEN_KAFKA / "none-0.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    (folder / "none-0").rename(folder / "orders-0")
+    unpack("none-0", folder, KAFKA).rename(folder / "orders-0")
 
 
 def run_block(code, names):

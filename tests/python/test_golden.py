@@ -8,17 +8,17 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-import tarfile
 from pathlib import Path
 from typing import Any
 
+import golden_stores
 import pytest
 import store_files
 
 import forebay
 from forebay import _forebay
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "forebay-0.1.0"
+GOLDEN = golden_stores.GOLDEN / "forebay-0.1.0"
 NAMES = sorted(file.name.removesuffix(".tar.gz") for file in GOLDEN.glob("*.tar.gz"))
 #: Number of rows in an atomic batch, and in the commit that was staged but not processed.
 ROWS, STAGED = 5, 10
@@ -31,11 +31,10 @@ Place = tuple[str, int, int]
 
 def unpack(name: str, folder: Path) -> tuple[Path, dict[Place, Row]]:
     """Unpack a store; return its directory, and the acknowledged messages by place."""
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+    path = golden_stores.unpack(name, folder, GOLDEN)
     with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    return folder / name, {(row["topic"], row["queue"], row["offset"]): row for row in rows}
+    return path, {(row["topic"], row["queue"], row["offset"]): row for row in rows}
 
 
 def messages(store: forebay.Store) -> dict[Place, forebay.Message]:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import itertools
 import json
 import pickle
 import shutil
 import struct
-import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from golden_stores import DIGESTS, KAFKA, digest, unpack_partitions
 from kafka_batches import write
 
 import forebay
-
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "kafka"
-DIGESTS: dict[str, Any] = json.loads((GOLDEN / "digests.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a log directory with all golden partitions."""
-    folder = tmp_path_factory.mktemp("kafka")
-    for name in DIGESTS:
-        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
-    return folder
+    return unpack_partitions(tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +35,8 @@ def logs(root: Path) -> Iterator[forebay.Store]:
 
 
 def listed(name: str) -> list[dict[str, Any]]:
-    with gzip.open(GOLDEN / f"{name}.first50.jsonl.gz", "rt") as lines:
+    with gzip.open(KAFKA / f"{name}.first50.jsonl.gz", "rt") as lines:
         return [json.loads(line) for line in lines]
-
-
-def digest(messages: Iterable[forebay.Message]) -> str:
-    def part(value: bytes | None) -> bytes:
-        return struct.pack(">i", -1 if value is None else len(value)) + (value or b"")
-
-    found = hashlib.sha256()
-    for it in messages:
-        found.update(struct.pack(">qq", it.offset, it.store_timestamp) + part(it.key_bytes))
-        found.update(part(None if it.is_null else it.body) + struct.pack(">i", len(it.headers)))
-        for name, value in it.headers:
-            found.update(part(name.encode()) + part(value))
-    return found.hexdigest()
 
 
 def read_all(store: forebay.Store, topic: str, step: int) -> list[forebay.Message]:

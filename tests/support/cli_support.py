@@ -4,22 +4,16 @@ import base64
 import gzip
 import json
 import sys
-import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "rocketmq"
+from golden_stores import ROCKETMQ
+
 BROKER_MESSAGES = 223
 
 Run = Callable[..., tuple[int, bytes, str]]
-
-
-def unpack(name: str, folder: Path) -> Path:
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as tar:
-        tar.extractall(folder, filter="data")
-    return folder / name
 
 
 def rows(out: bytes) -> list[dict[str, Any]]:
@@ -28,7 +22,7 @@ def rows(out: bytes) -> list[dict[str, Any]]:
 
 def listing(name: str) -> list[dict[str, Any]]:
     """Return the listing of the real store, with bodies as its consumers receive them."""
-    with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt") as lines:
+    with gzip.open(ROCKETMQ / f"{name}.jsonl.gz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     for row in found:
         body = base64.b64decode(row["body"])

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from cli_support import Run, unpack
+from cli_support import Run
+from golden_stores import unpack
 
 import forebay
 from forebay.cli import main

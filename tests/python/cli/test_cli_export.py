@@ -12,7 +12,8 @@ import duckdb
 import pyarrow
 import pyarrow.parquet
 import pytest
-from cli_support import BROKER_MESSAGES, command, listing, state_of, unpack
+from cli_support import BROKER_MESSAGES, command, listing, state_of
+from golden_stores import unpack
 
 
 def bodies_of(path: Path) -> list[bytes]:

@@ -2,7 +2,8 @@
 
 import json
 
-from cli_support import rows, unpack
+from cli_support import rows
+from golden_stores import unpack
 
 
 def test_info_says_what_opening_found(run, store):

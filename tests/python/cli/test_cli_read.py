@@ -10,7 +10,8 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from cli_support import BROKER_MESSAGES, command, listing, rows, unpack
+from cli_support import BROKER_MESSAGES, command, listing, rows
+from golden_stores import unpack
 from harness import LONG_S
 
 import forebay

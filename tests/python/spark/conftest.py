@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,9 +36,3 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
             topic = ("orders", "bills", "one")[number % 3]
             sent.append(send_one(store, topic, number, queue=None if topic == "orders" else 0))
     return Events(str(path), sent)
-
-
-@pytest.fixture(scope="session")
-def golden() -> Path:
-    """Return the folder of the stores written by RocketMQ."""
-    return Path(__file__).parents[2] / "golden" / "rocketmq"

@@ -6,12 +6,12 @@ import dataclasses
 import os
 import random
 import shutil
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_stores import unpack
 
 import forebay
 from forebay.spark import audit, rebuild
@@ -152,12 +152,8 @@ def damage(path: Path, at: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["broker", "torn-hole", "propcrc"])
-def test_an_audit_of_a_rocketmq_directory(
-    spark: Any, golden: Path, tmp_path: Path, name: str
-) -> None:
-    with tarfile.open(golden / f"{name}.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    found = audit(spark, tmp_path / name)
+def test_an_audit_of_a_rocketmq_directory(spark: Any, tmp_path: Path, name: str) -> None:
+    found = audit(spark, unpack(name, tmp_path))
     with forebay.open(tmp_path / name, mode="r") as opened:
         assert facts(found) == facts(opened.verify())
 

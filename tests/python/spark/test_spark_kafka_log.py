@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import struct
-import tarfile
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from golden_stores import unpack_partitions
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from kafka_batches import Record, batch, write
@@ -24,7 +24,6 @@ from forebay.spark.options import parse_options
 from forebay.spark.reader import ForebayReader, PushdownReader
 from forebay.times import milliseconds
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "kafka"
 NAMES = ("txn-0", "compacted-0", "lz4-0", "appendtime-0", "v0-0")
 TOPICS = ",".join(name.removesuffix("-0") for name in NAMES)
 
@@ -32,11 +31,7 @@ TOPICS = ",".join(name.removesuffix("-0") for name in NAMES)
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a log directory that Kafka wrote."""
-    folder = tmp_path_factory.mktemp("kafka")
-    for name in NAMES:
-        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
-    return folder
+    return unpack_partitions(tmp_path_factory.mktemp("kafka"), NAMES)
 
 
 def read(path: Path, **options: str) -> list[dict[str, Any]]:

@@ -5,11 +5,11 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 
 import pyarrow
 import pytest
+from golden_stores import ROCKETMQ, unpack
 from harness import LONG_S
 from hypothesis import given
 from hypothesis import strategies as some
@@ -99,8 +99,8 @@ def test_topics_are_named_by_list_by_pattern_and_by_queue(events):
     assert set(ranges(events.path, assign='{"bills":[2],"one":[0]}')) == {("bills", 2), ("one", 0)}
 
 
-def test_a_pattern_skips_system_topics_and_a_name_does_not(tmp_path, golden):
-    path = unpack(golden, "broker", tmp_path)
+def test_a_pattern_skips_system_topics_and_a_name_does_not(tmp_path):
+    path = unpack("broker", tmp_path)
     named = {topic for topic, _ in ranges(path, subscribePattern=".*")}
     assert {"fx-orders", "%DLQ%fx-group"} <= named
     assert not [name for name in named if name.startswith(("RMQ_SYS", "SCHEDULE"))]
@@ -274,9 +274,9 @@ def test_all_cases_of_options_are_tested():
 
 
 @pytest.mark.parametrize("name", ["big", "clean", "crashed", "lost-queues", "undispatched"])
-def test_a_directory_that_rocketmq_left_is_read_whole(tmp_path, golden, name):
-    path = unpack(golden, name, tmp_path)
-    with gzip.open(golden / f"{name}.jsonl.gz") as listing:
+def test_a_directory_that_rocketmq_left_is_read_whole(tmp_path, name):
+    path = unpack(name, tmp_path)
+    with gzip.open(ROCKETMQ / f"{name}.jsonl.gz") as listing:
         messages = [message for message in map(json.loads, listing) if message["inQueue"]]
     topics = ",".join(sorted({message["topic"] for message in messages}))
     found = rows(path, subscribe=topics, columns="topic,partition,offset,position,size")
@@ -391,15 +391,9 @@ def test_messages_that_retention_removes_during_a_task(tmp_path, caplog, fail):
     assert "lost to retention" in caplog.text
 
 
-def unpack(golden, name, folder):
-    with tarfile.open(golden / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / name
-
-
-def test_messages_lost_to_damage_fail_the_read_unless_loss_is_allowed(tmp_path, golden, caplog):
+def test_messages_lost_to_damage_fail_the_read_unless_loss_is_allowed(tmp_path, caplog):
     """Four messages are in a hole; the listing from before the damage has all others."""
-    path = unpack(golden, "torn-hole", tmp_path)
+    path = unpack("torn-hole", tmp_path)
     with pytest.raises(CorruptError, match="lost to damage") as caught:
         rows(path, subscribePattern=".*")
     assert "failOnDataLoss" in str(caught.value)
@@ -408,7 +402,7 @@ def test_messages_lost_to_damage_fail_the_read_unless_loss_is_allowed(tmp_path, 
     found = {tuple(row.values()) for row in found}
     assert "lost to damage" in caplog.text
     expected = set()
-    with gzip.open(golden / "crashed.jsonl.gz") as listing:
+    with gzip.open(ROCKETMQ / "crashed.jsonl.gz") as listing:
         for line in listing:
             row = json.loads(line)
             if row["inQueue"] and row["topic"] != "SCHEDULE_TOPIC_XXXX":

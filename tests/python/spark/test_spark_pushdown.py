@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
+from golden_stores import ROCKETMQ, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from pyspark.errors import PySparkException
@@ -351,14 +351,12 @@ def test_keys_are_found_where_no_index_was_built(tmp_path):
     ("name", "lacking"),
     [("broker", None), ("broker", "index"), ("crashed", "consumequeue"), ("lost-queues", None)],
 )
-def test_a_brokers_directory_gives_the_same_rows_with_filters(tmp_path, golden, name, lacking):
+def test_a_brokers_directory_gives_the_same_rows_with_filters(tmp_path, name, lacking):
     """Some are intact; some lack their index or queues, one of them after a crash."""
-    with tarfile.open(golden / f"{name}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    path = tmp_path / name
+    path = unpack(name, tmp_path)
     if lacking is not None:
         shutil.rmtree(path / lacking)
-    with gzip.open(golden / f"{name}.jsonl.gz") as listing:
+    with gzip.open(ROCKETMQ / f"{name}.jsonl.gz") as listing:
         messages = [message for message in map(json.loads, listing) if message["inQueue"]]
     topics = sorted({message["topic"] for message in messages})
     options = {"path": str(path), "subscribe": ",".join(topics)}

@@ -3,11 +3,10 @@
 import base64
 import gzip
 import json
-import tarfile
 import zlib
-from pathlib import Path
 
 import pytest
+from golden_stores import KAFKA, ROCKETMQ, unpack
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
@@ -148,14 +147,13 @@ def test_a_frame_is_a_snapshot_of_a_store_that_grows(spark, tmp_path):
         assert frames[0].filter("offset >= 100").count() == 0
 
 
-def test_a_brokers_directory_is_read_whole(spark, tmp_path, golden):
-    with tarfile.open(golden / "broker.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    with gzip.open(golden / "broker.jsonl.gz") as listing:
+def test_a_brokers_directory_is_read_whole(spark, tmp_path):
+    path = unpack("broker", tmp_path)
+    with gzip.open(ROCKETMQ / "broker.jsonl.gz") as listing:
         messages = [message for message in map(json.loads, listing) if message["inQueue"]]
     columns = "topic,queue,offset,position,keys,tags,value,flag,sys_flag,reconsume_times,size,key"
     topics = ",".join({message["topic"] for message in messages})
-    found = dicts(read(spark, tmp_path / "broker", subscribe=topics, columns=columns))
+    found = dicts(read(spark, path, subscribe=topics, columns=columns))
     expected = []
     for message in messages:
         body = base64.b64decode(message["body"])
@@ -181,12 +179,10 @@ def test_a_brokers_directory_is_read_whole(spark, tmp_path, golden):
 
 def test_a_log_directory_of_kafka_is_read_and_streamed(spark, tmp_path):
     name = "none-0"
-    golden_kafka = Path(__file__).parents[2] / "golden" / "kafka"
-    with tarfile.open(golden_kafka / f"{name}.tar.gz") as archive:
-        archive.extractall(tmp_path / "logs", filter="data")
+    unpack(name, tmp_path / "logs", KAFKA)
     frame = read(spark, tmp_path / "logs", subscribe="none", includeHeaders="true")
     found = sorted(dicts(frame), key=lambda row: row["offset"])
-    with gzip.open(golden_kafka / f"{name}.first50.jsonl.gz", "rt") as lines:
+    with gzip.open(KAFKA / f"{name}.first50.jsonl.gz", "rt") as lines:
         for row, line in zip(found, lines, strict=False):
             known = json.loads(line)
             assert row["offset"] == known["offset"]

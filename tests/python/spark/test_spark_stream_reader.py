@@ -4,11 +4,11 @@ import json
 import os
 import random
 import shutil
-import tarfile
 import time
 from datetime import UTC, datetime
 
 import pytest
+from golden_stores import unpack
 from harness import LONG_S
 from streaming import LAZY, Stream, Writer
 
@@ -701,14 +701,8 @@ def test_an_invalid_table_of_groups_is_not_changed_and_the_stream_continues(stor
     assert "cannot record the progress of group etl" in caplog.text
 
 
-def unpacked(golden, folder):
-    with tarfile.open(golden / "broker.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "broker"
-
-
-def test_the_table_of_a_broker_is_not_changed(golden, tmp_path, caplog):
-    path = unpacked(golden, tmp_path)
+def test_the_table_of_a_broker_is_not_changed(tmp_path, caplog):
+    path = unpack("broker", tmp_path)
     before = sorted(found.name for found in path.rglob("*"))
     stream = Stream(path, subscribePattern=".*", startingOffsets="earliest", group="etl")
     assert stream.trigger()
@@ -717,9 +711,9 @@ def test_the_table_of_a_broker_is_not_changed(golden, tmp_path, caplog):
     assert "cannot record the progress of group etl" in caplog.text
 
 
-def test_a_brokers_store_that_grows_is_followed(golden, tmp_path):
+def test_a_brokers_store_that_grows_is_followed(tmp_path):
     """It has no epochs, so it is opened at each trigger."""
-    path = unpacked(golden, tmp_path)
+    path = unpack("broker", tmp_path)
     stream = Stream(path, subscribePattern=".*")
     assert stream.trigger() is None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import tarfile
 import threading
 from collections import Counter
 from datetime import datetime
 
 import pytest
+from golden_stores import unpack
 from harness import LONG_S
 from owner import Owner
 from pyspark.errors import PySparkException
@@ -340,16 +340,14 @@ def test_options_that_spark_adds_to_a_stream_are_ignored():
     assert parse_write_options(given).topic == "t"
 
 
-def test_known_errors_are_raised_before_a_task_runs(spark, tmp_path, golden):
+def test_known_errors_are_raised_before_a_task_runs(spark, tmp_path):
     frame = spark.createDataFrame([("a",)], "value string").write.format("forebay")
     with pytest.raises(PySparkException, match="only be appended to"):
         frame.option("topic", "t").mode("overwrite").save(str(tmp_path / "a"))
     with pytest.raises(PySparkException, match="no/topic"):
         frame.option("topic", "no/topic").mode("append").save(str(tmp_path / "a"))
     assert not (tmp_path / "a").exists()
-    with tarfile.open(golden / "clean.tar.gz") as archive:
-        archive.extractall(tmp_path / "rocketmq", filter="data")
-    (foreign,) = [found.parent for found in tmp_path.glob("rocketmq/**/commitlog")]
+    foreign = unpack("clean", tmp_path / "rocketmq")
     with pytest.raises(PySparkException, match="adopt=True"):
         frame.option("topic", "t").mode("append").save(str(foreign))
     (tmp_path / "mine").mkdir()
