@@ -39,8 +39,6 @@ OPTIMISED := $(VENV)/.extension-quick
 EXTENSION := $(CHECKED)
 # A wheel of the same library, for the tests of the package; and those that it is installed for.
 WHEEL := target/wheel/.ready
-# Two lanes that need one file: the first makes it, and the second waits.
-ALONE = mkdir -p target && flock target/.alone $(MAKE) -s
 NEWCOMER := tests/python/test_docs.py tests/python/test_newcomer.py tests/python/cli/test_cli_newcomer.py
 SPARK_READY := target/spark/.ready
 RUST_SOURCES := $(shell find src -name '*.rs')
@@ -120,17 +118,12 @@ test: tools $(VENV)/bin/python  ## the gate
 	@.ci/beside lane-rust lane-python
 	@printf '\n'; cat target/steps.txt
 
-# The extension and the tests' library are files of one name, since a library for Python has no hash in its name: each
-# build replaces the other's. So the extension and its wheel come first, whichever lane gets there first.
-lane-rust: lint-rust
-	@$(ALONE) $(EXTENSION) $(WHEEL)
-	@$(MAKE) -s test-rust docs-rust
+lane-rust: lint-rust test-rust docs-rust
 
-# Spark's archive is made while the extension is compiled. test_package.py runs the newcomer's tests, from the wheel.
-lane-python:
-	@$(ALONE) $(PYTHON_READY)
-	@$(MAKE) -s lint-python
-	@$(MAKE) -s $(SPARK_READY) & $(ALONE) $(EXTENSION) $(WHEEL) && wait $$!
+# The extension is built between clippy and the tests of the other lane, which waits for that. So that nothing else
+# does, Spark's archive is made at the same time. test_package.py runs the newcomer's tests, from the wheel.
+lane-python: lint-python
+	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s $(EXTENSION) $(WHEEL) && wait $$!
 	@$(MAKE) -s test-stubs docs-python
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) $(NEWCOMER:%=--ignore=%)
 
