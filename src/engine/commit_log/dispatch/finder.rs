@@ -31,6 +31,8 @@ pub struct Finder {
     numbers: QueueTable<Option<u32>>,
     slots: Vec<Slot>,
     last: usize,
+    /// Whether a queue was added that readers in other processes may not know.
+    has_added: bool,
 }
 
 /// A topic's name; short ones need no allocation.
@@ -96,9 +98,15 @@ impl Finder {
         if let Some((_, found)) = self.topics.get_index(topic) {
             let queue = queues.get_or_add(&found.topic, queue)?;
             *self.numbers.place(short(topic), queue.id) = Some(short(number));
+            self.has_added |= queue.max() == queue.min();
             self.slots.push(Slot { queue, map: None });
         }
         Ok(number)
+    }
+
+    /// Whether a queue was added since the last call that was empty before.
+    pub fn take_added(&mut self) -> bool {
+        std::mem::take(&mut self.has_added)
     }
 
     /// Drops the cached maps if there are too many. Numbers of queues change.

@@ -213,6 +213,9 @@ impl Dispatcher {
             left -= batch;
             let done = self.batch(progress, batch)?;
             pass(Point::Dispatched);
+            if progress.finder.take_added() {
+                self.log.state.next_catalogue();
+            }
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walk.position());

@@ -18,6 +18,7 @@ use super::tables::checkpoint::Checkpoint;
 use super::tables::topics::TopicTable;
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::engine::directory::catalogue::Listed;
 use crate::engine::report::Report;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::{Condition, notify_all};
@@ -88,6 +89,8 @@ pub struct Following {
     pub lock: Mutex<()>,
     /// The writer's generation, as last seen.
     pub generation: AtomicU32,
+    /// Which queues are known.
+    pub listed: Listed,
 }
 
 /// The parts of an open store.

@@ -48,6 +48,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     source.check()?;
     if generation != parts.following.generation.load(Ordering::Acquire) {
         open_again(parts)?;
+        parts.following.listed.forget();
         parts
             .following
             .generation
@@ -96,8 +97,29 @@ pub fn refresh(parts: &Parts) -> Result<()> {
         index.retire_below(parts.log.min_position())?;
         index.join_new_files(parts.log.published())?;
     }
-    let topics = list_topics(&*parts.disk, &parts.queues.store.directory)?;
-    topics.iter().try_for_each(|name| join_queues(parts, name))
+    list_all(parts)
+}
+
+/// [`refresh_log`], then finds topics and queues that were added. Cheap if the writer says that
+/// there are none.
+pub fn refresh_queues(parts: &Parts) -> Result<()> {
+    refresh_log(parts)?;
+    list_all(parts)
+}
+
+fn list_all(parts: &Parts) -> Result<()> {
+    let Some(source) = &parts.log.source else {
+        return Ok(());
+    };
+    let (listed, now_ms) = (&parts.following.listed, parts.clock.coarse_ms());
+    if listed.is_current(source, now_ms) {
+        return source.check();
+    }
+    let _alone = parts.following.lock.lock();
+    listed.list(source, now_ms, || {
+        let topics = list_topics(&*parts.disk, &parts.queues.store.directory)?;
+        topics.iter().try_for_each(|name| join_queues(parts, name))
+    })
 }
 
 /// [`refresh_log`], then finds queues that were added to a topic.
@@ -106,7 +128,11 @@ pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
         return Ok(());
     }
     refresh_log(parts)?;
-    if !is_directory_name(name) {
+    let is_listed = |source| {
+        let listed = &parts.following.listed;
+        listed.is_current(source, parts.clock.coarse_ms())
+    };
+    if !is_directory_name(name) || parts.log.source.as_ref().is_some_and(|it| is_listed(it)) {
         return Ok(());
     }
     let directory = parts.queues.store.directory.join(name);

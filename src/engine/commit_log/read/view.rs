@@ -41,7 +41,7 @@ pub fn readable_end(parts: &Parts) -> u64 {
 pub fn queue(parts: &Parts, topic: &Topic, id: u32) -> Result<Option<Arc<ConsumeQueue>>> {
     parts.catch_up();
     if parts.queues.get(topic, id)?.is_none() {
-        follow::refresh(parts)?;
+        follow::refresh_queues(parts)?;
     }
     let Some(queue) = parts.queues.get(topic, id)? else {
         return Ok(None);

@@ -16,6 +16,7 @@ use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::read::follow::refresh;
 use crate::engine::commit_log::tables::checkpoint::Checkpoint;
 use crate::engine::commit_log::tables::inventory::Inventory;
+use crate::engine::directory::catalogue::Listed;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Cache, Mark, StatePage};
 use crate::engine::service::append_lock::AppendLock;
@@ -250,6 +251,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         following: Following {
             lock: Mutex::new(()),
             generation: AtomicU32::new(generation),
+            listed: Listed::default(),
         },
         root: found.root,
         disk: found.machine.disk,

@@ -1,0 +1,142 @@
+//! A number in the state page that tells readers in other processes whether to list the queues.
+//!
+//! ```text
+//! at    width  field
+//! 1728  u64    changes before the first messages of a queue are dispatched
+//! 1736  u64    the epoch whose writer keeps that number; it counts in no other epoch
+//! ```
+//!
+//! Writers that do not know the number leave the epoch as it is, and readers list then each time. A
+//! number that another process has overwritten hides queues for as long as a reader trusts a
+//! listing ([`LISTED_MS`]).
+
+use super::page::{AT_EPOCHS, StatePage};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+const AT_NUMBER: usize = 1728;
+const AT_EPOCH_OF_IT: usize = 1736;
+const _: () = assert!(AT_EPOCH_OF_IT + size_of::<u64>() <= AT_EPOCHS);
+
+/// How long a listing is trusted, in ms, whatever the number says.
+pub const LISTED_MS: u64 = 1_000;
+
+impl StatePage {
+    /// Begins to keep the number in the epoch of this number.
+    pub(super) fn begin_catalogue(&self, epoch: u64) {
+        self.next_catalogue();
+        self.store(AT_EPOCH_OF_IT, epoch);
+    }
+
+    /// Tells readers that there is another queue. Its files exist, and what is in it is not
+    /// dispatched yet.
+    pub fn next_catalogue(&self) {
+        self.store(AT_NUMBER, self.load(AT_NUMBER).wrapping_add(1));
+    }
+
+    /// The number, if the writer keeps it.
+    fn catalogue(&self) -> Option<u64> {
+        let number = self.load(AT_NUMBER);
+        (self.load(AT_EPOCH_OF_IT) == self.epoch()).then_some(number)
+    }
+}
+
+/// What a reader has listed.
+#[derive(Debug)]
+pub struct Listed {
+    number: AtomicU64,
+    /// When, by the coarse clock; `NEVER` if nothing is listed.
+    at_ms: AtomicI64,
+}
+
+/// The time of a listing that is not trusted.
+const NEVER: i64 = i64::MIN;
+
+impl Default for Listed {
+    fn default() -> Listed {
+        Listed {
+            number: AtomicU64::new(0),
+            at_ms: AtomicI64::new(NEVER),
+        }
+    }
+}
+
+impl Listed {
+    /// Whether all queues below the dispatched mark, as it was loaded before, are listed.
+    pub fn is_current(&self, page: &StatePage, now_ms: i64) -> bool {
+        // A listing stores the time last, so the number belongs to it or to a later one.
+        let at_ms = self.at_ms.load(Ordering::Acquire);
+        at_ms != NEVER
+            && now_ms.abs_diff(at_ms) < LISTED_MS
+            && page.catalogue() == Some(self.number.load(Ordering::Acquire))
+    }
+
+    /// Lists with `list` what [`Listed::is_current`] asks for. No other thread does so meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of `list`.
+    pub fn list<E>(
+        &self,
+        page: &StatePage,
+        now_ms: i64,
+        list: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Read before the listing: a queue that comes meanwhile changes it again.
+        let number = page.catalogue();
+        self.forget();
+        list()?;
+        if let Some(number) = number {
+            self.number.store(number, Ordering::Release);
+            self.at_ms.store(now_ms, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Lists again the next time.
+    pub fn forget(&self) {
+        self.at_ms.store(NEVER, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_current_until_the_number_changes_and_not_for_long() {
+        let page = StatePage::in_memory().unwrap().shared();
+        let listed = Listed::default();
+        let list = || listed.list(&page, 5, || Ok::<(), ()>(())).unwrap();
+        page.begin_epoch(0, true, 1);
+        assert!(!listed.is_current(&page, 5));
+        list();
+        assert!(listed.is_current(&page, 5));
+        assert!(!listed.is_current(&page, 5 + LISTED_MS.cast_signed()));
+        assert!(!listed.is_current(&page, -2 * LISTED_MS.cast_signed()));
+        page.next_catalogue();
+        assert!(!listed.is_current(&page, 5));
+        list();
+        assert!(listed.is_current(&page, 5));
+        let failed = listed.list(&page, 5, || Err(()));
+        assert!(failed.is_err() && !listed.is_current(&page, 5));
+    }
+
+    #[test]
+    fn the_number_of_a_writer_that_does_not_keep_it_is_not_trusted() {
+        let page = StatePage::in_memory().unwrap().shared();
+        let listed = Listed::default();
+        let list = || listed.list(&page, 5, || Ok::<(), ()>(())).unwrap();
+        page.begin_epoch(0, true, 1);
+        list();
+        assert!(listed.is_current(&page, 5));
+        // As a release begins an epoch that does not know the number.
+        page.store(32, page.epoch() + 1);
+        assert!(!listed.is_current(&page, 5));
+        list();
+        assert!(!listed.is_current(&page, 5));
+        page.begin_epoch(0, true, 1);
+        list();
+        assert!(listed.is_current(&page, 5));
+    }
+}
