@@ -11,6 +11,10 @@
 //!
 //! If every queue of the topic has had an owner, a new name gets the one whose owner is gone and
 //! began first.
+//!
+//! In a shared store the owners are in several processes. An [`Arbiter`] then says which queues
+//! have living owners, and each claim has a [`Grant`], which ends when another producer gets the
+//! queue. The table is read and written under the arbiter's lock.
 
 use crate::disk::{Disk, replace};
 use crate::engine::Topic;
@@ -19,12 +23,45 @@ use crate::sync::Mutex;
 use crate::table::{Loaded, Reason, TABLE_LEN_MAX, json, load};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// The longest name of a producer, in bytes.
 const NAME_LEN_MAX: usize = 255;
+
+/// Says which queues have owners, in all processes that share a store.
+pub trait Arbiter: Send + Sync {
+    /// Calls `decide` while no other process or thread decides about an owner.
+    ///
+    /// # Errors
+    ///
+    /// Those of `decide`, and of the table that the processes share.
+    fn decide(&self, decide: &mut dyn FnMut(&dyn Ruling) -> Result<()>) -> Result<()>;
+}
+
+/// The owners while they do not change.
+pub trait Ruling {
+    /// Whether a living process has a producer that owns a queue.
+    fn is_owned(&self, topic: &str, queue: u32) -> bool;
+
+    /// Gives a queue to a producer of this process, since `now`. An earlier owner loses it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table that the processes share.
+    fn grant(&self, topic: &str, queue: u32, now: i64) -> Result<Box<dyn Grant>>;
+}
+
+/// A queue that was given to a producer. The queue is free when the grant is dropped.
+pub trait Grant: Send + Sync + Debug {
+    /// Whether the producer still owns it.
+    fn is_valid(&self) -> bool;
+
+    /// Lets another producer have the queue.
+    fn end(&self);
+}
 
 /// The queue of a producer. The queue is free when the claim is dropped or given up.
 #[derive(Debug)]
@@ -33,6 +70,8 @@ pub struct Claim {
     name: Box<str>,
     queue: u32,
     is_lost: AtomicBool,
+    /// In a shared store.
+    grant: OnceLock<Box<dyn Grant>>,
 }
 
 impl Claim {
@@ -49,6 +88,14 @@ impl Claim {
     /// Gives the queue up. Another producer may own it afterwards.
     pub fn give_up(&self) {
         self.is_lost.store(true, Ordering::Release);
+        if let Some(grant) = self.grant.get() {
+            grant.end();
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+            || self.grant.get().is_some_and(|grant| !grant.is_valid())
     }
 
     /// Checks that the producer still owns the queue, and that `queue`, if given, is that one.
@@ -57,7 +104,7 @@ impl Claim {
     ///
     /// [`Error::Replaced`], [`Error::InvalidOption`].
     pub fn check(&self, queue: Option<u32>) -> Result<()> {
-        if self.is_lost.load(Ordering::Acquire) {
+        if self.is_lost() {
             return Err(Error::Replaced {
                 topic: self.topic.to_string(),
                 queue: self.queue,
@@ -88,7 +135,7 @@ struct Owner {
 impl Owner {
     fn claim(&self) -> Option<Arc<Claim>> {
         let claim = self.claim.upgrade();
-        claim.filter(|claim| !claim.is_lost.load(Ordering::Acquire))
+        claim.filter(|claim| !claim.is_lost())
     }
 }
 
@@ -96,7 +143,6 @@ impl Owner {
 type Owners = BTreeMap<Box<str>, BTreeMap<u32, Owner>>;
 
 /// The owners of queues in a store.
-#[derive(Debug)]
 pub struct Claims {
     /// Disk and path of the table; `None` if the store has no files.
     place: Option<(Arc<dyn Disk>, PathBuf)>,
@@ -119,27 +165,59 @@ impl Claims {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] if the name is empty or too long, or every queue has an owner;
-    /// [`Error::Corrupt`] if the table cannot be read; [`Error::Io`].
-    pub fn claim(&self, topic: &Topic, name: &str, now: i64) -> Result<Arc<Claim>> {
+    /// [`Error::Corrupt`] if the table cannot be read; [`Error::Io`]; in a shared store those of
+    /// its `arbiter`.
+    pub fn claim(
+        &self,
+        topic: &Topic,
+        name: &str,
+        now: i64,
+        arbiter: Option<&dyn Arbiter>,
+    ) -> Result<Arc<Claim>> {
         if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(char::is_control) {
             let reason = format!("must have 1 to {NAME_LEN_MAX} bytes and no control characters");
             return Err(Error::option("name", format!("{name:?}"), reason));
         }
         let mut guard = self.owners.lock();
-        if guard.is_none() {
-            *guard = Some(self.read()?);
+        let Some(arbiter) = arbiter else {
+            return self.claim_by(&mut guard, topic, (name, now), None);
+        };
+        let mut claimed = None;
+        arbiter.decide(&mut |ruling| {
+            // Another process may have written the table.
+            *guard = None;
+            claimed = Some(self.claim_by(&mut guard, topic, (name, now), Some(ruling))?);
+            Ok(())
+        })?;
+        claimed.ok_or(Error::Closed)
+    }
+
+    fn claim_by(
+        &self,
+        known: &mut Option<Owners>,
+        topic: &Topic,
+        (name, now): (&str, i64),
+        ruling: Option<&dyn Ruling>,
+    ) -> Result<Arc<Claim>> {
+        if known.is_none() {
+            *known = Some(self.read()?);
         }
-        let Some(all) = &mut *guard else {
+        let Some(all) = known else {
             unreachable!("just set")
         };
         let owners = all.entry(topic.name.clone()).or_default();
-        let queue =
-            choose(owners, topic.write_queues(), name).ok_or_else(|| all_owned(topic, owners))?;
+        let is_owned = |queue: u32, owner: &Owner| match ruling {
+            Some(ruling) => ruling.is_owned(&topic.name, queue),
+            None => owner.claim().is_some(),
+        };
+        let queue = choose(owners, topic.write_queues(), name, is_owned)
+            .ok_or_else(|| all_owned(topic, owners))?;
         let claim = Arc::new(Claim {
             topic: topic.name.clone(),
             name: name.into(),
             queue,
             is_lost: AtomicBool::new(false),
+            grant: OnceLock::new(),
         });
         let owner = Owner {
             name: name.into(),
@@ -157,6 +235,10 @@ impl Claims {
         }
         if let Some(before) = before.and_then(|before| before.claim()) {
             before.give_up();
+        }
+        if let Some(ruling) = ruling {
+            // After the table is durable: if that fails, the earlier owner keeps the queue.
+            let _ = claim.grant.set(ruling.grant(&topic.name, queue, now)?);
         }
         Ok(claim)
     }
@@ -192,13 +274,20 @@ impl Claims {
 }
 
 /// The queue for a producer of this name; `None` if all have owners.
-fn choose(owners: &BTreeMap<u32, Owner>, queues: u32, name: &str) -> Option<u32> {
+fn choose(
+    owners: &BTreeMap<u32, Owner>,
+    queues: u32,
+    name: &str,
+    is_owned: impl Fn(u32, &Owner) -> bool,
+) -> Option<u32> {
     let own = owners.iter().find(|(_, owner)| *owner.name == *name);
     if let Some((queue, _)) = own {
         return Some(*queue);
     }
     let is_new = |queue: &u32| !owners.contains_key(queue);
-    let gone = owners.iter().filter(|(_, owner)| owner.claim().is_none());
+    let gone = owners
+        .iter()
+        .filter(|(queue, owner)| !is_owned(**queue, owner));
     let oldest = || gone.min_by_key(|(_, owner)| owner.since);
     (0..queues)
         .find(is_new)

@@ -183,17 +183,6 @@ impl Handle {
         self.options.mode != Mode::Read && !self.is_forked() && !self.closed.load(Ordering::Acquire)
     }
 
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] for what processes that share a store cannot do yet.
-    pub(crate) fn refuse_shared(&self, what: &str) -> Result<()> {
-        if self.options.mode == Mode::Share {
-            let what = format!("{what} in a store that is open with mode=\"share\"");
-            return Err(Error::Unsupported { what });
-        }
-        Ok(())
-    }
-
     /// Ends the services and closes the engine.
     pub(crate) fn close(&self) -> Result<()> {
         self.services.iter().for_each(|service| service.end());

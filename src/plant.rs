@@ -139,6 +139,14 @@ pub enum Point {
     Synced,
     /// It leaves the store, and has released nothing.
     Leaving,
+    /// It has removed a log file, and others are due.
+    Retired,
+    /// It has begun a commit, and nothing of it is in the log.
+    Begun,
+    /// It has appended a part of a commit, and has told nobody.
+    PartAppended,
+    /// All of a commit is durable, and its files are there.
+    Taken,
     /// It has taken a queue from its owner, and has not stored the next one.
     Revoked,
     /// It has joined a group, and the queues are not shared out again.

@@ -329,6 +329,10 @@ impl Producer {
     #[inline]
     fn queue_for(&self, topic: &Topic, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
         if let Some(claim) = &self.claim {
+            if self.shared.is_forked() {
+                // Its parent owns the queue.
+                return Err(Error::Forked);
+            }
             claim.check(draft.queue)?;
         }
         let queues = topic.write_queues();

@@ -1,6 +1,7 @@
 //! The request API, the same for every engine.
 
 mod opened;
+mod path;
 mod read;
 
 pub(crate) use opened::Opened;
@@ -30,6 +31,7 @@ use crate::record::{Contents, Message, check_topic};
 use crate::stages::intake::Intake;
 use crate::stages::marker;
 use crate::warning::Warning;
+use path::check_path;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -86,15 +88,14 @@ impl Store {
         let (mut shared, intake, place) = open_handle(machine, path, options, hold)?;
         shared.reopen = reopen(machine, path, given)?;
         let shared = Arc::new(shared);
-        let of_claims = place.clone();
-        let of_claims = of_claims.map(|(disk, it)| (disk, it.with_file_name(names::PRODUCERS)));
+        let claims = Arc::new(claims_at(&place));
         let consumers = Consumers::new(Arc::clone(&shared), place, machine.drive)?;
         waiting.set(&consumers);
         Ok(Store {
             shared,
             intake,
             consumers,
-            claims: Arc::new(Claims::new(of_claims)),
+            claims,
         })
     }
 
@@ -208,10 +209,19 @@ impl Store {
     /// [`Error::Corrupt`] if the table of owners cannot be read; those of [`Store::producer`].
     pub fn owning_producer(&self, topic: &str, name: &str) -> Result<Producer> {
         let producer = self.producer(topic, None)?;
-        self.shared.refuse_shared("a producer that owns a queue")?;
         let topic = self.topic(topic)?;
-        let claim = self.claims.claim(&topic, name, self.now_ms())?;
+        let arbiter = self.consumers()?.arbiter()?;
+        let (claims, now) = (self.claims()?, self.now_ms());
+        let claim = claims.claim(&topic, name, now, arbiter.as_deref())?;
         Ok(producer.owning(claim))
+    }
+
+    /// The claims of this process.
+    fn claims(&self) -> Result<&Claims> {
+        match self.is_forked() {
+            false => Ok(&self.claims),
+            true => Ok(&self.above()?.claims),
+        }
     }
 
     /// A consumer of `topics` in `group`; see [`Consumer`]. Missing topics are created.
@@ -233,13 +243,10 @@ impl Store {
     /// The consumers of this process. A child of the process that opened a shared store has its
     /// own.
     fn consumers(&self) -> Result<&Arc<Consumers>> {
-        if !self.is_forked() {
-            return Ok(&self.consumers);
+        match self.is_forked() {
+            false => Ok(&self.consumers),
+            true => Ok(&self.above()?.consumers),
         }
-        self.shared.current()?;
-        let again = self.shared.opened_again();
-        let consumers = again.and_then(|it| it.above.downcast_ref::<Arc<Consumers>>());
-        consumers.ok_or(Error::Forked)
     }
 
     /// Delivers what fell due when the clock of [`Store::open_with_clock`] was moved.
@@ -262,6 +269,12 @@ impl Store {
     /// The time of the store's clock, in ms since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.shared.clock.now_ms()
+    }
+
+    /// The position from which retention must keep the log for groups of consumers.
+    #[cfg(test)]
+    pub(crate) fn keep_from(&self) -> Result<u64> {
+        self.consumers.keep_from()
     }
 
     /// What retention does before it deletes the log below `until`.
@@ -307,11 +320,38 @@ impl Store {
     }
 
     /// Takes up what other processes have staged and committed; see [`crate::commit`]. Durable on
-    /// return.
+    /// return. Of the processes that share a store, the one that leads does it, and the others wait
+    /// for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of sending; [`Error::Busy`] if another process leads, and does not do it within 30 s.
     pub fn take_commits(&self) -> Result<()> {
         self.writer()?;
-        self.shared.refuse_shared("taking up commits")?;
-        self.intake.as_ref().map_or(Ok(()), |intake| intake.step())
+        let Some(intake) = self.intake()? else {
+            return Ok(());
+        };
+        let joint = self.shared.current()?.joint();
+        match joint.filter(|joint| !joint.leads()) {
+            Some(joint) => intake.step_elsewhere(&|| joint.leads()),
+            None => intake.step(),
+        }
+    }
+
+    /// The intake of this process.
+    fn intake(&self) -> Result<Option<&Arc<Intake>>> {
+        if !self.is_forked() {
+            return Ok(self.intake.as_ref());
+        }
+        Ok(self.above()?.intake.as_ref())
+    }
+
+    /// What a child of the process that opened the store has opened for itself.
+    fn above(&self) -> Result<&Above> {
+        self.shared.current()?;
+        let again = self.shared.opened_again();
+        let above = again.and_then(|it| it.above.downcast_ref::<Above>());
+        above.ok_or(Error::Forked)
     }
 
     /// Whether the durable log holds all of a batch of a query with these contents. Only then is a
@@ -535,8 +575,8 @@ impl Store {
         self.shared.closed.store(true, Ordering::Release);
         match self.shared.opened_again() {
             Some(again) if !again.handle.closed.swap(true, Ordering::AcqRel) => {
-                let stored = match again.above.downcast_ref::<Arc<Consumers>>() {
-                    Some(consumers) => consumers.close(),
+                let stored = match again.above.downcast_ref::<Above>() {
+                    Some(above) => above.consumers.close(),
                     None => Ok(()),
                 };
                 again.handle.close().and(stored)
@@ -586,6 +626,12 @@ fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<
 
 /// The disk and the folder of the tables of consumers, if the store has files.
 type Tables = Option<(Arc<dyn Disk>, PathBuf)>;
+
+/// The claims of a store with its tables at this place.
+fn claims_at(place: &Tables) -> Claims {
+    let place = place.clone();
+    Claims::new(place.map(|(disk, it)| (disk, it.with_file_name(names::PRODUCERS))))
+}
 
 /// Opens an engine, and what runs above it except for consumers. Retention asks `hold`.
 fn open_handle(
@@ -648,6 +694,13 @@ fn open_handle(
     Ok((handle, intake, place))
 }
 
+/// What runs above the handle of a child of the process that opened a shared store.
+struct Above {
+    consumers: Arc<Consumers>,
+    intake: Option<Arc<Intake>>,
+    claims: Claims,
+}
+
 /// How children of this process open a shared store again.
 fn reopen(machine: &Machine, path: &Path, options: Options) -> Result<Option<Reopen>> {
     if options.mode != Mode::Share {
@@ -658,76 +711,19 @@ fn reopen(machine: &Machine, path: &Path, options: Options) -> Result<Option<Reo
     let open = move || {
         let waiting = Arc::new(Waiting::default());
         let hold = Arc::<Waiting>::clone(&waiting);
-        let (handle, _, place) = open_handle(&machine, &root, options.clone(), hold)?;
+        let (handle, intake, place) = open_handle(&machine, &root, options.clone(), hold)?;
         let handle = Arc::new(handle);
+        let claims = claims_at(&place);
         let consumers = Consumers::new(Arc::clone(&handle), place, machine.drive)?;
         waiting.set(&consumers);
-        let above = Box::new(consumers);
+        let above = Box::new(Above {
+            consumers,
+            intake,
+            claims,
+        });
         Ok(Again { above, handle })
     };
     Ok(Some(Box::new(open)))
-}
-
-/// Whether a path means the memory engine.
-fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
-    let name = path == Path::new(":memory:");
-    match engine {
-        _ if path.as_os_str().is_empty() => Err(Error::option(
-            "path",
-            "\"\"",
-            "name the directory of the store",
-        )),
-        Some(kind @ (EngineKind::CommitLog | EngineKind::PartitionLog)) if name => {
-            let reason =
-                "\":memory:\" means the memory engine; a directory of this name is ./:memory:";
-            Err(Error::option(
-                "engine",
-                format!("{:?}", kind.word()),
-                reason,
-            ))
-        }
-        Some(EngineKind::Memory) if !name && path.exists() => {
-            let reason = format!(
-                "{} exists, but a memory store would not use it",
-                path.display()
-            );
-            Err(Error::option("engine", "\"memory\"", reason))
-        }
-        _ if is_uri(path) => {
-            let reason = "a store is a directory of a local file system; forebay.archive copies \
-                          its log files to an object store and reads them there (a directory \
-                          whose name looks like a URI is opened as ./NAME)";
-            Err(Error::option("path", public(path), reason))
-        }
-        _ => Ok(name || engine == Some(EngineKind::Memory)),
-    }
-}
-
-/// A URI without parts that may be secret: user, password and query.
-fn public(uri: &Path) -> String {
-    let text = uri.to_string_lossy();
-    let separator = if text.contains("://") { "://" } else { ":/" };
-    let (scheme, rest) = text.split_once(separator).unwrap_or_default();
-    let (place, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
-    // A password may contain such a character. Then no part is known to be public.
-    let place = match query.contains('@') {
-        true => "...",
-        false => place.rsplit('@').next().unwrap_or_default(),
-    };
-    format!("{scheme}{separator}{place}")
-}
-
-/// Whether a path begins with a scheme, such as `s3://`. One slash is enough, because the path
-/// types of most languages collapse two. A scheme has at least two letters.
-fn is_uri(path: &Path) -> bool {
-    let text = path.to_string_lossy();
-    let Some((scheme, _)) = text.split_once(":/") else {
-        return false;
-    };
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
-    scheme.len() > 1
-        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.chars().all(is_part)
 }
 
 #[cfg(test)]

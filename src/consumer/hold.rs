@@ -2,7 +2,10 @@
 
 use super::Consumers;
 use crate::engine::service::hold::Hold;
+use crate::engine::{Check, Engine, Filter, Rows};
 use crate::error::Result;
+use crate::table::offsets::OffsetTable;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Keeps messages that wait for their time: retention takes a file once they are appended again.
@@ -20,10 +23,74 @@ impl Waiting {
 }
 
 impl Hold for Waiting {
+    fn keep_from(&self) -> Result<u64> {
+        let consumers = self.0.get().and_then(Weak::upgrade);
+        consumers.map_or(Ok(0), |consumers| consumers.keep_from())
+    }
+
     fn let_go(&self, until: u64) -> Result<bool> {
         match self.0.get().and_then(Weak::upgrade) {
             Some(consumers) => consumers.let_go(until),
             None => Ok(false),
         }
     }
+}
+
+impl Consumers {
+    /// The position up to which all groups that have begun have consumed the log, as far as their
+    /// progress is not saved yet: the engine asks the table of offsets itself.
+    pub(crate) fn keep_from(&self) -> Result<u64> {
+        let handle = self.handle();
+        if !handle.options.keep_unconsumed {
+            return Ok(u64::MAX);
+        }
+        let saved = match &self.place {
+            Some((disk, config)) => OffsetTable::open(&**disk, config)?,
+            None => return Ok(u64::MAX),
+        };
+        // The lowest offset of each queue of a topic.
+        let mut lowest: BTreeMap<(Box<str>, u32), u64> = BTreeMap::new();
+        let mut note = |topic: &str, group: &str, queue: u32, committed: u64| {
+            if saved.get(topic, group, queue).is_none() {
+                let low = lowest.entry((topic.into(), queue)).or_insert(committed);
+                *low = committed.min(*low);
+            }
+        };
+        match self.found_occupation()? {
+            Some(occupation) => {
+                for found in occupation.all()? {
+                    let committed = occupation.table().row(found.row).fence().committed;
+                    note(&found.topic, &found.group, found.queue, committed);
+                }
+                occupation.table().check()?;
+            }
+            None => {
+                for group in self.groups.lock().values() {
+                    for lane in group.lanes() {
+                        let committed = lane.progress().committed;
+                        note(&lane.topic.name, &group.name, lane.queue, committed);
+                    }
+                }
+            }
+        }
+        let mut keep = u64::MAX;
+        for ((topic, queue), offset) in lowest {
+            keep = keep.min(position_from(&*handle.engine, &topic, queue, offset)?);
+        }
+        Ok(keep)
+    }
+}
+
+/// The position of the first message of a queue from `offset` on; `u64::MAX` if there is none.
+fn position_from(engine: &dyn Engine, topic: &str, queue: u32, offset: u64) -> Result<u64> {
+    let Some(topic) = engine.topics().get(topic) else {
+        return Ok(u64::MAX);
+    };
+    let bounds = engine.bounds(&topic, queue)?.unwrap_or(0..0);
+    let (filter, mut rows) = (Filter::default(), Rows::default());
+    let range = offset.max(bounds.start)..bounds.end.max(offset);
+    let mut cursor = engine.cursor(&topic, queue, range, &filter, Check::Structure)?;
+    cursor.next(1, &mut rows)?;
+    let first = rows.rows.first().and_then(|row| rows.message(row));
+    Ok(first.map_or(u64::MAX, |it| it.record().position().cast_unsigned()))
 }

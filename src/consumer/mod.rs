@@ -17,7 +17,8 @@
 //!
 //! In a shared store, a group has consumers in several processes. [`Occupation`](occupation) is the
 //! table that says which of them owns a queue, and [`Peers`](peers) the thread that watches the
-//! other processes. The service runs in the process that leads.
+//! other processes. The service runs in the process that leads. Producers that own queues are in
+//! the same table ([`owners`]).
 
 mod claim;
 mod delay;
@@ -28,6 +29,7 @@ mod lane;
 mod member;
 mod occupation;
 mod overview;
+mod owners;
 mod peers;
 mod pending;
 mod progress;
@@ -56,6 +58,7 @@ use crate::handle::Handle;
 use crate::machine::Drive;
 use crate::plant::{Bug, planted};
 use crate::record::check_topic;
+use crate::record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::region::Access;
 use crate::sync::Mutex;
 use crate::table::offsets::OffsetTable;
@@ -63,7 +66,7 @@ use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
-use occupation::Occupation;
+use occupation::{Occupation, PRODUCERS};
 use peers::{Peers, Watch};
 use progress::{GroupProgress, Known, Progress, Saved};
 use service::{Due, Service};
@@ -371,7 +374,15 @@ impl Consumers {
             if !joint.leads() {
                 return Ok(Due::Never);
             }
-            // Another process may have sent a delayed message, or have begun to consume.
+            // Another process may have sent a delayed message, or have begun to consume. The table
+            // of topics does not list those of delayed messages.
+            let (engine, delayed) = (&*self.handle.engine, [TIMER_TOPIC, SCHEDULE_TOPIC]);
+            if delayed
+                .iter()
+                .any(|topic| engine.topics().get(topic).is_none())
+            {
+                engine.refresh(None)?;
+            }
             self.delayed.fetch_max(joint.published(), Ordering::AcqRel);
             if self.found_occupation()?.is_some() {
                 // First at once: the process that led before may have died before it saved.
@@ -588,6 +599,10 @@ impl Drop for Consumers {
 
 fn check_group(group: &str) -> Result<()> {
     let is_legal = |sign: char| sign.is_ascii_alphanumeric() || "%|-_".contains(sign);
+    if group == PRODUCERS {
+        let reason = "is the name under which a shared store lists producers that own queues";
+        return Err(Error::option("group", format!("{group:?}"), reason));
+    }
     if group.is_empty() || group.len() > GROUP_LEN_MAX || !group.chars().all(is_legal) {
         let reason =
             format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, %, |, - and _");

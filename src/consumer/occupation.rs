@@ -21,6 +21,10 @@ use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The group under which queues of producers stand; see [`owners`](super::owners). They are not
+/// shared out.
+pub(super) const PRODUCERS: &str = "%PRODUCERS%";
+
 /// The table, and what this process has read of it.
 #[derive(Debug)]
 pub(super) struct Occupation {
@@ -37,12 +41,14 @@ struct Index {
     queues: BTreeMap<(u32, u32), u32>,
     /// How many entries have been read of both.
     read: (u32, u32),
+    /// The number under which this process owns the queues of its producers.
+    producer: Option<u64>,
     /// This process leaves the store, and must not lock the table any more.
     ended: bool,
 }
 
 /// The lock of the table.
-struct Locked<'a> {
+pub(super) struct Locked<'a> {
     table: &'a GroupTable,
     index: MutexGuard<'a, Index>,
     held: Held<'a>,
@@ -77,7 +83,8 @@ impl Occupation {
         &self.table
     }
 
-    fn lock(&self) -> Result<Locked<'_>> {
+    /// Takes the lock of those that change the table.
+    pub(super) fn lock(&self) -> Result<Locked<'_>> {
         let index = self.index.lock();
         if index.ended {
             return Err(Error::Closed);
@@ -237,8 +244,64 @@ fn move_to(row: Row<'_>, owner: Option<u64>, now: i64) {
 }
 
 impl Locked<'_> {
+    /// Whether a living process owns a queue.
+    pub(super) fn is_owned(&self, group: &str, topic: &str, queue: u32) -> bool {
+        let index = &self.index;
+        let entry = index.topics.get(&key(group, topic));
+        let row = entry.and_then(|entry| index.queues.get(&(*entry, queue)));
+        let owner = row.and_then(|row| self.table.row(*row).owner());
+        let member = owner.and_then(|owner| self.table.member(Member::place(owner)));
+        member.is_some_and(|it| {
+            let beats = self.table.beat(it.slot).is_some();
+            it.slot == self.table.own_slot() || beats && self.table.is_alive(it.slot)
+        })
+    }
+
+    /// The number under which this process owns queues without reading them.
+    pub(super) fn own_member(&mut self, session_ms: u32, now: i64) -> Result<u64> {
+        let is_listed = |it: &u64| self.table.number_at(Member::place(*it)) == Some(*it);
+        if let Some(number) = self.index.producer.filter(is_listed) {
+            return Ok(number);
+        }
+        let number = self.table.add_member(session_ms, now)?;
+        self.index.producer = Some(number);
+        Ok(number)
+    }
+
+    /// Gives a queue to a member of this process, whoever has it. Returns its row and epoch.
+    pub(super) fn assign(
+        &mut self,
+        group: &str,
+        topic: &str,
+        queue: u32,
+        (owner, now): (u64, i64),
+    ) -> Result<(u32, u16)> {
+        let begun = Begun {
+            topic: topic.into(),
+            queue,
+            committed: 0,
+        };
+        self.add(group, &[begun])?;
+        let entry = self.entry(group, topic)?;
+        let row = self.index.queues.get(&(entry, queue)).copied();
+        let row = row.ok_or_else(|| unreachable_entry(self.table))?;
+        let place = self.table.row(row);
+        fence::revoke(&place);
+        place.set_owner(Some(owner), now);
+        self.table.check()?;
+        Ok((row, place.fence().epoch))
+    }
+
+    /// Takes a queue from its owner, if that still has `epoch`.
+    pub(super) fn release(&self, row: u32, epoch: u16) {
+        let row = self.table.row(row);
+        if row.fence().epoch == epoch {
+            move_to(row, None, row.since());
+        }
+    }
+
     /// Tells all processes of what has changed.
-    fn end(self) {
+    pub(super) fn end(self) {
         self.table.notify();
     }
 
@@ -337,6 +400,9 @@ impl Locked<'_> {
     fn mend(&mut self) -> Result<()> {
         let mut groups = BTreeSet::new();
         for (key, entry) in &self.index.topics {
+            if &*key.group == PRODUCERS {
+                continue;
+            }
             groups.insert(key.group.clone());
             let is_reader = |number: u64| self.table.reads(*entry, Member::place(number));
             for row in self.index.queues_of(*entry) {
@@ -400,7 +466,9 @@ impl Index {
     }
 
     fn all(&self) -> Vec<Occupied> {
-        let queues = self.topics.iter().flat_map(|(key, entry)| {
+        let topics = self.topics.iter();
+        let topics = topics.filter(|(key, _)| &*key.group != PRODUCERS);
+        let queues = topics.flat_map(|(key, entry)| {
             let range = self.queues.range((*entry, 0)..=(*entry, u32::MAX));
             range.map(|((_, queue), row)| Occupied {
                 group: key.group.clone(),

@@ -93,6 +93,17 @@ impl Report {
         }
     }
 
+    /// Adds all damage, and the other warnings since the last call, to another report.
+    pub fn pass_on(&self, to: &Report) {
+        if !self.warnings.any() {
+            return;
+        }
+        let warnings = self.warnings.take().into_iter();
+        let others = warnings.filter(|it| !matches!(it, Warning::Damage(_)));
+        others.for_each(|warning| to.warnings.add(warning));
+        self.damage().into_iter().for_each(|damage| to.add(damage));
+    }
+
     /// Removes the places for which `keep` returns `false`.
     pub fn retain(&self, keep: impl Fn(&Damage) -> bool) {
         let mut known = self.known.lock();

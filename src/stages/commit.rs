@@ -19,7 +19,7 @@ use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
 use crate::engine::directory::names;
 use crate::engine::directory::page::{StatePage, Word};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
 use crate::region::Access;
@@ -72,7 +72,7 @@ pub enum CommitState {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Unsupported`] if the store is open with `mode="share"`; [`crate::Error::Io`]:
+/// [`crate::Error::Io`]:
 /// nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
     let slices = commit.stages.iter().flat_map(|stage| &stage.slices);
@@ -136,7 +136,6 @@ pub fn resolve(
 
 /// Publishes a manifest and wakes the writer.
 fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published> {
-    check_unshared(disk, root)?;
     let directory = make_directory(disk, root, &manifest.query)?;
     // A refusal of an earlier attempt does not concern this one.
     unlink(disk, &directory.join(Name::Refused(manifest.batch).text()))?;
@@ -193,17 +192,6 @@ fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Slice>> {
         }
     }
     parts
-}
-
-/// Fails if several processes write the store: none of them would take up a commit.
-fn check_unshared(disk: &dyn Disk, root: &Path) -> Result<()> {
-    let shared = page(disk, root)?.is_some_and(|page| page.is_of_many());
-    if shared && disk.probe(&root.join(names::LOCK))? != Holder::Nobody {
-        let root = root.display();
-        let what = format!("commits to {root}, which is open with mode=\"share\"");
-        return Err(Error::Unsupported { what });
-    }
-    Ok(())
 }
 
 /// The state page, if the store exists.

@@ -41,12 +41,16 @@ use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause before retrying after a lack of room or a busy log.
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the thread sleeps if nothing wakes it.
 const REST: Duration = Duration::from_secs(600);
+
+/// How long a process waits for another one that takes commits up, and how often it checks.
+const ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(30);
+const CHECK: Duration = Duration::from_millis(50);
 
 /// State of the thread that takes up manifests.
 #[derive(Debug, Default)]
@@ -123,6 +127,40 @@ impl Intake {
                 page.sleep_on(Word::Pending, seen, pause);
             }
         }
+    }
+
+    /// Has another process, which leads, take up all pending commits. They are durable on return.
+    /// Takes them up itself once this process `leads`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::step`]; [`Error::Busy`] if commits are pending after a while.
+    pub fn step_elsewhere(&self, leads: &dyn Fn() -> bool) -> Result<()> {
+        let (page, began) = (&self.writer.home.page, Instant::now());
+        while self.is_asked_for() {
+            let seen = page.read_word(Word::Taken);
+            let (mut waiting, mut failed) = (HashSet::new(), None);
+            let pending = list(
+                &self.writer.home,
+                &VecDeque::new(),
+                &mut waiting,
+                &mut failed,
+            )?;
+            match failed {
+                Some(error) => return Err(error),
+                None if pending.is_empty() => return Ok(()),
+                None if leads() => return self.step(),
+                None if self.shutdown.has_begun() => return Err(Error::Closed),
+                None => {}
+            }
+            if began.elapsed() > ELSEWHERE_TIMEOUT {
+                let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::Busy { waited_ms });
+            }
+            page.notify(Word::Pending);
+            page.sleep_on(Word::Taken, seen, CHECK);
+        }
+        Ok(())
     }
 
     fn is_asked_for(&self) -> bool {

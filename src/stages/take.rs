@@ -12,7 +12,7 @@ use crate::engine::service::shutdown::Shutdown;
 use crate::engine::{Atomicity, Topic};
 use crate::error::{Error, Result};
 use crate::num::index;
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, Point, pass, planted};
 use crate::record::{Batch, Contents};
 use std::collections::{HashMap, HashSet};
 
@@ -82,6 +82,7 @@ pub fn append(writer: &Writer, pending: &mut Pending, mut turns: Turns<'_>) -> R
     // Readers in other processes see only what is dispatched. A driver that finds the manifest gone
     // and no marker yet would consider the commit lost.
     engine.make_readable(engine.durable_position())?;
+    pass(Point::Taken);
     pending.finish(disk)?;
     Ok(Turn::Last)
 }
@@ -207,6 +208,7 @@ fn append_rest(
     if !pending.is_begun() && !pending.begin(disk)? {
         return Ok(false);
     }
+    pass(Point::Begun);
     // The rename to `taken` must be durable before any row is in the log: a power loss could bring
     // the old name back, and the commit could be withdrawn.
     if *done == 0 {
@@ -223,6 +225,7 @@ fn append_rest(
             return Err(Stop::Later(Error::Closed));
         }
         end = append_part(writer, rows, &Marker::new(manifest, part + 1))?;
+        pass(Point::PartAppended);
         *done = part + 1;
         // A driver that waits for the commit sees the progress.
         writer.home.page.notify(Word::Taken);

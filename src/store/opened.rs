@@ -33,8 +33,7 @@ impl Opened {
         let mut holds: Vec<Arc<dyn Hold>> = vec![Arc::<Markers>::clone(&markers)];
         holds.extend(hold);
         let engine = Arc::new(CommitLog::open(machine, root, options, holds)?);
-        // Commits are taken up only while one process has the store.
-        if matches!(options.mode, Mode::Read | Mode::Share) {
+        if options.mode == Mode::Read {
             return Ok(Opened {
                 engine,
                 intake: None,
@@ -51,7 +50,10 @@ impl Opened {
         let intake = Arc::new(intake);
         markers.set(&intake);
         if machine.drive == Drive::Threads {
-            intake.start();
+            // Of the processes that share a store, the one that leads takes commits up.
+            if engine.joint().is_none_or(|joint| joint.leads()) {
+                intake.start();
+            }
             engine.set_watch(Arc::new(Starter(Arc::downgrade(&intake))));
         }
         let intake = Some(intake);

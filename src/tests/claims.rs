@@ -2,7 +2,7 @@
 
 use super::consumer::Bed;
 use crate::engine::{Atomicity, Durability};
-use crate::{Draft, Error, Producer};
+use crate::{Draft, Error, Mode, Options, Producer, Store};
 use std::fs;
 
 fn own(bed: &Bed, name: &str) -> Producer {
@@ -97,4 +97,98 @@ fn a_name_has_its_queue_after_a_restart_too() {
         let error = bed.store.owning_producer("orders", name).err().unwrap();
         assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
     }
+}
+
+/// Two handles of a shared store are like two processes.
+fn shared(path: &std::path::Path) -> Store {
+    let options = Options {
+        mode: Mode::Share,
+        ..Options::default()
+    };
+    Store::open(path, options).unwrap()
+}
+
+fn own_in(store: &Store, name: &str) -> Producer {
+    store.owning_producer("orders", name).unwrap()
+}
+
+#[test]
+fn a_queue_has_one_owner_in_all_processes_that_share_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let (first, second) = (shared(&path), shared(&path));
+    first.create_topic("orders", 3).unwrap();
+    let one = own_in(&first, "one");
+    let two = own_in(&second, "two");
+    assert_eq!((queue(&one), queue(&two)), (0, 1));
+    assert_eq!(send(&one, None).unwrap(), 0);
+    assert_eq!(send(&two, None).unwrap(), 1);
+    // The newest producer of a name has its queue, in whatever process.
+    let again = own_in(&second, "one");
+    assert_eq!(send(&again, None).unwrap(), 0);
+    let lost = send(&one, None).unwrap_err();
+    assert!(matches!(lost, Error::Replaced { queue: 0, .. }), "{lost}");
+    drop(one);
+    assert_eq!(send(&again, None).unwrap(), 0);
+    let three = own_in(&first, "three");
+    assert_eq!(queue(&three), 2);
+    let full = first.owning_producer("orders", "four").err().unwrap();
+    assert!(full.to_string().contains("one, two, three"), "{full}");
+    two.give_up();
+    assert_eq!(queue(&own_in(&first, "four")), 1);
+    assert!(matches!(send(&two, None), Err(Error::Replaced { .. })));
+    // They are no group of consumers.
+    assert!(first.groups().unwrap().is_empty());
+    let group = crate::ConsumerOptions::default();
+    let refused = first.consumer(&["orders"], "%PRODUCERS%", group);
+    assert!(matches!(refused, Err(Error::InvalidOption { .. })));
+    second.close().unwrap();
+    assert_eq!(queue(&own_in(&first, "one")), 0);
+    first.close().unwrap();
+    let alone = Store::open(&path, Options::default()).unwrap();
+    assert_eq!(queue(&own_in(&alone, "three")), 2);
+}
+
+/// What a process does that dies as the owner of a queue; it does nothing in an ordinary run of the
+/// tests.
+#[test]
+fn a_process_that_owns_a_queue() {
+    let Ok(path) = std::env::var("FOREBAY_OWNED") else {
+        return;
+    };
+    let store = shared(std::path::Path::new(&path));
+    let one = own_in(&store, "one");
+    send(&one, None).unwrap();
+    std::process::abort();
+}
+
+#[test]
+fn the_queue_of_a_producer_whose_process_died_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = shared(&path);
+    store.create_topic("orders", 2).unwrap();
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::claims::a_process_that_owns_a_queue"])
+        .env("FOREBAY_OWNED", &path)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(!status.success());
+    assert_eq!(
+        store
+            .engine()
+            .unwrap()
+            .bounds(&store.topic("orders").unwrap(), 0)
+            .unwrap(),
+        Some(0..1)
+    );
+    let two = own_in(&store, "two");
+    assert_eq!(queue(&two), 1, "a queue that nobody had comes first");
+    let three = own_in(&store, "three");
+    assert_eq!(queue(&three), 0);
+    let full = store.owning_producer("orders", "one").err().unwrap();
+    assert!(full.to_string().contains("three, two"), "{full}");
+    store.close().unwrap();
 }

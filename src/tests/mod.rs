@@ -18,6 +18,7 @@ mod later;
 mod levels;
 mod shared_groups;
 mod shared_processes;
+mod shared_upkeep;
 mod statuses;
 mod ticket;
 mod timer;

@@ -106,30 +106,14 @@ def test_one_writer_and_many_exclude_each_other(tmp_path: Path):
 
 
 def test_what_processes_cannot_share_is_refused_by_name(tmp_path: Path):
-    for option, value in {
-        "transient_pool": 2,
-        "retention": 60,
-        "retention_bytes": 1 << 30,
-        "roll_after": 60,
-        "delete_when": "04",
-        "disk_warning_ratio": 0.5,
-    }.items():
-        with pytest.raises(forebay.InvalidOptionError, match=option):
-            share(tmp_path / option, **{option: value})
+    with pytest.raises(forebay.InvalidOptionError, match="transient_pool"):
+        share(tmp_path / "pool", transient_pool=2)
     with pytest.raises(forebay.InvalidOptionError, match="share"):
         forebay.open(":memory:", mode="share")
     with share(tmp_path / "s") as store:
         store.send("orders", b"x")
-        calls = {
-            "repairing": store.repair,
-        }
-        stager = _forebay.Stager(tmp_path / "s", "q", "orders")
-        stager.write(pyarrow.record_batch({"key": ["a"], "value": [b"x"]}))
-        stages = [stager.finish()]
-        calls["commits"] = lambda: _forebay.publish_commit(tmp_path / "s", "q", 0, "batch", stages)
-        for name, call in calls.items():
-            with pytest.raises(forebay.UnsupportedError, match=name):
-                call()
+        with pytest.raises(forebay.UnsupportedError, match="repairing"):
+            store.repair()
 
 
 def test_whoever_joins_has_the_same_options(tmp_path: Path):
@@ -138,6 +122,85 @@ def test_whoever_joins_has_the_same_options(tmp_path: Path):
             share(tmp_path / "s", flush="async")
         with forebay.open(tmp_path / "s", mode="share") as other:
             assert other.send("orders", b"x").durable
+
+
+#: Options of retention, each with another value.
+RETENTION: dict[str, tuple[object, object]] = {
+    "retention": (3600, 60),
+    "retention_bytes": (1 << 30, 1 << 20),
+    "disk_reserve": (1 << 20, 0),
+    "disk_warning_ratio": (0.9, 0.5),
+    "delete_when": ("04", "05"),
+    "keep_unconsumed": (False, None),
+    "keep_unarchived": (True, None),
+    "roll_after": (60, 3600),
+}
+
+
+def test_whoever_joins_has_the_same_retention(tmp_path: Path):
+    given = {name: value for name, (value, _) in RETENTION.items()}
+    with share(tmp_path / "s", **given), share(tmp_path / "s"), share(tmp_path / "s", **given):
+        for name, (_, other) in RETENTION.items():
+            if other is not None:
+                with pytest.raises(forebay.InvalidOptionError, match=name):
+                    share(tmp_path / "s", **{**given, name: other})
+    # Whoever comes first again decides.
+    with (
+        share(tmp_path / "s", retention=60),
+        pytest.raises(forebay.InvalidOptionError, match=r"roll_after is 60: .*None"),
+    ):
+        share(tmp_path / "s", roll_after=60)
+
+
+def test_one_process_takes_up_commits_for_all(tmp_path: Path):
+    with share(tmp_path / "s") as leader, share(tmp_path / "s") as other:
+        stager = _forebay.Stager(tmp_path / "s", "q", "orders")
+        stager.write(pyarrow.record_batch({"key": ["a"], "value": [b"x"]}))
+        assert _forebay.publish_commit(tmp_path / "s", "q", 0, "batch", [stager.finish()])
+        _forebay.take_commits(other)
+        for store in (leader, other):
+            assert [one.body for one in store.tail("orders", start="earliest", follow=False)] == [
+                b"x"
+            ]
+
+
+OWNER = """
+import sys, forebay
+store = forebay.open(sys.argv[1], mode="share", default_queues=2)
+own = store.producer("orders", queue="own", name=sys.argv[2])
+print(own.send(b"x").queue, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_queue_has_one_owner_in_all_processes(tmp_path: Path):
+    def owner(name: str) -> tuple[subprocess.Popen[str], int]:
+        child = subprocess.Popen(
+            [sys.executable, "-c", OWNER, str(tmp_path / "s"), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout
+        return child, int(child.stdout.readline())
+
+    with share(tmp_path / "s") as store:
+        mine = store.producer("orders", queue="own", name="anna")
+        other, queue = owner("ben")
+        assert (mine.send(b"x").queue, queue) == (0, 1)
+        with pytest.raises(forebay.InvalidOptionError, match="anna, ben"):
+            store.producer("orders", queue="own", name="carl")
+        newer, queue = owner("anna")
+        assert queue == 0
+        with pytest.raises(forebay.OwnershipLostError, match="anna"):
+            mine.send(b"x")
+        for child in (other, newer):
+            child.kill()
+            child.communicate()
+        names = ("carl", "dora")
+        carl, dora = (store.producer("orders", queue="own", name=name) for name in names)
+        assert {carl.send(b"x").queue, dora.send(b"x").queue} == {0, 1}
+        assert len(bodies(store, "orders", 0)) == 3
 
 
 FORK = """

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -459,3 +460,31 @@ def test_a_session_that_is_too_short_is_refused(tmp_path: Path):
         pytest.raises(forebay.InvalidOptionError, match="session_timeout must be at least 1"),
     ):
         store.consumer("orders", group="g", session_timeout=0.5)
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_log_that_came_back_shorter_stops_the_consumers_of_all_processes(
+    tmp_path: Path, grown: bool
+):
+    """A store is put back as it was, and its table of offsets stays."""
+    path, copy = tmp_path / "s", tmp_path / "copy"
+    with share(path) as store:
+        fill(store, 8)
+    shutil.copytree(path, copy)
+    with share(path) as store, store.consumer("orders", group="billing") as consumer:
+        fill(store, 8)
+        take_all(consumer, 16)
+    table = "config/consumerOffset.json"
+    shutil.copy(path / table, copy / table)
+    with share(copy) as one, share(copy) as two:
+        if grown:
+            fill(two, 40)
+        for store in (one, two):
+            with (
+                store.consumer("orders", group="billing") as consumer,
+                pytest.raises(forebay.LogShrunkError, match="orders"),
+            ):
+                until(lambda consumer=consumer: consumer.poll(1, timeout=1))
+        with two.consumer("orders", group="billing") as consumer:
+            one.reset_offsets("billing", "orders", "earliest")
+            take_all(consumer, 48 if grown else 8)

@@ -46,6 +46,7 @@ mod wait;
 use super::directory::group_table::joint::Joint;
 use super::directory::page::StatePage;
 pub use super::directory::page::{Epoch, Epochs};
+use super::service::durability::Durable;
 use super::service::hold::Hold;
 use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
@@ -196,12 +197,19 @@ impl CommitLog {
 
     /// The state page.
     pub(crate) fn page(&self) -> Arc<StatePage> {
-        Arc::clone(&self.parts.log.state)
+        match &self.share {
+            Some(share) => share.core.page(),
+            None => Arc::clone(&self.parts.log.state),
+        }
     }
 
-    /// Calls `watch` about once a second, if the store has threads. May be set once.
+    /// Calls `watch` about once a second, if the store has threads; in a shared store while this
+    /// process leads. May be set once.
     pub(crate) fn set_watch(&self, watch: Arc<dyn Watch>) {
-        self.services.set_watch(watch);
+        match &self.share {
+            Some(share) => share.core.set_watch(watch),
+            None => self.services.set_watch(watch),
+        }
     }
 
     /// The rules of the flush service.
@@ -448,7 +456,7 @@ impl Files for CommitLog {
     fn roll(&self) -> Result<Option<u64>> {
         match &self.share {
             Some(share) => {
-                let end = share.core.seal()?;
+                let end = share.core.seal(None)?;
                 let flushed = end.map(|end| share.flush_to(end, self.options.flush_timeout));
                 flushed.transpose().map(|_| end)
             }
@@ -471,16 +479,24 @@ impl Files for CommitLog {
         batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,
     ) -> Result<u64> {
-        self.refuse_shared("taking up commits of")?;
-        send::append_staged(&self.parts, batches, atomicity)
+        match &self.share {
+            Some(share) => send::append_staged_shared(&share.core, batches, atomicity),
+            None => send::append_staged(&self.parts, batches, atomicity),
+        }
     }
 
     fn flush_to(&self, end: u64) -> Result<()> {
-        self.parts.flush_to(end)
+        match &self.share {
+            Some(share) => share.core.flush_to(end),
+            None => self.parts.flush_to(end),
+        }
     }
 
     fn make_readable(&self, end: u64) -> Result<()> {
-        self.parts.make_readable(end)
+        match &self.share {
+            Some(share) => share.core.make_readable(end),
+            None => self.parts.make_readable(end),
+        }
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {

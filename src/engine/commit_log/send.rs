@@ -134,6 +134,23 @@ pub fn append_staged(
     Ok(appended.end)
 }
 
+/// [`append_staged`] in a shared store.
+pub fn append_staged_shared(
+    core: &Core,
+    batches: &mut [(&Topic, &mut Batch)],
+    atomicity: Atomicity,
+) -> Result<u64> {
+    let mut appended = Appended::default();
+    match atomicity {
+        Atomicity::Rows => core.append(batches, &mut appended)?,
+        Atomicity::Whole => core.append_whole(batches, &mut appended)?,
+    }
+    if let Some(first) = appended.rows.first() {
+        core.write_back(first.position, appended.end);
+    }
+    Ok(appended.end)
+}
+
 /// Whether an append of a record of `len` bytes would not wait; see
 /// [`Engine::is_ready_for`](crate::Engine::is_ready_for).
 #[inline]

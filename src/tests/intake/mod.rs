@@ -2,7 +2,7 @@
 
 mod durable;
 mod failing;
-mod thread;
+pub(super) mod thread;
 
 use crate::Store;
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
+pub(super) fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let stager = Stager::new(disk, root, query, Some("t")).unwrap();
     let mut stager = stager.cut_at(usize::try_from(part_len).unwrap());
@@ -43,7 +43,7 @@ fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
     stager.finish().unwrap().unwrap()
 }
 
-fn publish(root: &Path, query: &str, stages: &[Stage], part_len: u64) {
+pub(super) fn publish(root: &Path, query: &str, stages: &[Stage], part_len: u64) {
     publish_batch(root, query, 0, stages, part_len);
 }
 
@@ -59,7 +59,7 @@ fn publish_batch(root: &Path, query: &str, batch: u64, stages: &[Stage], part_le
     publish_cut(&RealDisk, root, &commit, part_len).unwrap();
 }
 
-fn count(store: &Store, topic: &str) -> u64 {
+pub(super) fn count(store: &Store, topic: &str) -> u64 {
     let Ok(topic) = store.topic(topic) else {
         return 0;
     };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::Error;
 
-fn wait(root: &Path) -> CommitState {
+pub(in crate::tests) fn wait(root: &Path) -> CommitState {
     let patience = &mut Patience::new(Duration::from_secs(600));
     let slice = Duration::from_secs(600);
     let (state, _) = commit::wait(&RealDisk, root, ("q", 0), patience, slice).unwrap();

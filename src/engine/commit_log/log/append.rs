@@ -174,6 +174,12 @@ impl Tail {
         *offset = next.max(*offset);
     }
 
+    /// The next offset of a queue.
+    #[cfg(test)]
+    pub fn next_offset(&mut self, topic: &Topic, queue: u32) -> u64 {
+        *self.offsets.place(topic.id, queue)
+    }
+
     fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
         let region = file.region()?;
         let end = file.end();

@@ -28,9 +28,10 @@ use super::read::locate::first_kept;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::hold::Hold;
 use crate::engine::{Damage, DamageKind};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapped::MappedFile;
 use crate::options::Options;
+use crate::plant::{Point, pass};
 use crate::region::Region;
 use crate::sync::{Mutex, MutexGuard};
 use archived::Unarchived;
@@ -131,6 +132,7 @@ impl Retention {
             .and_then(|until| self.retire(parts, until));
         if let Err(error) = done
             && error.ends_writing()
+            && !matches!(error, Error::Closed)
         {
             parts.report.add(Damage {
                 kind: DamageKind::Retention,
@@ -195,6 +197,7 @@ impl Retention {
         }
         while let Some(file) = self.retire_first(parts, until)? {
             drop(file);
+            pass(Point::Retired);
         }
         for (_, queue) in parts.queues.all(&parts.topics)? {
             queue.retire_files()?;

@@ -32,21 +32,23 @@ impl Rolling {
     /// Seals the current file if its first record is old enough. If that fails because there is no
     /// room for another file, the next step tries again.
     pub fn step(&self, parts: &Parts, clock_ms: i64) {
-        let Some(after_ms) = self.after_ms else {
-            return;
-        };
-        let is_due = |first_ms: i64| clock_ms.saturating_sub(first_ms) >= after_ms;
-        if let Ok(Some((start, first_ms))) = self.first(parts)
-            && is_due(first_ms)
-        {
+        if let Some(start) = self.due(parts, clock_ms) {
             let _ = seal(parts, Some(start));
         }
+    }
+
+    /// The start of the current file, if its first record is old enough. None if that cannot be
+    /// read.
+    pub fn due(&self, parts: &Parts, clock_ms: i64) -> Option<u64> {
+        let after_ms = self.after_ms?;
+        let (start, first_ms) = self.first(parts).ok()??;
+        (clock_ms.saturating_sub(first_ms) >= after_ms).then_some(start)
     }
 
     /// The start of the current file, and the store time of its first record.
     fn first(&self, parts: &Parts) -> Result<Option<(u64, i64)>> {
         let log = &parts.log;
-        let end = log.published();
+        let end = log.join()?;
         let start = log.files.start_of(end);
         let mut known = self.first.lock();
         if known.is_some_and(|(of, _)| of == start) {

@@ -185,7 +185,9 @@ impl Services {
                 next = service.step(&**parts, Instant::now());
             }
             let clock_ms = parts.clock.now_ms();
-            self.rolling.step(parts, clock_ms);
+            if !parts.log.state.is_shared() {
+                self.rolling.step(parts, clock_ms);
+            }
             self.retain(parts, clock_ms, Instant::now());
         }
     }

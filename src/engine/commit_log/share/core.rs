@@ -2,21 +2,24 @@
 
 use super::leader::Leader;
 use super::member::{Held, Member};
+use super::offsets::dispatched;
 use crate::disk::Disk;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::append::{Appender, Tail};
 use crate::engine::commit_log::log::atomic;
-use crate::engine::commit_log::parts::{AppendRules, BACKLOG_MAX};
+use crate::engine::commit_log::parts::{AppendRules, BACKLOG_MAX, Parts};
+use crate::engine::commit_log::read::follow;
 use crate::engine::commit_log::tables::topics::TopicTable;
-use crate::engine::directory::page::{Mark, Word};
+use crate::engine::directory::page::{Mark, StatePage, Word};
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
 use crate::engine::service::shared_lock::Taken;
 use crate::engine::service::shutdown::Shutdown;
+use crate::engine::service::watch::Watch;
 use crate::engine::topic::initial_queues;
-use crate::engine::{Appended, Topic, Topics};
+use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::mapped::Allocator;
@@ -34,6 +37,8 @@ use std::time::{Duration, Instant};
 const CHECK: Duration = Duration::from_millis(20);
 /// Pause between two checks of a process that does not wait.
 const WATCH: Duration = Duration::from_millis(100);
+/// How often the leader does what the services of its parts do not.
+const TEND: Duration = Duration::from_secs(1);
 /// A reader waits this long at most for its messages to be dispatched. Only a leader that hangs
 /// takes so long.
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,8 +70,8 @@ pub struct Core {
     pub(super) member: Arc<Member>,
     /// The log, for appends.
     pub(super) log: Arc<Log>,
-    /// The topics of the parts that this process reads.
-    pub(super) topics: Arc<Topics>,
+    /// The parts that this process reads. Their topics are those of its appends.
+    pub(super) parts: Arc<Parts>,
     /// The version of the table of topics that they were loaded from.
     pub(super) topics_version: AtomicU32,
     pub(super) tail: AppendLock<Tail>,
@@ -75,6 +80,8 @@ pub struct Core {
     pub(super) health: Health,
     pub(super) role: Mutex<Role>,
     pub(super) lead: Lead,
+    /// A layer above the engine that runs only in the process that leads.
+    pub(super) watch: OnceLock<Arc<dyn Watch>>,
     pub(super) shutdown: Shutdown,
 }
 
@@ -154,9 +161,14 @@ impl Core {
         })
     }
 
+    /// Starts writing to the disk what this process has just appended.
+    pub fn write_back(&self, from: u64, to: u64) {
+        self.log.write_back(from, to);
+    }
+
     /// Seals the log file in use; see [`Tail::seal`].
-    pub fn seal(&self) -> Result<Option<u64>> {
-        let end = self.with_tail(|tail| tail.seal(&self.appender(), None))?;
+    pub fn seal(&self, start: Option<u64>) -> Result<Option<u64>> {
+        let end = self.with_tail(|tail| tail.seal(&self.appender(), start))?;
         if let Some(end) = end {
             self.announce(end);
         }
@@ -174,7 +186,7 @@ impl Core {
         }
         if self.is_behind(&tail) {
             // A long walk does not need the lock: published bytes stay as they are.
-            let walked = tail.follow(&self.log, &self.topics);
+            let walked = self.catch_up(&mut tail);
             walked.inspect_err(|error| self.fail_of(error))?;
         }
         let held = self.hold(timeout)?;
@@ -234,9 +246,45 @@ impl Core {
         }
     }
 
-    /// Whether other processes have published much since this one has last looked.
+    /// Whether other processes have published much since this one has last looked, or retention
+    /// has removed a part of it.
     fn is_behind(&self, tail: &Tail) -> bool {
         self.published().saturating_sub(tail.position()) > BEHIND_MAX
+            || tail.position() < self.minimum()
+    }
+
+    fn minimum(&self) -> u64 {
+        self.member.page.get(Mark::Minimum)
+    }
+
+    /// Moves the tail to the published end, past the records of other processes.
+    pub fn catch_up(&self, tail: &mut Tail) -> Result<()> {
+        loop {
+            if tail.position() < self.minimum() {
+                self.skip_removed(tail)?;
+            }
+            match tail.follow(&self.log, &self.parts.topics) {
+                // Retention has removed files that were not walked yet.
+                Err(_) if tail.position() < self.minimum() => {}
+                followed => return followed.map(drop),
+            }
+        }
+    }
+
+    /// Moves the tail past log files that retention has removed. They were dispatched before, so
+    /// the queues have the offsets of their messages.
+    #[cold]
+    fn skip_removed(&self, tail: &mut Tail) -> Result<()> {
+        let minimum = self.minimum();
+        let (begin, offsets) = dispatched(&self.parts)?;
+        if begin < minimum {
+            let reason = format!("the log begins at {minimum}, but was dispatched up to {begin}");
+            return Err(Error::corrupt(self.log.path_at(begin), begin, reason));
+        }
+        for (topic, queue, next) in offsets {
+            tail.raise_next_offset(&topic, queue, next);
+        }
+        tail.resume_at(&self.log, begin)
     }
 
     /// Moves the tail to the published end.
@@ -245,8 +293,7 @@ impl Core {
             tail.erase_unpublished(&self.log)?;
             held.0.clean();
         }
-        tail.follow(&self.log, &self.topics)?;
-        Ok(())
+        self.catch_up(tail)
     }
 
     fn appender(&self) -> Appender<'_> {
@@ -284,6 +331,11 @@ impl Core {
                 self.health.check()
             }
         }
+    }
+
+    /// The state page of all processes.
+    pub fn page(&self) -> Arc<StatePage> {
+        Arc::clone(&self.member.page)
     }
 
     /// End of what all processes have published.
@@ -364,11 +416,19 @@ impl Core {
         )
     }
 
-    /// Looks from time to time whether there is a leader, until the store closes.
+    /// Looks from time to time whether there is a leader, until the store closes. As the leader,
+    /// does what is due.
     pub(super) fn watch(&self) {
+        let mut tended = Instant::now();
         while !self.shutdown.has_begun() {
             guard::renew();
             self.walk_ahead();
+            // A process that does not read must not keep removed files mapped.
+            let _ = follow::refresh_log(&self.parts);
+            if tended.elapsed() >= TEND {
+                tended = Instant::now();
+                self.tend();
+            }
             let pause = match self.try_lead() {
                 Ok(_) => WATCH,
                 // What failed may succeed later, for example when there is room on the disk.
@@ -383,7 +443,7 @@ impl Core {
     fn walk_ahead(&self) {
         let mut tail = self.tail.lock();
         if self.is_behind(&tail) {
-            let walked = tail.follow(&self.log, &self.topics);
+            let walked = self.catch_up(&mut tail);
             // The next append reports it.
             let _ = walked.inspect_err(|error| self.fail_of(error));
         }
@@ -396,7 +456,7 @@ impl Core {
     /// Those of an append, and of writing the table of topics.
     pub fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
         self.load_topics()?;
-        match self.topics.get(name) {
+        match self.parts.topics.get(name) {
             Some(topic) => Ok(topic),
             None => self.create_topic(name, None),
         }
@@ -410,7 +470,7 @@ impl Core {
     pub fn load_topics(&self) -> Result<()> {
         let version = self.member.page.topics_version();
         if self.topics_version.load(Ordering::Acquire) != version {
-            TopicTable::load(&**self.disk(), &self.root, &self.topics)?;
+            TopicTable::load(&**self.disk(), &self.root, &self.parts.topics)?;
             self.topics_version.store(version, Ordering::Release);
         }
         Ok(())
@@ -425,15 +485,16 @@ impl Core {
     pub fn create_topic(&self, name: &str, queues: Option<u32>) -> Result<Arc<Topic>> {
         self.with_tail(|_| {
             let disk = &**self.disk();
-            let mut table = TopicTable::load(disk, &self.root, &self.topics)?;
+            let topics = &self.parts.topics;
+            let mut table = TopicTable::load(disk, &self.root, topics)?;
             let initial = initial_queues(name, self.rules.default_queues);
-            let (topic, _) = self.topics.get_or_add(name, queues.unwrap_or(initial));
+            let (topic, _) = topics.get_or_add(name, queues.unwrap_or(initial));
             if let Some(queues) = queues {
                 let write = topic.write_queues().max(queues);
                 let read = topic.read_queues().max(queues);
                 topic.configure(write, read, topic.permissions());
             }
-            table.update(&self.topics, self.machine.clock.now_ms());
+            table.update(topics, self.machine.clock.now_ms());
             table.save(disk)?;
             pass(Point::TopicsWritten);
             let page = &self.member.page;
@@ -450,7 +511,7 @@ impl Core {
     }
 
     /// Waits for the append lock of this process.
-    pub(super) fn lock_tail(&self) -> TimedMutexGuard<'_, Tail> {
+    pub fn lock_tail(&self) -> TimedMutexGuard<'_, Tail> {
         self.tail.lock()
     }
 }

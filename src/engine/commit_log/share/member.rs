@@ -8,6 +8,7 @@
 //! ```
 
 use crate::disk::{ByteLock, ByteLocks, Disk};
+use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
@@ -38,13 +39,18 @@ pub struct Member {
 
 impl Member {
     /// Takes a slot of the store at `root`, whose directory exists, and creates its state page if
-    /// it has none.
+    /// it has none. The first process that shares the store says what all of them agree on.
     ///
     /// # Errors
     ///
     /// [`Error::Locked`] if one writer alone has the store, or all slots are taken;
     /// [`Error::Unsupported`] on file systems that processes cannot share.
-    pub fn join(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<Member> {
+    pub fn join(
+        disk: &dyn Disk,
+        root: &Path,
+        timeout: Duration,
+        agreed: &Agreed,
+    ) -> Result<Member> {
         let path = root.join(names::LOCK);
         let locks = ByteLocks::open(&path).at(Op::Lock, &path)?;
         if let Some(name) = locks.unshared_file_system().at(Op::Lock, &path)? {
@@ -75,6 +81,7 @@ impl Member {
         member.release_of_dead();
         if member.is_alone()? {
             member.page.begin_sharing();
+            member.page.agree(agreed);
             // What earlier processes had of their groups is in the table of offsets.
             GroupTable::remove(disk, root)?;
         }

@@ -4,17 +4,20 @@
 //!   each process    reads as beside a running writer (`read::follow`), and appends under a lock
 //!                   that all share (`service::shared_lock`); first it walks what others have
 //!                   published since its last append (`log::append::shared`)
-//!   one of them     also runs the services (`leader`): it dispatches, flushes, makes full passes;
-//!                   when it dies or leaves, another one recovers the store and takes over
+//!   one of them     also runs the services (`leader`): it dispatches, flushes, makes full passes,
+//!                   removes and seals log files, and takes up commits (`duties`); when it dies or
+//!                   leaves, another one recovers the store and takes over
 //! ```
 //!
 //! Who waits for the disk, or for messages to be dispatched, asks the leader through the state page
 //! and sleeps on a word there. While it waits, it checks whether there still is a leader.
 
 mod core;
+mod duties;
 mod groups;
 mod leader;
 mod member;
+mod offsets;
 mod open;
 
 pub use core::Core;

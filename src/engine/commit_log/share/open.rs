@@ -4,13 +4,14 @@ use super::core::{Core, Lead, Role};
 use super::groups::Groups;
 use super::leader::Leader;
 use super::member::Member;
+use super::offsets::dispatched;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::append::Tail;
 use crate::engine::commit_log::parts::{AppendRules, Parts};
-use crate::engine::commit_log::read::follow;
 use crate::engine::commit_log::recovery::assemble::{Opened, preparation};
 use crate::engine::commit_log::recovery::{find, geometry, open};
 use crate::engine::commit_log::tables::kept_options::Kept;
+use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::GroupTable;
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
@@ -31,8 +32,8 @@ use crate::record::RecordStyle;
 use crate::region::Access;
 use crate::sync::Mutex;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -70,8 +71,12 @@ impl Share {
         let disk = &*machine.disk;
         let maker = writer::permit(disk, root, options)?;
         find::prepare(disk, root, maker)?;
-        let member = Arc::new(Member::join(disk, root, options.lock_timeout)?);
+        let own = Agreed::of(options)?;
+        let member = Arc::new(Member::join(disk, root, options.lock_timeout, &own)?);
         pass(Point::Joined);
+        let mut options = options.clone();
+        member.page.agreed()?.settle(&mut options)?;
+        let options = &options;
         let leader = lead_or_wait(machine, root, options, &member, &holds)?;
         let beside = open_beside(machine, root, options, &member, leader.is_some());
         let (mut opened, end) = match beside {
@@ -85,12 +90,11 @@ impl Share {
         if let Some(leader) = &leader {
             opened.recovery = Recovery::clone(&leader.recovery);
         }
-        let core = assemble(machine, root, member, &opened, holds, end);
+        let core = Arc::new(assemble(machine, root, member, &opened, holds, end));
         if let Some(leader) = leader {
             *core.role.lock() = Role::Leader(Box::new(leader));
             core.lead.begin();
         }
-        let core = Arc::new(core);
         let groups = Arc::new(Groups::new(&core));
         let own = Arc::clone(&core);
         let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
@@ -166,58 +170,37 @@ impl Share {
 
     fn leave(&self) -> Result<()> {
         let core = &self.core;
-        let last = core.member.is_last()?;
-        if last {
+        let last = core.member.is_last();
+        let is_last = matches!(last, Ok(true));
+        let mut left = last.map(drop);
+        if is_last {
             // Whoever ran the services may have left or died a moment ago.
-            core.try_lead()?;
-        }
-        if last {
-            GroupTable::remove(&*core.machine.disk, &core.root)?;
+            left = left.and(core.try_lead().map(drop));
+            left = left.and(GroupTable::remove(&*core.machine.disk, &core.root));
         }
         core.lead.end();
-        match std::mem::replace(&mut *core.role.lock(), Role::Gone) {
-            Role::Leader(leader) if last => leader.close(core.member.page.stored_ms()),
+        // Whatever has failed: no service goes on without the locks of this process.
+        let role = std::mem::replace(&mut *core.role.lock(), Role::Gone);
+        match role {
+            Role::Leader(leader) if is_last => left.and(leader.close(core.member.page.stored_ms())),
             Role::Leader(leader) => {
                 leader.leave();
-                Ok(())
+                left
             }
-            Role::Follower | Role::Gone => Ok(()),
+            Role::Follower | Role::Gone => left,
         }
     }
 }
 
-/// What one process alone can do, and several cannot yet.
+/// What processes cannot share.
 fn check(options: &Options) -> Result<()> {
-    let refused = [
-        (
-            "transient_pool",
-            options.transient_pool > 0,
-            "its buffers belong to one process",
-        ),
-        ("retention", options.retention.is_some(), REFUSED),
-        (
-            "retention_bytes",
-            options.retention_bytes.is_some(),
-            REFUSED,
-        ),
-        (
-            "disk_warning_ratio",
-            options.disk_warning_ratio.is_some(),
-            REFUSED,
-        ),
-        ("delete_when", options.delete_when.is_some(), REFUSED),
-        ("roll_after", options.roll_after.is_some(), REFUSED),
-    ];
-    match refused.into_iter().find(|(_, given, _)| *given) {
-        None => Ok(()),
-        Some((name, _, reason)) => {
-            let reason = format!("does not work with mode=\"share\": {reason}");
-            Err(Error::option(name, "(given)", reason))
-        }
+    if options.transient_pool == 0 {
+        return Ok(());
     }
+    let reason = "does not work with mode=\"share\": its buffers belong to one process";
+    let given = options.transient_pool;
+    Err(Error::option("transient_pool", given, reason))
 }
-
-const REFUSED: &str = "open the store with mode=\"a\" from time to time to delete old files";
 
 /// Whoever joins must write records as the others do.
 fn check_kept(kept: &Kept, page: &StatePage, machine: &Machine) -> Result<()> {
@@ -288,14 +271,12 @@ fn open_beside(
     Ok((opened, end))
 }
 
-/// Builds the end of the log as of the dispatched mark. The first append walks on from there.
+/// The end of the log as of the dispatched mark, for a process that appends. The first append walks
+/// on from there.
 fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>) -> Result<End> {
     let disk = &machine.disk;
     let topics_version = member.page.topics_version();
-    follow::refresh_log(parts)?;
-    // Read before the queues, so that their offsets are at least as of here.
-    let begin = parts.log.published();
-    follow::refresh(parts)?;
+    let (begin, offsets) = dispatched(parts)?;
     let file_len = parts.log.files.file_len();
     let files = MappedFileQueue::new(disk, root.join(names::COMMIT_LOG), file_len);
     let found = geometry::log_files(&**disk, root, true)?;
@@ -316,9 +297,8 @@ fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>)
         joined: Mutex::new(begin),
     });
     let mut tail = Tail::new(&log, begin, member.page.stored_ms(), false, false)?;
-    for (topic, queue) in parts.queues.all(&parts.topics)? {
-        follow::extend(parts, &topic, &queue)?;
-        tail.set_next_offset(&topic, queue.id, queue.max());
+    for (topic, queue, next) in offsets {
+        tail.set_next_offset(&topic, queue, next);
     }
     Ok(End {
         log,
@@ -356,12 +336,13 @@ fn assemble(
         holds,
         member,
         log: end.log,
-        topics: Arc::clone(&parts.topics),
+        parts: Arc::clone(parts),
         topics_version: AtomicU32::new(end.topics_version),
         rules,
         health: Health::default(),
         role: Mutex::new(Role::Follower),
         lead: Lead::default(),
+        watch: OnceLock::new(),
         shutdown: Shutdown::default(),
         options: options.clone(),
     }

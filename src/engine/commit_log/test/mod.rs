@@ -5,4 +5,5 @@
 mod options;
 mod prepared;
 mod retention;
+mod shared;
 mod shortage;

@@ -84,6 +84,22 @@ impl Tail {
         Ok(true)
     }
 
+    /// Continues at `position`, a place that was published, without the records before it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading.
+    pub fn resume_at(&mut self, log: &Arc<Log>, position: u64) -> Result<()> {
+        self.ahead.clear();
+        log.join()?;
+        self.position = position;
+        if let Some(file) = log.files.find(position) {
+            self.enter(file)?;
+        }
+        log.files.forget_below(position);
+        Ok(())
+    }
+
     /// Durably erases what a process that died may have stored above the published end.
     ///
     /// # Errors

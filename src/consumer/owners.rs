@@ -1,0 +1,108 @@
+//! Producers of a shared store that own queues: the table of groups has them too.
+//!
+//! They are listed under a group of their own. Each process has one consumer in the table that owns
+//! the queues of all its producers, so that the other processes notice when it dies or hangs. Such
+//! a queue is never shared out. When another producer gets it, its epoch moves first, which ends
+//! the earlier grant.
+
+use super::Consumers;
+use super::occupation::{Locked, Occupation, PRODUCERS};
+use crate::claims::{Arbiter, Grant, Ruling};
+use crate::error::{At, Op, Result};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// How long a process with producers may show no sign of life before others may have their queues.
+const SESSION_MS: u32 = 10_000;
+
+impl Consumers {
+    /// Decides which producers own queues, if the store is shared.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table of groups; [`crate::Error::Io`] if no thread can be started.
+    pub fn arbiter(self: &Arc<Consumers>) -> Result<Option<Arc<dyn Arbiter>>> {
+        let Some(occupation) = self.occupation()? else {
+            return Ok(None);
+        };
+        // It shows the other processes that this one lives.
+        let started = self.peers.start(self, &occupation);
+        started.at(Op::StartThreads, &self.handle.path)?;
+        Ok(Some(Arc::new(Producers { occupation })))
+    }
+}
+
+struct Producers {
+    occupation: Arc<Occupation>,
+}
+
+impl Arbiter for Producers {
+    fn decide(&self, decide: &mut dyn FnMut(&dyn Ruling) -> Result<()>) -> Result<()> {
+        let ruling = Decision {
+            occupation: &self.occupation,
+            locked: RefCell::new(self.occupation.lock()?),
+            generation: crate::disk::fork_generation(),
+        };
+        decide(&ruling)?;
+        ruling.locked.into_inner().end();
+        Ok(())
+    }
+}
+
+/// The owners, under the lock of the table.
+struct Decision<'a> {
+    occupation: &'a Arc<Occupation>,
+    locked: RefCell<Locked<'a>>,
+    generation: u32,
+}
+
+impl Ruling for Decision<'_> {
+    fn is_owned(&self, topic: &str, queue: u32) -> bool {
+        self.locked.borrow().is_owned(PRODUCERS, topic, queue)
+    }
+
+    fn grant(&self, topic: &str, queue: u32, now: i64) -> Result<Box<dyn Grant>> {
+        let mut locked = self.locked.borrow_mut();
+        let owner = locked.own_member(SESSION_MS, now)?;
+        let (row, epoch) = locked.assign(PRODUCERS, topic, queue, (owner, now))?;
+        Ok(Box::new(Granted {
+            occupation: Arc::clone(self.occupation),
+            row,
+            epoch,
+            generation: self.generation,
+        }))
+    }
+}
+
+/// A queue of a producer of this process.
+#[derive(Debug)]
+struct Granted {
+    occupation: Arc<Occupation>,
+    row: u32,
+    epoch: u16,
+    /// That of the process. A forked child owns nothing of its parent's.
+    generation: u32,
+}
+
+impl Grant for Granted {
+    fn is_valid(&self) -> bool {
+        self.occupation.table().row(self.row).fence().epoch == self.epoch
+    }
+
+    fn end(&self) {
+        if self.generation != crate::disk::fork_generation() || !self.is_valid() {
+            return;
+        }
+        // If the table cannot be locked, the queue is free once the process has left the store.
+        if let Ok(locked) = self.occupation.lock() {
+            locked.release(self.row, self.epoch);
+            locked.end();
+        }
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
