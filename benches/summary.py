@@ -79,6 +79,13 @@ THRESHOLDS: list[Threshold] = [
         ("sends, nothing is saved", 0.8),
     ),
     ("consume", "delivery after its time: longest", "at most", 100),
+    ("share", "one sender, shared", "at least", ("one sender, alone", 0.5)),
+    ("share", "4 senders, shared", "at least", ("one sender, shared", 0.8)),
+    ("share", "8 senders, 8 consumers, each message acknowledged", "at least", 100e3),
+    ("share", "to a poll, while busy: p50", "at most", 20),
+    ("share", "to a poll, from idle: p50", "at most", 100),
+    ("share", "queues of a process that dies, after its window", "at most", 1e3),
+    ("share", "queues of a process that hangs, after its window", "at most", 1e3),
     ("python", "read(1,000)", "at least", 2e6),
     ("python", "poll(1,000) and ack of all", "at least", 1e6),
     ("python", "query by key: p50", "at most", 5e3),
@@ -103,7 +110,7 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 
 def main() -> None:
-    benches = ("append", "topics", "read", "open", "durable", "wait", "consume", "python")
+    benches = ("append", "topics", "read", "open", "durable", "wait", "consume", "share", "python")
     figures = {bench: load(bench) for bench in benches}
     print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'target':>21}")
     for bench, name, sense, asked in THRESHOLDS:

@@ -253,6 +253,23 @@ impl<F: FileSystem> Disk for F {
 /// [`Error::Io`]: a failed sync as one, any other failure as one of writing `path`.
 #[cfg_attr(test, track_caller)]
 pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> Result<()> {
+    replace_keeping(disk, path, contents, None)
+}
+
+/// [`replace`] that first gives the file the name `kept`, if there is one.
+///
+/// After a crash the file may be missing while the old one has the name `kept`.
+///
+/// # Errors
+///
+/// As [`replace`].
+#[cfg_attr(test, track_caller)]
+pub fn replace_keeping(
+    disk: &dyn Disk,
+    path: &Path,
+    contents: &[u8],
+    kept: Option<&Path>,
+) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
@@ -262,6 +279,9 @@ pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> Result<()> {
     }
     disk.write_at(&temporary, 0, contents).map_err(io)?;
     disk.sync_file(&temporary).map_err(io)?;
+    if let Some(kept) = kept {
+        disk.rename(path, kept).map_err(io)?;
+    }
     disk.rename(&temporary, path).map_err(io)?;
     let directory = path.parent().unwrap_or(Path::new("."));
     disk.sync_directory(directory).map_err(io)

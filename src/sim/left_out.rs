@@ -66,7 +66,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 12] = [
+const UNSHOWN: [(&str, &str, What, &str); 13] = [
     (
         "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
@@ -98,6 +98,13 @@ const UNSHOWN: [(&str, &str, What, &str); 12] = [
         What::Directory,
         "the table itself follows, with a sync of the same directory; until then the old table \
          exists, whatever the backup is",
+    ),
+    (
+        "src/table/file.rs",
+        "replace_known 1",
+        What::Directory,
+        "until then the table of offsets before it counts: what was settled since is delivered \
+         again, as after a death",
     ),
     (
         "src/table/timer.rs",

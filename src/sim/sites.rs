@@ -82,7 +82,7 @@ pub fn lies(what: &Synced<'_>) -> bool {
 }
 
 /// The text of each sync call, and what it makes durable.
-const CALLS: [(&str, &[What]); 10] = [
+const CALLS: [(&str, &[What]); 11] = [
     (".sync_range(", &[What::Range]),
     (".sync_file(", &[What::File]),
     (".sync_file_system(", &[What::FileSystem]),
@@ -90,6 +90,7 @@ const CALLS: [(&str, &[What]); 10] = [
     // Functions that sync for their callers.
     ("replace(disk, ", &[What::File, What::Directory]),
     ("replace(&**disk, ", &[What::File, What::Directory]),
+    ("replace_keeping(disk, ", &[What::File, What::Directory]),
     (".sync(&*", &[What::Range]),
     (" sync(disk, ", &[What::Directory]),
     ("file.flush(", &[What::Range]),

@@ -1,7 +1,7 @@
 //! The file of a table: read, with its backup, and replaced.
 
 use super::{Reason, json};
-use crate::disk::{Disk, Kind, read_small, replace};
+use crate::disk::{Disk, Kind, read_small, replace, replace_keeping};
 use crate::error::{Error, Op, Result};
 use std::path::{Path, PathBuf};
 
@@ -105,20 +105,22 @@ pub fn replace_with_backup(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<
     disk.create_directory(directory).map_err(io)?;
     let before = read_small(disk, path, TABLE_LEN_MAX).map_err(io)?;
     match before.filter(|before| json::is_json(before)) {
-        Some(before) => replace_keeping(disk, path, text, &before),
+        Some(before) => {
+            replace(disk, &backup_of(path), &before).map_err(io)?;
+            replace(disk, path, text)
+        }
         None => replace(disk, path, text),
     }
 }
 
-/// [`replace_with_backup`] of a table whose text is `before`.
+/// [`replace_with_backup`] of a table that is durable and can be read: its file becomes the backup,
+/// which is not written again. After a crash, or for a moment, only the backup may be there.
 ///
 /// # Errors
 ///
 /// As [`replace_with_backup`].
-pub fn replace_keeping(disk: &dyn Disk, path: &Path, text: &[u8], before: &[u8]) -> Result<()> {
-    let io = |error: Error| error.during(Op::Write, path);
-    replace(disk, &backup_of(path), before).map_err(io)?;
-    replace(disk, path, text)
+pub fn replace_known(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<()> {
+    replace_keeping(disk, path, text, Some(&backup_of(path)))
 }
 
 fn backup_of(path: &Path) -> PathBuf {

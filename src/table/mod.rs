@@ -14,8 +14,6 @@ pub mod subscriptions;
 pub mod timer;
 mod version;
 
-pub use file::{
-    Loaded, TABLE_LEN_MAX, load, load_with_backup, replace_keeping, replace_with_backup,
-};
+pub use file::{Loaded, TABLE_LEN_MAX, load, load_with_backup, replace_known, replace_with_backup};
 pub use reason::Reason;
 pub use version::raise_version;

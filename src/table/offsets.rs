@@ -15,12 +15,11 @@
 
 use super::json::{self, RawMembers};
 use super::{
-    Loaded, Reason, TABLE_LEN_MAX, load_with_backup, raise_version, replace_keeping,
+    Loaded, Reason, TABLE_LEN_MAX, load_with_backup, raise_version, replace_known,
     replace_with_backup,
 };
 use crate::disk::{Disk, read_small};
 use crate::error::{At, Op, Result};
-use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -190,13 +189,77 @@ impl OffsetTable {
                     .insert(PLACES.to_owned(), write_places(&self.places)),
             ),
         }
-        let text = json::pretty(self).map_err(std::io::Error::other);
+        let text = self.write().map_err(std::io::Error::other);
         let text = text.at(Op::Write, &self.path)?;
         match self.text.take() {
-            Some(before) => replace_keeping(disk, &self.path, &text, &before)?,
+            Some(_) => replace_known(disk, &self.path, &text)?,
             None => replace_with_backup(disk, &self.path, &text)?,
         }
         self.text = Some(text);
+        Ok(())
+    }
+
+    /// The text of the table, indented by tabs, with the members in the order of their names, as
+    /// RocketMQ writes them. By far the most of it are offsets, so they are written without a
+    /// serializer that asks at each of them how to.
+    fn write(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = Vec::with_capacity(self.text_len());
+        text.extend_from_slice(b"{");
+        let mut separator: &[u8] = b"\n\t";
+        let mut next = |text: &mut Vec<u8>| {
+            text.extend_from_slice(std::mem::replace(&mut separator, b",\n\t"));
+        };
+        for (name, value) in &self.root {
+            if name.as_str() < OFFSETS {
+                next(&mut text);
+                write_member(&mut text, name, value)?;
+            }
+        }
+        next(&mut text);
+        self.write_offsets(&mut text)?;
+        for (name, value) in &self.root {
+            if name.as_str() > OFFSETS {
+                next(&mut text);
+                write_member(&mut text, name, value)?;
+            }
+        }
+        text.extend_from_slice(b"\n}");
+        Ok(text)
+    }
+
+    /// About how long the text is.
+    fn text_len(&self) -> usize {
+        let of_names = self.offsets.keys().map(|name| name.len() + 16);
+        let of_offsets = self.offsets.values().map(|offsets| offsets.len() * 24);
+        let others = self.root.iter();
+        let others = others.map(|(name, value)| name.len() + value.get().len() + 16);
+        of_names.chain(of_offsets).chain(others).sum()
+    }
+
+    fn write_offsets(&self, text: &mut Vec<u8>) -> serde_json::Result<()> {
+        write_name(text, OFFSETS)?;
+        text.push(b'{');
+        for (number, (name, offsets)) in self.offsets.iter().enumerate() {
+            let indent: &[u8] = match number {
+                0 => b"\n\t\t",
+                _ => b",\n\t\t",
+            };
+            text.extend_from_slice(indent);
+            write_name(text, name)?;
+            text.push(b'{');
+            for (number, (queue, offset)) in offsets.iter().enumerate() {
+                let indent: &[u8] = match number {
+                    0 => b"\n\t\t\t\"",
+                    _ => b",\n\t\t\t\"",
+                };
+                text.extend_from_slice(indent);
+                serde_json::to_writer(&mut *text, queue)?;
+                text.extend_from_slice(b"\": ");
+                serde_json::to_writer(&mut *text, offset)?;
+            }
+            end_of(text, offsets.is_empty(), b"\n\t\t}");
+        }
+        end_of(text, self.offsets.is_empty(), b"\n\t}");
         Ok(())
     }
 }
@@ -227,22 +290,23 @@ fn write_places(places: &BTreeMap<String, Place>) -> Box<RawValue> {
     json::raw(&Value::Object(all.collect()))
 }
 
-impl Serialize for OffsetTable {
-    /// Members in the order of their names, as RocketMQ writes them.
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        let others = |are_after: bool| {
-            let members = self.root.iter();
-            members.filter(move |(name, _)| (name.as_str() > OFFSETS) == are_after)
-        };
-        for (name, text) in others(false) {
-            map.serialize_entry(name, text)?;
-        }
-        map.serialize_entry(OFFSETS, &self.offsets)?;
-        for (name, text) in others(true) {
-            map.serialize_entry(name, text)?;
-        }
-        map.end()
+fn write_member(text: &mut Vec<u8>, name: &str, value: &RawValue) -> serde_json::Result<()> {
+    write_name(text, name)?;
+    text.extend_from_slice(value.get().as_bytes());
+    Ok(())
+}
+
+fn write_name(text: &mut Vec<u8>, name: &str) -> serde_json::Result<()> {
+    serde_json::to_writer(&mut *text, name)?;
+    text.extend_from_slice(b": ");
+    Ok(())
+}
+
+/// Ends an object, on a line of its own if there is anything in it.
+fn end_of(text: &mut Vec<u8>, is_empty: bool, end: &[u8]) {
+    match is_empty {
+        true => text.push(b'}'),
+        false => text.extend_from_slice(end),
     }
 }
 

@@ -7,6 +7,7 @@ no gaps; the readers see messages in order.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PROOF, seed
+from harness import PROOF, lacks, seed
+from nursery import shim
 
 import forebay
 
@@ -188,3 +190,36 @@ def check(herd: Herd, counts: list[dict[int, int]]) -> None:
         found = store.verify()
         assert found.ok, f"seed {SEED}: {found}"
         assert found.records == found.queue_entries, f"seed {SEED}: {found}"
+
+
+#: Opens a store whose directory seems to lie on a file system of a kind.
+ELSEWHERE = """
+import ctypes, sys
+import forebay
+path, kind, mode = sys.argv[1:4]
+ctypes.CDLL(None).shim_file_system(path.encode(), ctypes.c_long(int(kind, 16)))
+try:
+    forebay.open(path, mode=mode).close()
+except forebay.UnsupportedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("6969", "NFS"), ("65735546", "FUSE"), ("fe534d42", "SMB"), ("ef53", "")]
+)
+def test_file_systems_that_processes_cannot_share_are_refused_by_name(
+    tmp_path: Path, kind: str, name: str
+):
+    made = shim()
+    if made is None:
+        lacks("cc", "there is no C compiler")
+    environment = dict(os.environ, LD_PRELOAD=str(made))
+    for mode in ("share", "a"):
+        arguments = [sys.executable, "-c", ELSEWHERE, str(tmp_path / "s"), kind, mode]
+        done = subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        refused = bool(name) and mode == "share"
+        assert (f'mode="share" on {name}' in done.stdout) == refused, done.stdout

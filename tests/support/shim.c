@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <dirent.h>
@@ -32,6 +33,7 @@ static atomic_long counts[CALLS];
 static atomic_ulong hazed;
 static unsigned long haze_per_million, haze_seed;
 static __thread int met_error;
+static long file_system;
 
 /* What a kind of call fails with now and then: what passes, and a disk that fails. */
 static const int haze_errors[CALLS] = {
@@ -54,6 +56,13 @@ void shim_haze(const char *below, long per_million, unsigned long seed) {
     haze_seed = seed;
     atomic_store(&hazed, 0);
     haze_per_million = per_million;
+}
+
+/* Has the files below a directory lie on a file system of this kind, by its number in linux/magic.h. */
+void shim_file_system(const char *below, long kind) {
+    root_len = strlen(below);
+    memcpy(root, below, root_len + 1);
+    file_system = kind;
 }
 
 long shim_count(int call) { return atomic_load(&counts[call]); }
@@ -112,6 +121,14 @@ static int meet(int call) {
         if (action == KILL_AFTER) die();                                  \
         return result;                                                    \
     }
+
+int fstatfs(int fd, struct statfs *found) {
+    static int (*real)(int, struct statfs *);
+    if (!real) real = (int (*)(int, struct statfs *))dlsym(RTLD_NEXT, "fstatfs");
+    int result = real(fd, found);
+    if (result == 0 && file_system && file_is_below(fd)) found->f_type = file_system;
+    return result;
+}
 
 STAND_IN(FSYNC, file_is_below(fd), int, -1, fsync, (int fd), (fd))
 STAND_IN(FSYNC, file_is_below(fd), int, -1, fdatasync, (int fd), (fd))

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// Longest sleep on the word of another process. It bounds what a writer can cost that dies between
 /// moving its mark and changing the word, or that is too old to change it.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// How often a thread checks for news before it sleeps: for some microseconds, which a sleep costs.
+const SPINS: usize = 50;
 /// Between two wakes of threads that are about to sleep on the word of another process.
 const WAKE_AGAIN: Duration = Duration::from_micros(50);
 
@@ -67,6 +69,12 @@ fn has_news(parts: &Joined, position: u64) -> bool {
 /// Sleeps until a writer in another process has news, at most for `timeout`, and perhaps less.
 /// Returns at once if `ready` holds.
 fn sleep(parts: &Joined, timeout: Duration, ready: impl Fn() -> bool) {
+    if (0..SPINS).any(|_| {
+        std::hint::spin_loop();
+        ready()
+    }) {
+        return;
+    }
     match parts.page() {
         Some(page) => shared_condition::sleep(&News(page), timeout.min(SLEEP_MAX), ready),
         // There is no word to sleep on before a writer has made the page.

@@ -31,6 +31,10 @@ use std::time::{Duration, Instant};
 const REST: Duration = Duration::from_micros(100);
 /// How many pauses without work it makes before it waits to be woken.
 const RESTS: usize = 100;
+/// With more bytes than this between two pauses, it rests: that costs less than many wakes.
+const BUSY_LEN: u64 = 2 << 10;
+/// How often the thread checks for work before it sleeps.
+const SPINS: usize = 200;
 /// How often the flush thread calls the watch.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -127,15 +131,22 @@ impl Services {
 
     fn run_dispatch(&self, parts: &Arc<Parts>) {
         let (shutdown, dispatcher) = (&self.shutdown, &parts.dispatcher);
+        let mut rested = dispatcher.dispatched();
         let due = || shutdown.has_begun() || dispatcher.dispatched() < parts.log.readable_end();
         while !shutdown.has_begun() {
             match dispatcher.step() {
                 Ok(true) => {}
                 Ok(false) => {
-                    let found = (0..RESTS).any(|_| {
-                        std::thread::sleep(REST);
-                        due()
-                    });
+                    let dispatched = dispatcher.dispatched();
+                    let moved =
+                        dispatched.saturating_sub(std::mem::replace(&mut rested, dispatched));
+                    let found = match wakes_at_once(parts, moved) {
+                        true => spin(due),
+                        false => (0..RESTS).any(|_| {
+                            std::thread::sleep(REST);
+                            due()
+                        }),
+                    };
                     if !found && parts.log.state.is_shared() {
                         sleep_until_work(parts, due);
                     } else if !found {
@@ -213,6 +224,20 @@ impl Services {
     pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
         self.retention.step(parts, clock_ms, now);
     }
+}
+
+/// Whether dispatch of a shared store should be woken by each sender instead of resting: while
+/// readers in other processes wait, and few bytes (`moved`) came since the last pause.
+fn wakes_at_once(parts: &Parts, moved: u64) -> bool {
+    parts.log.state.is_shared() && parts.dispatcher.is_followed() && moved < BUSY_LEN
+}
+
+/// Checks for some microseconds whether there is work. A sleep would cost as much.
+fn spin(due: impl Fn() -> bool) -> bool {
+    (0..SPINS).any(|_| {
+        std::hint::spin_loop();
+        due()
+    })
 }
 
 /// Sleeps until a process of a shared store has something to dispatch, and perhaps less.

@@ -309,6 +309,9 @@ impl Core {
     /// Wakes the leader, and waits for it if it is far behind.
     fn announce(&self, end: u64) {
         let page = &self.member.page;
+        if self.lead.is_held() {
+            self.dispatch_for_readers();
+        }
         // The leader shows that it sleeps before it reads the published end.
         fence(Ordering::SeqCst);
         if page.sleeps() {

@@ -38,6 +38,18 @@ impl Core {
         }
     }
 
+    /// Dispatches what a thread of this process, which leads, has sent, if readers in other
+    /// processes wait: the thread of dispatch would have to be woken first.
+    pub(super) fn dispatch_for_readers(&self) {
+        if let Some(role) = self.role.try_lock()
+            && let Role::Leader(leader) = &*role
+            && leader.parts.dispatcher.is_followed()
+        {
+            // A failure meets the thread again, which reports it.
+            let _ = leader.parts.dispatcher.try_step();
+        }
+    }
+
     /// Lets readers in all processes see the log up to `end`, or up to its end when the call began
     /// if that is less.
     ///

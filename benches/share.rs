@@ -1,0 +1,333 @@
+//! Processes that share a store: what they send and consume in a second, how long a message takes
+//! from one to another, and how long it takes to get the queues of one that is gone.
+//!
+//! Groups: `send`, `work`, `latency`, `takeover`. The processes are this program again, as children
+//! that do what their input says.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a bench may panic"
+)]
+
+mod support;
+
+use forebay::{Consumer, ConsumerOptions, Draft, Durability, Mode, Options, Store};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use support::load::{TOPIC, options};
+use support::{Report, Scratch, is_wanted, rounds};
+
+/// What a child does: a role and its arguments.
+const ROLE: &str = "FOREBAY_BENCH_ROLE";
+/// The path of the store.
+const STORE: &str = "FOREBAY_BENCH_STORE";
+const GROUP: &str = "workers";
+/// Messages of all senders of a run.
+const SENDS: u64 = 1_000_000;
+/// Messages of all senders of a run with consumers.
+const WORK: u64 = 200_000;
+/// Processes of each kind in such a run.
+const PROCESSES: u32 = 8;
+/// Single messages of a busy sender and of one that sleeps in between, and their pauses.
+const BUSY: (u64, Duration) = (2_000, Duration::from_micros(100));
+const IDLE: (u64, Duration) = (100, Duration::from_millis(20));
+/// The shortest session time-out.
+const SESSION: Duration = Duration::from_secs(1);
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn main() {
+    if let Ok(role) = std::env::var(ROLE) {
+        return act(&role);
+    }
+    let mut report = Report::new("share");
+    if is_wanted("send") {
+        send(&mut report);
+    }
+    if is_wanted("work") {
+        let rates: Vec<f64> = (0..rounds()).map(|_| work()).collect();
+        let name = "8 senders, 8 consumers, each message acknowledged";
+        report.add(name, "messages/s", &rates);
+    }
+    if is_wanted("latency") {
+        for (name, (count, pause)) in [("while busy", BUSY), ("from idle", IDLE)] {
+            let runs: Vec<[f64; 2]> = (0..rounds()).map(|_| latency(count, pause)).collect();
+            for (at, quantile) in ["p50", "p99"].iter().enumerate() {
+                let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
+                report.add(&format!("to a poll, {name}: {quantile}"), "us", &values);
+            }
+        }
+    }
+    if is_wanted("takeover") {
+        for (name, hangs) in [("dies", false), ("hangs", true)] {
+            let took: Vec<f64> = (0..rounds()).map(|_| takeover(hangs)).collect();
+            let name = format!("queues of a process that {name}, after its window");
+            report.add(&name, "ms", &took);
+        }
+    }
+}
+
+/// Messages a second of one sender alone, of one with `mode="share"`, and of four together.
+fn send(report: &mut Report) {
+    let (mut alone, mut one, mut four) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds() {
+        alone.push(rate("a", 1));
+        one.push(rate("share", 1));
+        four.push(rate("share", 4));
+    }
+    report.add("one sender, alone", "messages/s", &alone);
+    report.add("one sender, shared", "messages/s", &one);
+    report.add("4 senders, shared", "messages/s", &four);
+}
+
+/// Messages a second of so many processes.
+fn rate(mode: &str, processes: u32) -> f64 {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("store");
+    let mut senders: Vec<Process> = (0..processes)
+        .map(|number| Process::start(&path, &format!("send {mode} {number}")))
+        .collect();
+    let each = SENDS / u64::from(processes);
+    let began = Instant::now();
+    for sender in &mut senders {
+        sender.tell(&format!("{each} 0"));
+    }
+    for sender in &mut senders {
+        sender.answer();
+    }
+    (each * u64::from(processes)) as f64 / began.elapsed().as_secs_f64()
+}
+
+fn shared(path: &Path) -> Store {
+    let options = Options {
+        mode: Mode::Share,
+        default_queues: Some(PROCESSES),
+        busy_timeout: LONG,
+        ..options()
+    };
+    Store::open(path, options).unwrap()
+}
+
+/// Messages a second that go through a group of processes while others send them.
+fn work() -> f64 {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("store");
+    let store = shared(&path);
+    store.create_topic(TOPIC, PROCESSES).unwrap();
+    let processes = |role: &str| -> Vec<Process> {
+        let started = (0..PROCESSES).map(|it| Process::start(&path, &format!("{role} {it}")));
+        started.collect()
+    };
+    let (mut senders, _consumers) = (processes("send share"), processes("consume"));
+    let each = WORK / u64::from(PROCESSES);
+    let began = Instant::now();
+    for sender in &mut senders {
+        sender.tell(&format!("{each} 0"));
+    }
+    for sender in &mut senders {
+        sender.answer();
+    }
+    let lag = || -> u64 {
+        let groups = store.groups().unwrap();
+        let queues = groups.iter().filter(|it| &*it.topic == TOPIC);
+        queues.map(|queue| queue.lag).sum()
+    };
+    while lag() > 0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    WORK as f64 / began.elapsed().as_secs_f64()
+}
+
+/// Median and 99th percentile in us from a send in another process to the return of `poll`.
+fn latency(count: u64, pause: Duration) -> [f64; 2] {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("store");
+    let store = shared(&path);
+    store.create_topic(TOPIC, PROCESSES).unwrap();
+    let mut sender = Process::start(&path, "send share 0");
+    let consumer = join(&store);
+    sender.tell(&format!("{count} {}", pause.as_nanos()));
+    let mut took = Vec::new();
+    while took.len() < count as usize {
+        let messages = consumer.poll(100, LONG).unwrap();
+        let now = now_ns();
+        for delivery in &messages {
+            let body = delivery.message.body().unwrap();
+            let sent = u64::from_le_bytes(body[..8].try_into().unwrap());
+            took.push(now.saturating_sub(sent) as f64 / 1e3);
+        }
+        consumer.ack(messages.iter().map(|it| &it.receipt)).unwrap();
+    }
+    sender.answer();
+    took.sort_by(f64::total_cmp);
+    [took[took.len() / 2], took[took.len() * 99 / 100]]
+}
+
+/// How long it takes in ms until a message of a process that is gone is delivered to another one;
+/// of a process that hangs, since its session time-out.
+fn takeover(hangs: bool) -> f64 {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("store");
+    let store = shared(&path);
+    store.create_topic(TOPIC, 1).unwrap();
+    let producer = store.producer(TOPIC, Some(0)).unwrap();
+    let draft = Draft::default();
+    producer.send(&draft, 0, Durability::Default).unwrap();
+    let mut owner = Process::start(&path, "hold");
+    assert_eq!(owner.answer(), "1");
+    let heir = join(&store);
+    assert!(heir.poll(1, Duration::from_millis(50)).unwrap().is_empty());
+    let began = Instant::now();
+    match hangs {
+        true => owner.signal("-STOP"),
+        false => owner.child.kill().unwrap(),
+    }
+    assert_eq!(heir.poll(1, LONG).unwrap().len(), 1);
+    let window = if hangs { SESSION } else { Duration::ZERO };
+    let took = began.elapsed().saturating_sub(window);
+    owner.child.kill().unwrap();
+    took.as_secs_f64() * 1e3
+}
+
+fn join(store: &Store) -> Consumer {
+    let options = ConsumerOptions {
+        session_timeout: SESSION,
+        ..ConsumerOptions::default()
+    };
+    store.consumer(&[TOPIC], GROUP, options).unwrap()
+}
+
+fn now_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    now.as_nanos() as u64
+}
+
+/// The child.
+fn act(role: &str) {
+    let path = std::env::var_os(STORE).unwrap();
+    let path = Path::new(&path);
+    let words: Vec<&str> = role.split(' ').collect();
+    match words[..] {
+        ["send", mode, queue] => {
+            let store = match mode {
+                "share" => shared(path),
+                _ => Store::open(path, options()).unwrap(),
+            };
+            let queue = queue.parse().unwrap();
+            store.create_topic(TOPIC, PROCESSES).unwrap();
+            send_as_told(&store, queue);
+            store.close().unwrap();
+        }
+        ["consume", _] => consume(&shared(path)),
+        ["hold"] => {
+            let store = shared(path);
+            let consumer = join(&store);
+            println!("ready");
+            println!("{}", consumer.poll(1, LONG).unwrap().len());
+            std::io::stdin().lines().for_each(drop);
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+/// Sends what the input says, `count pause_ns` a line, and says when it is done.
+fn send_as_told(store: &Store, queue: u32) {
+    let producer = store.producer(TOPIC, Some(queue)).unwrap();
+    println!("ready");
+    let mut body = [0x5A; 100];
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (count, pause) = line.split_once(' ').unwrap();
+        let (count, pause): (u64, u64) = (count.parse().unwrap(), pause.parse().unwrap());
+        let pause = Duration::from_nanos(pause);
+        for _ in 0..count {
+            let began = Instant::now();
+            body[..8].copy_from_slice(&now_ns().to_le_bytes());
+            let draft = Draft {
+                body: &body,
+                ..Draft::default()
+            };
+            producer.send(&draft, 0, Durability::Default).unwrap();
+            if pause >= Duration::from_millis(1) {
+                std::thread::sleep(pause);
+            } else {
+                while began.elapsed() < pause {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        println!("done");
+    }
+}
+
+/// Acknowledges each message by itself, until the input ends.
+fn consume(store: &Store) {
+    let consumer = join(store);
+    let over = AtomicBool::new(false);
+    println!("ready");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::io::stdin().lines().for_each(drop);
+            over.store(true, Ordering::Release);
+            consumer.wake();
+        });
+        let is_over = || over.load(Ordering::Acquire);
+        while !is_over() {
+            for delivery in consumer.poll_until(32, LONG, &is_over).unwrap() {
+                consumer.ack([&delivery.receipt]).unwrap();
+            }
+        }
+    });
+    consumer.close().unwrap();
+    store.close().unwrap();
+}
+
+/// A child.
+struct Process {
+    child: Child,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts a process and waits until it is ready.
+    fn start(path: &Path, role: &str) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .env(ROLE, role)
+            .env(STORE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Process { child, answers };
+        assert_eq!(process.answer(), "ready");
+        process
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{what}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        self.answers.next().unwrap().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
