@@ -1,6 +1,8 @@
 """The verb completion: scripts that complete verbs, options, choices and files in three shells."""
 
 import argparse
+import os
+import pty
 import shutil
 import subprocess
 
@@ -95,11 +97,50 @@ def in_fish(folder, typed):
     return {line.split("\t")[0].rstrip("/") for line in done.stdout.splitlines()}
 
 
+#: The shell's start: it completes one line, writes down what is offered for it, and ends.
+ZSHRC = """
+fpath=($ZDOTDIR $fpath)
+autoload -U compinit; compinit -u -D
+compadd() {
+    # With these options it only compares.
+    if [[ "${(@)argv[1,(i)(-|--)]}" != *-(O|A|D)* ]]; then
+        local -a offered
+        builtin compadd -O offered "$@"
+        print -rl -- $offered >> $ZDOTDIR/offered
+    fi
+    builtin compadd "$@"
+}
+zle -C complete complete-word _main_complete
+zle-line-init() { BUFFER=$TYPED CURSOR=$#TYPED; zle complete; exit }
+zle -N zle-line-init
+"""
+
+
+def in_zsh(folder, typed):
+    """Return what zsh offers; it completes on a terminal alone, so it gets one."""
+    home = folder / "home"
+    home.mkdir()
+    # Where the page says that it belongs.
+    (home / "_forebay").write_text(script(make_parser(), "zsh"))
+    (home / ".zshrc").write_text(ZSHRC)
+    named = {"TERM": "dumb", "ZDOTDIR": str(home), "TYPED": f"forebay {typed}"}
+    ours, its = pty.openpty()
+    try:
+        subprocess.run(
+            ["zsh", "-d", "-i"], stdin=its, stdout=its, stderr=its, start_new_session=True,
+            cwd=folder, env=os.environ | named, timeout=harness.LONG_S,
+        )  # fmt: skip
+    finally:
+        os.close(its)
+        os.close(ours)
+    return set((home / "offered").read_text().split())
+
+
 @pytest.mark.parametrize(("typed", "offered", "withheld"), TYPED)
-@pytest.mark.parametrize("shell", ["bash", "fish"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_offers_what_fits(folder, shell, typed, offered, withheld):
     needs(shell)
-    found = {"bash": in_bash, "fish": in_fish}[shell](folder, typed)
+    found = {"bash": in_bash, "zsh": in_zsh, "fish": in_fish}[shell](folder, typed)
     assert offered <= found
     assert not withheld & found
 
