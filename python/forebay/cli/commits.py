@@ -55,8 +55,9 @@ def add(verbs: Any) -> None:
                 dest="resolution",
                 choices=("appended", "again"),
                 required=True,
-                help="appended: the batch counts as done, with only the rows already in the log; "
-                "again: the next run appends the whole batch, so these rows are in the log twice",
+                help="what happens to the batch; appended: it counts as done, with only the rows "
+                "already in the log; again: the next run appends the whole batch, so these rows "
+                "are in the log twice",
             )
         action.set_defaults(run=run)
 

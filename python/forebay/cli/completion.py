@@ -7,6 +7,7 @@ starts no process when it completes.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -300,5 +301,5 @@ complete -c forebay -f"""
 
 
 def _first(text: str) -> str:
-    """Return the first part of a help text."""
-    return text.partition(";")[0].partition(":")[0].strip()
+    """Return the first part of a help text; the colon of a time ends none."""
+    return re.split("[:;] ", text, maxsplit=1)[0]

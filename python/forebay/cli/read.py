@@ -69,7 +69,7 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default="jsonl",
-        help="jsonl: one JSON object per line (default); csv; raw: bodies only. "
+        help="the format: jsonl (the default: one JSON object per line), csv or raw (bodies only). "
         "Non-UTF-8 bodies are printed as base64, except in raw",
     )
     parser.add_argument(

@@ -22,6 +22,7 @@ TYPED = [
     ("cat --format ", {"jsonl", "csv", "raw"}, {"cat"}),
     ("cat store orders --fo", {"--format"}, {"--full"}),
     ("cat --format csv sto", {"store"}, {"note"}),
+    ("query store orders k1 --be", {"--begin"}, {"--end"}),
     ("info sto", {"store"}, {"note"}),
     ("completion ", {"bash", "zsh", "fish"}, {"info"}),
     ("spark audit --", {"--master", "--json"}, {"--partition-by"}),
@@ -67,6 +68,13 @@ def test_an_unknown_shell_is_refused(run):
     status, _, err = run("completion", "bahs")
     assert status == 2
     assert "did you mean bash?" in err
+
+
+def test_an_option_is_described_by_the_first_part_of_its_help():
+    text = script(make_parser(), "zsh")
+    assert "--format[the format]" in text
+    assert "--begin[stored at or after a time such as 2026-03-01T12:00Z, " in text
+    assert "--as[what happens to the batch]" in text
 
 
 def needs(shell):
