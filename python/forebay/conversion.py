@@ -86,7 +86,8 @@ def convert(
 
     Examples
     --------
-    >>> done = forebay.convert("kafka-logs", "events", engine="commitlog")  # doctest: +SKIP
+    >>> forebay.convert("kafka-logs", "events", engine="commitlog").messages
+    410
     """
     isolation = options.pop("isolation", None) or "read_committed"
     messages, pairs, left_out, damaged, resumed = _forebay.convert_store(

@@ -6,7 +6,6 @@ import http.client
 import io
 import logging
 import re
-import shlex
 import subprocess
 import sys
 import textwrap
@@ -19,9 +18,12 @@ import harness
 import prometheus_client
 import pytest
 from golden_stores import KAFKA, unpack
+from pages import DOCS, pages
 
 import forebay
 import forebay.aio
+import forebay.archive
+import forebay.cli
 import forebay.console
 import forebay.duckdb
 import forebay.errors
@@ -31,29 +33,29 @@ import forebay.options
 import forebay.polars
 import forebay.progress
 import forebay.serde
+import forebay.spark
 import forebay.store
 import forebay.testing
-from forebay import cli
 
 MODULES = (
-    *(forebay.aio, forebay.console, forebay.duckdb, forebay.hooks, forebay.metrics),
-    *(forebay.options, forebay.polars, forebay.progress, forebay.serde, forebay.testing),
+    *(forebay.aio, forebay.archive, forebay.console, forebay.duckdb, forebay.hooks),
+    *(forebay.metrics, forebay.options, forebay.polars, forebay.progress, forebay.serde),
+    forebay.testing,
 )
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 def examples():
-    """Return every docstring with an example, of all public names."""
+    """Return every docstring with an example, of all public modules and of their names."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    found = finder.find(forebay.__doc__ and forebay, "forebay", globs={"forebay": forebay})
-    for name in forebay.__all__:
-        value = getattr(forebay, name)
-        if getattr(value, "__doc__", None) and not isinstance(value, str):
-            # Without a module the finder takes all members; those of compiled classes have none.
-            found += finder.find(value, f"forebay.{name}", module=False, globs={"forebay": forebay})
-    for module in MODULES:
-        found += finder.find(module, globs={"forebay": forebay})
+    found = []
+    for module in (forebay, forebay.cli, forebay.spark, *MODULES):
+        globs = {"forebay": forebay}
+        found += finder.find(module, module.__name__, globs=globs)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if getattr(value, "__doc__", None) and not isinstance(value, str):
+                # Without a module it takes all members; those of compiled classes have none.
+                found += finder.find(value, f"{module.__name__}.{name}", module=False, globs=globs)
     return {test.name: test for test in found if test.examples}
 
 
@@ -69,16 +71,31 @@ def test_the_public_classes_and_methods_have_examples():
         "forebay.Producer.send_batch",
         "forebay.Message",
         "forebay.Scan",
+        "forebay.archive",
+        "forebay.console.Console",
     } <= set(EXAMPLES)
-    assert len(EXAMPLES) >= 20
+    assert len(EXAMPLES) >= 60
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
-def test_an_example_runs(name):
+def test_an_example_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if name == "forebay.convert":
+        unpack_kafka(tmp_path / "kafka-logs")
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     report = []
     results = runner.run(EXAMPLES[name], out=report.append)
     assert results.failed == 0, "".join(report)
+
+
+def test_only_examples_of_spark_are_skipped_here():
+    """A session of Spark is needed for them; test_spark_docs.py has one."""
+    skipped = [
+        name
+        for name, test in EXAMPLES.items()
+        if any(example.options.get(doctest.SKIP) for example in test.examples)
+    ]
+    assert skipped and all(name.startswith("forebay.spark.") for name in skipped)
 
 
 def test_every_public_name_is_documented():
@@ -87,12 +104,6 @@ def test_every_public_name_is_documented():
             value = getattr(module, name)
             # An alias of a type has a comment instead.
             assert value.__doc__ or get_origin(value), name
-
-
-def pages():
-    """Return the names of all pages, and of the README."""
-    found = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]
-    return sorted([*found, "../README.md"])
 
 
 def blocks(page):
@@ -204,24 +215,6 @@ def test_the_readme_runs(tmp_path, monkeypatch):
             code = f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())"
         if "spark" not in code:
             run_block(code, names)
-
-
-def commands():
-    """Return the commands of `forebay` that pages show, as words without what the shell adds."""
-    for page in pages():
-        for block in re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
-            for line in block.splitlines():
-                command = re.split(r" [|<>] | #", line)[0].strip()
-                if command.startswith("forebay "):
-                    yield page, shlex.split(command)[1:]
-
-
-def test_the_parser_takes_every_command_on_a_page():
-    for page, words in commands():
-        try:
-            cli.make_parser().parse_args(cli.join_times(words))
-        except SystemExit:
-            pytest.fail(f"{page}: forebay {shlex.join(words)}")
 
 
 def test_every_test_that_the_durability_page_names_exists():

@@ -13,9 +13,15 @@ archive, and the next one continues where it stopped.
 
 Examples
 --------
->>> archived = store.archive("/mnt/archive/events")  # doctest: +SKIP
->>> with forebay.archive.open("/mnt/archive/events") as archive:  # doctest: +SKIP
-...     pyarrow.table(archive.scan("orders"))
+>>> import forebay.archive
+>>> import pyarrow
+>>> with forebay.open("events", commitlog_file_size=1 << 20) as store:
+...     sent = store.send("orders", b"3 apples")
+...     end = store.roll()
+...     archived = store.archive("archive")
+>>> with forebay.archive.open("archive") as archive:
+...     pyarrow.table(archive.scan("orders")).num_rows
+1
 """
 
 # `files` opens directories (`local`) and object stores (`remote`), `copying` writes archives, and

@@ -68,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Examples
     --------
+    >>> import forebay.cli
     >>> forebay.cli.main(["info", "no-such-store"])
     1
     """

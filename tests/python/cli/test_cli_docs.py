@@ -1,0 +1,148 @@
+"""The shell's blocks on the pages: each command runs as written, or has a reason why not here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+import pytest
+from cli_support import Run
+from golden_stores import KAFKA, unpack
+from pages import blocks, languages, pages
+
+import forebay
+from forebay import cli
+
+#: What blocks are written in, and what runs them.
+LANGUAGES = {
+    "python": "test_docs.py and test_spark_docs.py",
+    "sh": "this file",
+    "sql": "test_spark_docs.py",
+    "json": "this file",
+    "text": "test_docs.py compares what is below a block of Python; the others are drawings",
+    "py": "programs that use other packages: they are compiled",
+}
+
+#: Beginnings of lines that do not run here.
+NOT_HERE = {
+    "pip install": "fetches packages; test_package.py installs the wheel",
+    "make ": "is the gate, and the demo that test_demo.py runs",
+    "cargo ": "is a test of Rust",
+    "FOREBAY_": "is a test of Rust, or a benchmark",
+    "gunicorn ": "test_docs.py starts it",
+    "curl ": "test_docs.py, test_spark_docs.py and test_console.py send the requests",
+    "export PYSPARK_PYTHON": "names a cluster's Python",
+    "forebay spark ": "test_cli_spark.py runs the jobs",
+    "forebay console ": "test_console.py serves it",
+    "forebay completion ": "test_cli_completion.py loads the scripts",
+    "forebay archive events s3:": "test_archive_remote.py has the server",
+    "journalctl ": "reads the journal of a machine",
+    "duckdb ": "is another program",
+}
+#: These do not end by themselves.
+ENDLESS = re.compile(r"forebay tail .* -f\b")
+
+
+def lines(page: str) -> list[str]:
+    """Return the commands of a page, each in one line."""
+    text = "".join(blocks(page, "sh")).replace("\\\n", " ")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def reason(line: str) -> str | None:
+    """Return why a command does not run here."""
+    if ENDLESS.match(line):
+        return "it does not end"
+    return next((why for begin, why in NOT_HERE.items() if line.startswith(begin)), None)
+
+
+def make_events(path: Path) -> None:
+    """Make the store that the pages speak of: a group with dead letters, a key, some queues."""
+    with forebay.open(path, commitlog_file_size=1 << 20) as store:
+        for queue in range(4):
+            orders = store.producer("orders", queue=queue)
+            orders.send_batch([b"3 apples"] * 1_020, keys=["42"] * 1_020, tags="paid")
+        with store.consumer("orders", group="billing") as consumer:
+            consumer.reject(consumer.poll(1)[0], "no such fruit")
+    with forebay.open(path) as store, store.consumer("clicks", group="billing"):
+        store.send("clicks", b"look")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a directory with what the commands of the pages read."""
+    unpack("broker", tmp_path)
+    unpack("none-0", tmp_path / "kafka-logs", KAFKA).rename(tmp_path / "kafka-logs" / "orders-0")
+    (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "program.py").write_text("print(sorted(store.topics))\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, words in (("python", ""), ("forebay", "-m forebay ")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words}"$@"\n')
+        (programs / name).chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages() if any(not reason(line) for line in lines(page))]
+)
+def test_the_commands_of_a_page_run_one_after_another(page: str, folder: Path) -> None:
+    if page != "convert.md":
+        make_events(folder / "events")
+    path = os.pathsep.join((str(folder / "bin"), os.environ["PATH"]))
+    for line in lines(page):
+        if reason(line):
+            continue
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line], cwd=folder, env=os.environ | {"PATH": path},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=harness.LONG_S,
+        )  # fmt: skip
+        # The doctor warns of what this machine may have.
+        assert done.returncode in ((0, 1) if "doctor" in line else (0,)), (line, done.stderr)
+        assert done.stdout or "shell" in line, line
+
+
+def test_every_reason_is_one_of_a_command_on_a_page() -> None:
+    shown = [line for page in pages() for line in lines(page)]
+    unused = [begin for begin in NOT_HERE if not any(line.startswith(begin) for line in shown)]
+    assert unused == []
+
+
+def test_no_block_is_in_a_language_that_nothing_runs() -> None:
+    found = {language for page in pages() for language in languages(page)}
+    assert found == set(LANGUAGES)
+
+
+def test_programs_of_other_packages_are_python() -> None:
+    for page in pages():
+        for code in blocks(page, "py"):
+            compile(code, page, "exec")
+
+
+def test_a_block_of_json_is_json_and_has_the_members_that_the_command_prints(
+    run: Run, store: Path
+) -> None:
+    for page in pages():
+        for text in blocks(page, "json"):
+            json.loads(text)
+    (shown,) = blocks("cli.md", "json")
+    printed = run("cat", store, "orders", "--limit", 1)[1]
+    assert list(json.loads(shown)) == list(json.loads(printed))
+
+
+def test_the_parser_takes_every_command_on_a_page() -> None:
+    for page in pages():
+        for line in lines(page):
+            command = re.split(r" [|<>] | #", line)[0].strip()
+            if not command.startswith("forebay "):
+                continue
+            try:
+                cli.make_parser().parse_args(cli.join_times(shlex.split(command)[1:]))
+            except SystemExit:
+                pytest.fail(f"{page}: {command}")
