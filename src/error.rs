@@ -51,6 +51,8 @@ pub enum Error {
     Locked { path: PathBuf, pid: Option<u32> },
     /// The store was closed.
     Closed,
+    /// The consumer was closed, and its store is open.
+    ConsumerClosed,
     /// A write to the disk failed for good; only reopening the store helps. `appended` says whether
     /// the message of this call is in the log; it may or may not be durable.
     Failed { reason: String, appended: bool },
@@ -391,6 +393,7 @@ impl Error {
                 path.display()
             ),
             Error::Closed => write!(f, "the store is closed"),
+            Error::ConsumerClosed => write!(f, "the consumer is closed"),
             Error::Failed { reason, appended } => write!(
                 f,
                 "writing to the store has failed: {reason}; {}reading still works, reopen the \

@@ -19,6 +19,9 @@ from forebay.errors import (
 
 _logger = logging.getLogger("forebay")
 
+#: A machine has no more to give, and starting many more takes minutes.
+_THREADS_MAX = 1024
+
 
 def run(
     consumer: Consumer,
@@ -32,7 +35,7 @@ def run(
     """
     if not callable(handler):
         raise TypeError(f"handler must be callable, got {type(handler).__name__}")
-    _check_count("threads", threads)
+    _check_count("threads", threads, _THREADS_MAX)
     _check_count("batch", batch)
     polls = Run(consumer)
     failures: list[BaseException] = []
@@ -74,11 +77,11 @@ def run(
         raise failures[0]
 
 
-def _check_count(name: str, value: int) -> None:
+def _check_count(name: str, value: int, most: int | None = None) -> None:
     if not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    if value < 1:
-        reason = "must be at least 1"
+    if value < 1 or (most is not None and value > most):
+        reason = "must be at least 1" if most is None else f"must be from 1 to {most}"
         text = f"{name} {reason}, got {value}"
         raise InvalidOptionError(text, name=name, value=str(value), reason=reason)
 

@@ -7,11 +7,13 @@ import contextlib
 import enum
 import os
 import weakref
+from types import NoneType
 from typing import Any, Unpack
 
 from forebay import _forebay
 from forebay._forebay import Store
 from forebay.errors import ForebayError
+from forebay.given import check
 from forebay.options import Duration, EngineName, Flush, Mode, Options
 
 __all__ = ["ReadStatus", "open"]
@@ -146,6 +148,12 @@ def open(
     ...     len(store.topics["orders"].queues)
     2
     """
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    check("path", path, str, "a str or a path of str")
+    check("mode", mode, str, "a str")
+    check("engine", engine, (str, NoneType), "a str or None")
+    check("flush", flush, (str, NoneType), "a str or None")
+    check("adopt", adopt, bool, "True or False")
     given: dict[str, Any] = {**options, "lock_timeout": lock_timeout}
     store = _forebay.open_store(path, mode, engine, flush, adopt, given)
     return close_at_exit(store)

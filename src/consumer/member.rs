@@ -147,7 +147,7 @@ impl Consumer {
         }
         let engine = handle.writer()?;
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
+            return Err(Error::ConsumerClosed);
         }
         run(Ground {
             engine,
@@ -177,7 +177,7 @@ impl Consumer {
     /// # Errors
     ///
     /// [`Error::LogShrunk`] if a queue ends before what the group has settled; errors of reading;
-    /// [`Error::Closed`].
+    /// [`Error::Closed`], [`Error::ConsumerClosed`].
     pub fn poll(&self, max: usize, timeout: Duration) -> Result<Vec<Delivery>> {
         self.poll_until(max, timeout, &|| false)
     }
@@ -503,12 +503,14 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Error::OwnershipLost`] for an offset in a queue that another consumer owns,
-    /// [`Error::OffsetOutOfRange`].
+    /// [`Error::InvalidOption`] for a topic that the consumer does not read,
+    /// [`Error::UnknownQueue`], [`Error::OwnershipLost`] for an offset in a queue that another
+    /// consumer owns, [`Error::OffsetOutOfRange`].
     pub fn seek(&self, to: &Start) -> Result<()> {
         let (lanes, _) = self.lanes(self.shared.now())?;
         let engine = self.shared.handle().engine()?;
         if let Start::ByTopic(bounds) = to {
+            self.check_named(engine, bounds)?;
             check_owned(&lanes, bounds)?;
         }
         let mut moves = Vec::new();
@@ -534,6 +536,24 @@ impl Consumer {
             .try_for_each(|(lane, offset)| lane.seek(offset));
         self.shared.stir();
         moved
+    }
+
+    /// Checks that the consumer reads the topics, and that they have the queues.
+    fn check_named(&self, engine: &dyn Engine, bounds: &BTreeMap<String, Bound>) -> Result<()> {
+        for (name, bound) in bounds {
+            if !self.topics.iter().any(|topic| **topic == **name) {
+                let reason = "the consumer does not read this topic";
+                return Err(Error::option("to", format!("{name:?}"), reason));
+            }
+            let topic = engine.topics().get(name);
+            if let (Some(topic), Bound::Offsets(offsets)) = (topic, bound) {
+                let known = engine.queues(&topic);
+                if let Some(queue) = offsets.keys().find(|queue| !known.contains(queue)) {
+                    return Err(topic.unknown_queue(*queue));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_open(&self) -> Result<()> {

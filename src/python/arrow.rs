@@ -1,6 +1,6 @@
 //! Scans for Python: a description of what to read, which pickles and exports Arrow streams.
 
-use super::convert::{Queue, count, items, limit, tags, text, wrong_type};
+use super::convert::{count, items, limit, queue_of, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
 use super::handle::Handle;
@@ -77,7 +77,7 @@ pub(super) fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> 
         }
         "queues" => {
             let queues = items(name, value)?;
-            let queues = queues.iter().map(|queue| Ok(queue.extract::<Queue>()?.0));
+            let queues = queues.iter().map(|queue| queue_of(name, queue));
             spec.queues = Some(queues.collect::<PyResult<_>>()?);
         }
         "start" => spec.start = limit(name, value)?,

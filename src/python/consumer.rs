@@ -423,7 +423,7 @@ impl Consumer {
     /// handler
     ///     Called with a message; with ``batch`` above 1, with a list of up to that many.
     /// threads
-    ///     How many threads call it.
+    ///     How many threads call it, 1 to 1,024.
     /// batch
     ///     The most messages of a call.
     ///

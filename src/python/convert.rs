@@ -6,7 +6,7 @@ use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyInt, PyMapping, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -194,21 +194,23 @@ pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Durati
 #[inline]
 pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
     if let Ok(text) = object.cast::<PyString>() {
-        return text.to_str();
+        let surrogate = "must not have surrogates, which UTF-8 cannot encode";
+        return text
+            .to_str()
+            .map_err(|_| invalid(name, shown(object), surrogate));
     }
     let Ok(bytes) = object.cast::<PyBytes>() else {
         return Err(wrong_type(name, object, "str or UTF-8 bytes"));
     };
     let text = std::str::from_utf8(bytes.as_bytes());
-    text.map_err(|_| {
-        invalid(
-            name,
-            bytes
-                .repr()
-                .map_or_else(|_| String::new(), |r| r.to_string()),
-            "must be UTF-8",
-        )
-    })
+    text.map_err(|_| invalid(name, shown(object), "must be UTF-8"))
+}
+
+/// A value as Python shows it.
+fn shown(object: &Bound<'_, PyAny>) -> String {
+    object
+        .repr()
+        .map_or_else(|_| String::new(), |text| text.to_string())
 }
 
 /// References to the items of an iterable, so that their bytes can be borrowed. Text is refused.
@@ -280,13 +282,64 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     };
     let mut offsets = BTreeMap::new();
     for item in mapping.items()? {
-        let (queue, offset) = item.extract::<(Queue, Offset)>()?;
+        let (queue, offset) = item
+            .extract::<(Queue, Offset)>()
+            .map_err(|error| in_mapping(name, object, error))?;
         let offset = u64::try_from(offset.0);
         let offset =
             offset.map_err(|_| invalid(name, object, "must not contain negative offsets"))?;
         offsets.insert(queue.0, offset);
     }
     Ok(Limit::Offsets(offsets))
+}
+
+/// The error for a mapping with an item that is no queue and offset: one of a type names `name`.
+fn in_mapping(name: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    match error.is_instance_of::<PyTypeError>(object.py()) {
+        true => {
+            let shown = shown(object);
+            PyTypeError::new_err(format!("{name} must map queues to offsets, got {shown}"))
+        }
+        false => error,
+    }
+}
+
+/// A queue among several.
+pub(super) fn queue_of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<u32> {
+    integer(name, object)?;
+    Ok(object.extract::<Queue>()?.0)
+}
+
+/// The name that is most like a misspelt one, if any is.
+pub(super) fn nearest(py: Python<'_>, name: &str, names: &[&str]) -> PyResult<Option<String>> {
+    let difflib = py.import("difflib")?;
+    let near = difflib.call_method1("get_close_matches", (name, names, 1))?;
+    Ok(near.extract::<Vec<String>>()?.into_iter().next())
+}
+
+/// The keywords of a send.
+const KEYWORDS: &[&str] = &[
+    "key",
+    "keys",
+    "tags",
+    "properties",
+    "queue",
+    "delay_level",
+    "timestamp",
+    "flush",
+    "delay",
+    "deliver_at",
+];
+
+/// The error for a keyword that a send does not have, if any is; it suggests the nearest one.
+pub(super) fn unknown_keyword(keywords: Option<&Bound<'_, PyDict>>) -> Option<PyErr> {
+    let keywords = keywords?;
+    let names = keywords.keys().extract::<Vec<String>>().ok()?;
+    let name = names.iter().find(|name| !KEYWORDS.contains(&&***name))?;
+    let near = nearest(keywords.py(), name, KEYWORDS).ok().flatten();
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+    let text = format!("Store.send() got an unexpected keyword argument '{name}'{hint}");
+    Some(PyTypeError::new_err(text))
 }
 
 /// The number of queues to give a topic.

@@ -91,7 +91,7 @@ fn facts_of(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> 
             facts.set_item("pid", *pid)?;
             put(facts, [("path", text(path))], "StoreLockedError")
         }
-        Error::Closed => Ok("StoreClosedError"),
+        Error::Closed | Error::ConsumerClosed => Ok("StoreClosedError"),
         Error::Failed { reason, appended } => {
             facts.set_item("appended", *appended)?;
             put(facts, [("reason", reason)], "StoreFailedError")

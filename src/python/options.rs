@@ -1,6 +1,6 @@
 //! Conversion of the arguments of `forebay.open` to the core's options.
 
-use super::convert::{duration, integer, wrong_type};
+use super::convert::{duration, integer, nearest, wrong_type};
 use super::errors::invalid;
 use crate::{AppendLockKind, DelayLevels, EngineKind, Flush, Isolation, Mode, Options};
 use pyo3::prelude::*;
@@ -157,9 +157,7 @@ const NAMES: &[&str] = &[
 
 /// The error for an unknown option; it suggests the nearest name.
 fn no_such_option(name: &str, value: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let difflib = value.py().import("difflib")?;
-    let near = difflib.call_method1("get_close_matches", (name, NAMES, 1))?;
-    let reason = match near.extract::<Vec<String>>()?.first() {
+    let reason = match nearest(value.py(), name, NAMES)? {
         Some(near) => format!("there is no such option; did you mean {near}?"),
         None => "there is no such option".to_owned(),
     };

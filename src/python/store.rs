@@ -2,8 +2,8 @@
 
 use super::arrow::Scan;
 use super::convert::{
-    Offset, Queue, Time, limit, max_bytes, max_messages, queue_count, tags, text, whole_number,
-    wrong_type,
+    Offset, Queue, Time, limit, max_bytes, max_messages, queue_count, tags, text, unknown_keyword,
+    whole_number, wrong_type,
 };
 use super::errors::invalid;
 use super::handle::{Handle, call};
@@ -202,7 +202,8 @@ impl Store {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let producer = Bound::new(py, Store::producer(slf, topic, None, None)?)?;
-        producer.call_method(intern!(py, "send"), (body,), keywords)
+        let sent = producer.call_method(intern!(py, "send"), (body,), keywords);
+        sent.map_err(|error| unknown_keyword(keywords).unwrap_or(error))
     }
 
     /// Create a topic, or return the existing one; durable on return.

@@ -344,7 +344,8 @@ fn queues_are_handed_over_once_their_owner_has_settled() {
         assert_eq!(both.iter().sum::<usize>(), (8..16).sum::<usize>());
         // One that leaves gives back at once what it has not settled.
         one.close().unwrap();
-        assert!(matches!(one.ack(receipts(&first)), Err(Error::Closed)));
+        let refused = one.ack(receipts(&first));
+        assert!(matches!(refused, Err(Error::ConsumerClosed)));
         bed.pass(1_000);
         assert_eq!(bodies(&poll(&two)), bodies(&first));
     });

@@ -129,6 +129,38 @@ def test_a_value_of_a_wrong_type_is_a_type_error_that_names_the_argument(objects
     assert unnamed == [], "\n".join(map(str, unnamed))
 
 
+#: Calls with a value of a wrong type within an argument, or a wrong keyword, and what is said.
+INNER = [
+    (("store", "tail", {"start": {"0": 0}}), r"start must map queues to offsets, got {'0': 0}"),
+    (("store", "scan", {"end": {0: "1"}}), r"end must map queues to offsets, got {0: '1'}"),
+    (("store", "scan", {"queues": ["0"]}), "queues must be an integer, got str"),
+    (("store", "send", {"tag": "paid"}), r"Store.send\(\) .* argument 'tag'; did you mean tags\?"),
+    (("store", "send", {"wombat": 1}), r"Store.send\(\) .* argument 'wombat'$"),
+]
+
+
+@pytest.mark.parametrize(("call", "pattern"), INNER)
+def test_a_type_error_says_what_is_wrong_within_an_argument(objects, call, pattern):
+    owner, method, given = call
+    with pytest.raises(TypeError, match=pattern):
+        called(objects, owner, method, CALLS[owner, method] | given)
+
+
+def test_what_is_opened_is_named_by_text(tmp_path):
+    for wrong in ({"path": b"store"}, {"path": None}, {"mode": None}, {"flush": True}):
+        with pytest.raises(TypeError) as raised:
+            forebay.open(**{"path": tmp_path / "store"} | wrong)
+        (name,) = wrong
+        assert str(raised.value).startswith(f"{name} must be a str")
+
+
+def test_a_closed_consumer_is_not_a_closed_store(objects):
+    closed = objects["store"].consumer("orders", group="short")
+    closed.close()
+    with pytest.raises(forebay.StoreClosedError, match="the consumer is closed"):
+        closed.poll(timeout=0)
+
+
 def test_an_option_of_a_wrong_type_is_a_type_error_that_names_it(tmp_path):
     for name in OpenOptions.__annotations__ | Options.__annotations__:
         with pytest.raises(TypeError) as raised:
@@ -197,6 +229,7 @@ VALUES = [
     ("store", "query", {"begin": datetime(2026, 1, 1)}, "begin.*time zone"),
     ("store", "query", {"max_messages": 0}, "max_messages must be at least 1, got 0"),
     ("store", "tail", {"start": "first"}, 'start must be .*"earliest".*first'),
+    ("store", "send", {"key": "\ud800"}, "key must not have surrogates.*ud800"),
     ("store", "tail", {"timeout": -1}, "timeout must be .* 0 or more, got -1"),
     ("store", "consumer", {"order": "random"}, 'order must be "none" or "queue".*random'),
     ("store", "consumer", {"ack": "never"}, 'ack must be "auto" or "manual".*never'),
@@ -213,6 +246,9 @@ VALUES = [
     ("consumer", "poll", {"max_messages": 0}, "max_messages must be .*0"),
     ("consumer", "nack", {"delay_level": 19}, "delay_level.*19"),
     ("consumer", "run", {"threads": 0}, "threads must be .*0"),
+    ("consumer", "run", {"threads": 10**6}, "threads must be from 1 to 1024, got 1000000"),
+    ("consumer", "seek", {"to": {("nope", 0): 1}}, 'to is "nope": the consumer does not read'),
+    ("consumer", "seek", {"to": {("orders", 9): 1}}, 'topic "orders" has no queue 9: it has 1'),
     ("consumer", "run", {"batch": 0}, "batch must be .*0"),
 ]
 

@@ -12,7 +12,16 @@ from typing import Any
 import forebay
 from forebay import _forebay
 from forebay.bounds import Bound
-from forebay.cli.arguments import TIME, add_bounds, add_store, count, limit, moment, number
+from forebay.cli.arguments import (
+    TIME,
+    add_bounds,
+    add_store,
+    count,
+    limit,
+    moment,
+    number,
+    unknown,
+)
 from forebay.cli.inspect import damage_line, places
 from forebay.cli.rows import FORMATS, Writer
 from forebay.output import plain, stdout
@@ -108,7 +117,7 @@ class Slice:
         self._tags = tags
         found = store.topics.get(topic)
         if found is None:
-            raise forebay.UnknownTopicError(f'there is no topic "{topic}"', topic=topic)
+            raise forebay.UnknownTopicError(unknown("topic", topic, store.topics), topic=topic)
         known = {queue.id for queue in found.queues}
         bounds = [bound for bound in (start, end) if isinstance(bound, Mapping)]
         for asked in itertools.chain(queues or [], *bounds):

@@ -138,7 +138,8 @@ fn its_consumer_that_closes_and_who_asked_for_an_end() {
             assert!(waiting.join().unwrap().unwrap().is_empty());
             let waiting = scope.spawn(|| consumer.poll(1, Duration::MAX));
             consumer.close().unwrap();
-            assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
+            let ended = waiting.join().unwrap();
+            assert!(matches!(ended, Err(Error::ConsumerClosed)));
         });
     });
 }
