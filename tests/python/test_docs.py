@@ -11,7 +11,6 @@ import sys
 import textwrap
 import tomllib
 from importlib.util import find_spec
-from pathlib import Path
 from typing import get_origin
 
 import harness
