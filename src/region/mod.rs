@@ -20,6 +20,8 @@
 pub mod guard;
 mod mark;
 mod presence;
+#[cfg(test)]
+mod reuse;
 
 pub use guard::{Fault, PAGE};
 
@@ -40,7 +42,7 @@ use std::time::Duration;
 #[cfg(not(test))]
 type Memory = MmapRaw;
 #[cfg(test)]
-type Memory = Arc<MmapRaw>;
+type Memory = Arc<reuse::Memory>;
 
 #[cfg(not(test))]
 fn memory(map: MmapRaw) -> Memory {
@@ -49,7 +51,23 @@ fn memory(map: MmapRaw) -> Memory {
 
 #[cfg(test)]
 fn memory(map: MmapRaw) -> Memory {
-    Arc::new(map)
+    Arc::new(reuse::Memory::of_file(map))
+}
+
+fn anonymous_map(len: usize) -> io::Result<MmapRaw> {
+    Ok(MmapRaw::from(MmapOptions::new().len(len).map_anon()?))
+}
+
+#[cfg(not(test))]
+fn anonymous_memory(len: usize) -> io::Result<Memory> {
+    anonymous_map(len)
+}
+
+#[cfg(test)]
+fn anonymous_memory(len: usize) -> io::Result<Memory> {
+    Ok(Arc::new(reuse::Memory::anonymous(len, || {
+        anonymous_map(len)
+    })?))
 }
 
 /// Mapped bytes that many owners share. They are unmapped when the last owner drops them.
@@ -150,10 +168,10 @@ impl Region {
 
     /// Memory without a file, for engines and overlays that keep nothing on disk.
     pub fn anonymous(len: usize, name: &Path) -> io::Result<Region> {
-        let map = MmapRaw::from(MmapOptions::new().len(len.max(1)).map_anon()?);
+        let map = anonymous_memory(len.max(1))?;
         let readable = ReadableMark::default();
         Ok(Region {
-            map: memory(map),
+            map,
             path: name.to_owned(),
             readable,
             writable: true,

@@ -12,7 +12,7 @@
 //! except sectors that are clean but not on the platter: the kernel may have dropped them.
 
 use super::inode::{Inode, survivor};
-use super::names::{Names, Node, move_names};
+use super::names::{Name, Names, Node, below, move_names};
 use super::random::Random;
 use super::sites;
 use crate::disk::{Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, Synced};
@@ -77,7 +77,7 @@ struct State {
     names: Names,
     synced_names: Names,
     /// Renames of directories that are not durable yet, in order.
-    moved: Vec<(PathBuf, PathBuf)>,
+    moved: Vec<(Name, Name)>,
     /// Renames of files.
     renamed: BTreeSet<usize>,
     calls: u64,
@@ -92,11 +92,14 @@ struct State {
     /// Synced files, and the ends of the synced ranges.
     syncs: Vec<(PathBuf, usize)>,
     /// A directory that can be traversed but not read.
-    unreadable: Option<PathBuf>,
+    unreadable: Option<Name>,
 }
 
 /// The bytes of every file; `None` for a directory.
 pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// The same of what a machine that stops leaves.
+type Left = BTreeMap<Name, Option<Vec<u8>>>;
 
 /// What other senders do during a sync.
 type DuringSync = Box<dyn FnMut() + Send>;
@@ -120,7 +123,7 @@ fn dead() -> io::Error {
 impl SimDisk {
     /// An empty disk.
     pub fn new(random: Random, faults: Faults) -> SimDisk {
-        SimDisk::holding(State::of_image(Image::new(), random, faults, 1))
+        SimDisk::holding(State::of_image(Left::new(), random, faults, 1))
     }
 
     fn holding(state: State) -> SimDisk {
@@ -183,7 +186,7 @@ impl SimDisk {
 
     /// From here on, a directory can be traversed but not read.
     pub fn make_unreadable(&self, path: &Path) {
-        self.state.lock().unreadable = Some(path.to_path_buf());
+        self.state.lock().unreadable = Some(Name::of(path));
     }
 
     /// Number of calls so far at which the machine could have stopped.
@@ -313,15 +316,15 @@ impl State {
     }
 
     fn file(&self, path: &Path) -> io::Result<usize> {
-        match self.names.get(path) {
+        match self.names.get(&Name::of(path)) {
             Some(Node::File(number)) => Ok(*number),
             Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
-    fn parent_is_there(&self, path: &Path) -> io::Result<()> {
-        match path.parent().and_then(|parent| self.names.get(parent)) {
+    fn parent_is_there(&self, name: &Name) -> io::Result<()> {
+        match name.parent().and_then(|parent| self.names.get(parent)) {
             Some(Node::Directory) => Ok(()),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
@@ -365,25 +368,25 @@ impl State {
     }
 
     fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
-        if self.unreadable.as_deref() == Some(path) {
+        let directory = Name::of(path);
+        if self.unreadable.as_ref() == Some(&directory) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         if self.random.below(1000) < self.faults.failing_syncs {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        let inside = |name: &Path| name.parent() == Some(path);
         // The renames reach the journal of the file system in order.
         let last = self
             .moved
             .iter()
-            .rposition(|(from, to)| inside(from) || inside(to));
+            .rposition(|(from, to)| from.is_in(&directory) || to.is_in(&directory));
         for (from, to) in self.moved.drain(..last.map_or(0, |last| last + 1)) {
             move_names(&mut self.synced_names, &from, &to);
         }
-        self.synced_names.retain(|name, _| !inside(name));
-        let now = self.names.iter().filter(|(name, _)| inside(name));
-        let now: Vec<_> = now.map(|(name, node)| (name.clone(), *node)).collect();
-        self.synced_names.extend(now);
+        self.synced_names.retain(|name, _| !name.is_in(&directory));
+        let now = below(&self.names, &directory).filter(|(name, _)| name.is_in(&directory));
+        self.synced_names
+            .extend(now.map(|(name, node)| (name.clone(), *node)));
         Ok(())
     }
 
@@ -405,20 +408,20 @@ impl State {
         };
         let names = self.names.iter();
         names
-            .map(|(path, node)| (path.clone(), bytes(node)))
+            .map(|(name, node)| (name.path(), bytes(node)))
             .collect()
     }
 
     fn empty(faults: Faults) -> State {
-        State::of_image(Image::new(), Random::new(0), faults, 0)
+        State::of_image(Left::new(), Random::new(0), faults, 0)
     }
 
     /// A disk whose platter holds an image, at the `boot`th boot of the machine.
-    fn of_image(image: Image, random: Random, faults: Faults, boot: u8) -> State {
+    fn of_image(image: Left, random: Random, faults: Faults, boot: u8) -> State {
         let mut inodes = Vec::new();
         let mut names = Names::new();
-        names.insert(PathBuf::from("/"), Node::Directory);
-        for (path, contents) in image {
+        names.insert(Name::of(Path::new("/")), Node::Directory);
+        for (name, contents) in image {
             let node = match contents {
                 None => Node::Directory,
                 Some(bytes) => {
@@ -426,7 +429,7 @@ impl State {
                     Node::File(inodes.len() - 1)
                 }
             };
-            names.insert(path, node);
+            names.insert(name, node);
         }
         State {
             random,
@@ -476,14 +479,14 @@ impl State {
                     renamed: self.renamed.clone(),
                     mount: self.mount + u64::from(self.faults.stop == Stop::Moved),
                     kept,
-                    ..State::of_image(Image::new(), Random::new(0), self.faults, self.boot)
+                    ..State::of_image(Left::new(), Random::new(0), self.faults, self.boot)
                 }
             }
         };
         self.left = Some(Box::new(left));
     }
 
-    fn survivors(&mut self) -> Image {
+    fn survivors(&mut self) -> Left {
         // The share of dirty sectors that survives differs from crash to crash, from none to all.
         let kept = self.random.pick(&[0, 10, 50, 90, 100]);
         let durable = self.random.below(self.moved.len() as u64 + 1) as usize;
@@ -493,12 +496,12 @@ impl State {
         for (from, to) in self.moved.drain(..) {
             move_names(&mut self.synced_names, &from, &to);
         }
-        let mut paths: BTreeSet<&PathBuf> = self.names.keys().collect();
-        paths.extend(self.synced_names.keys());
-        let mut image = Image::new();
+        let mut names: BTreeSet<&Name> = self.names.keys().collect();
+        names.extend(self.synced_names.keys());
+        let mut image = Left::new();
         let mut renames = BTreeMap::new();
-        for path in paths {
-            let (now, synced) = (self.names.get(path), self.synced_names.get(path));
+        for name in names {
+            let (now, synced) = (self.names.get(name), self.synced_names.get(name));
             let mut random = || self.random.chance(50);
             let survives = match now.or(synced) {
                 // A renamed file has its old name or its new one.
@@ -513,7 +516,7 @@ impl State {
                 synced
             };
             let Some(node) = node else { continue };
-            if path
+            if name
                 .parent()
                 .is_some_and(|parent| !image.contains_key(parent))
             {
@@ -523,7 +526,7 @@ impl State {
                 Node::Directory => None,
                 Node::File(number) => Some(survivor(&self.inodes[*number], kept, &mut self.random)),
             };
-            image.insert(path.clone(), contents);
+            image.insert(name.clone(), contents);
         }
         image
     }
@@ -532,27 +535,27 @@ impl State {
 impl FileSystem for SimDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
         self.call(|state| {
-            if state.names.contains_key(path) {
+            let name = Name::of(path);
+            if state.names.contains_key(&name) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            state.parent_is_there(path)?;
+            state.parent_is_there(&name)?;
             state.has_room()?;
             state.inodes.push(Inode::new(len as usize));
             let node = Node::File(state.inodes.len() - 1);
-            state.names.insert(path.to_path_buf(), node);
+            state.names.insert(name, node);
             Ok(())
         })
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         self.call(|state| {
-            let missing: Vec<_> = path
-                .ancestors()
-                .take_while(|path| !state.names.contains_key(*path))
+            let above = path.ancestors().map(Name::of);
+            let missing: Vec<_> = above
+                .take_while(|name| !state.names.contains_key(name))
                 .collect();
-            for path in missing {
-                state.names.insert(path.to_path_buf(), Node::Directory);
-            }
+            let missing = missing.into_iter().map(|name| (name, Node::Directory));
+            state.names.extend(missing);
             Ok(())
         })
     }
@@ -628,10 +631,11 @@ impl FileSystem for SimDisk {
             state.has_room()?;
             let number = match state.file(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    state.parent_is_there(path)?;
+                    let name = Name::of(path);
+                    state.parent_is_there(&name)?;
                     state.inodes.push(Inode::new(0));
                     let number = state.inodes.len() - 1;
-                    state.names.insert(path.to_path_buf(), Node::File(number));
+                    state.names.insert(name, Node::File(number));
                     number
                 }
                 found => found?,
@@ -639,12 +643,7 @@ impl FileSystem for SimDisk {
             let inode = &mut state.inodes[number];
             let end = start as usize + bytes.len();
             if end > inode.len {
-                let cache = Region::anonymous(end, path)?;
-                cache.overwrite(0, &inode.cache.contents()[..inode.len]);
-                inode.cache = cache;
-                inode.clean.resize(end, 0);
-                inode.platter.resize(end, 0);
-                inode.len = end;
+                inode.grow(end);
             }
             inode.write(start as usize, bytes);
             Ok(())
@@ -664,26 +663,28 @@ impl FileSystem for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(|state| {
-            let node = state.names.get(from).copied();
+            let (from, to) = (Name::of(from), Name::of(to));
+            let node = state.names.get(&from).copied();
             let node = node.ok_or(io::ErrorKind::NotFound)?;
+            move_names(&mut state.names, &from, &to);
             match node {
-                Node::Directory => state.moved.push((from.to_path_buf(), to.to_path_buf())),
+                Node::Directory => state.moved.push((from, to)),
                 Node::File(number) => drop(state.renamed.insert(number)),
             }
-            move_names(&mut state.names, from, to);
             Ok(())
         })
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(|state| {
-            state.parent_is_there(to)?;
+            let to = Name::of(to);
+            state.parent_is_there(&to)?;
             let number = state.file(from)?;
-            if state.names.contains_key(to) {
+            if state.names.contains_key(&to) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            state.names.remove(from);
-            state.names.insert(to.to_owned(), Node::File(number));
+            state.names.remove(&Name::of(from));
+            state.names.insert(to, Node::File(number));
             Ok(())
         })
     }
@@ -691,37 +692,37 @@ impl FileSystem for SimDisk {
     fn unlink(&self, path: &Path) -> io::Result<()> {
         self.call(|state| {
             state.file(path)?;
-            state.names.remove(path);
+            state.names.remove(&Name::of(path));
             Ok(())
         })
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
         self.call(|state| {
-            state.names.remove(path);
+            state.names.remove(&Name::of(path));
             Ok(())
         })
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
         self.peek(|state| {
-            match state.names.get(path) {
+            let directory = Name::of(path);
+            match state.names.get(&directory) {
                 Some(Node::Directory) => {}
                 Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
                 None => return Err(io::ErrorKind::NotFound.into()),
             }
-            let inside = state.names.range(path.to_path_buf()..);
-            let inside = inside.take_while(|(name, _)| name.starts_with(path));
-            let children = inside.filter(|(name, _)| name.parent() == Some(path));
+            let inside = below(&state.names, &directory);
+            let children = inside.filter(|(name, _)| name.is_in(&directory));
             Ok(children
-                .map(|(name, node)| state.entry(name, node))
+                .map(|(name, node)| state.entry(&name.path(), node))
                 .collect())
         })
     }
 
     fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
         self.peek(|state| {
-            let node = state.names.get(path);
+            let node = state.names.get(&Name::of(path));
             Ok(node.map(|node| state.entry(path, node)))
         })
     }
@@ -763,7 +764,7 @@ impl FileSystem for SimDisk {
 
     fn identity(&self, path: &Path) -> Option<Identity> {
         let state = self.state.lock();
-        let inode = match state.names.get(path)? {
+        let inode = match state.names.get(&Name::of(path))? {
             Node::Directory => u64::MAX,
             Node::File(number) => *number as u64,
         };

@@ -22,10 +22,17 @@ pub struct Inode {
     pub platter_len: usize,
 }
 
+/// Memory with these bytes at its start.
+fn cache(len: usize, bytes: &[u8]) -> Region {
+    let cache = Region::anonymous(len, Path::new("simulated")).unwrap();
+    cache.overwrite(0, bytes);
+    cache
+}
+
 impl Inode {
     pub fn new(len: usize) -> Inode {
         Inode {
-            cache: Region::anonymous(len, Path::new("simulated")).unwrap(),
+            cache: cache(len, &[]),
             len,
             clean: vec![0; len],
             platter: vec![0; len],
@@ -35,26 +42,35 @@ impl Inode {
 
     /// A file whose platter holds these bytes.
     pub fn holding(bytes: Vec<u8>) -> Inode {
-        let inode = Inode::new(bytes.len());
-        inode.cache.overwrite(0, &bytes);
         Inode {
+            cache: cache(bytes.len(), &bytes),
+            len: bytes.len(),
             clean: bytes.clone(),
             platter_len: bytes.len(),
             platter: bytes,
-            ..inode
         }
     }
 
     /// A copy of the file with its own cache, which existing maps do not share.
     pub fn apart(&self) -> Inode {
-        let inode = Inode::new(self.len);
-        inode.cache.overwrite(0, &self.cache.contents()[..self.len]);
         Inode {
+            cache: cache(self.len, &self.cache.contents()[..self.len]),
+            len: self.len,
             clean: self.clean.clone(),
             platter: self.platter.clone(),
             platter_len: self.platter_len,
-            ..inode
         }
+    }
+
+    /// Makes the file longer, with zeros. Existing maps do not share what is stored from here on.
+    pub fn grow(&mut self, len: usize) {
+        self.cache = cache(len, &self.cache.contents()[..self.len]);
+        for bytes in [&mut self.clean, &mut self.platter] {
+            let mut grown = vec![0; len];
+            grown[..self.len].copy_from_slice(bytes);
+            *bytes = grown;
+        }
+        self.len = len;
     }
 
     /// Dirty sectors that begin in the range.
