@@ -428,7 +428,8 @@ impl Store {
         Ok(message)
     }
 
-    /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first.
+    /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first. Of a
+    /// partition log, whose records are copied, those of the newest 64 MiB, but at least one.
     pub fn query(
         &self,
         topic: &str,

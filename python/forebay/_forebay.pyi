@@ -1863,6 +1863,7 @@ class Store:
             Maximum number of messages to return.
         max_bytes
             Maximum total size of the records; the first message is returned whatever its size.
+            Of a partition log, whose records are copied, at most about 64 MiB are returned.
         tags
             Return only messages with this tag, or with one of several: ``"a"``, ``"a || b"`` or
             ``["a", "b"]``.

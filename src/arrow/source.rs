@@ -7,6 +7,8 @@ use crate::record::{Message, Row};
 
 /// Steps of a cursor in one call of [`Source::fill`]. A queue may end in each of them.
 const STEPS: usize = 64;
+/// It adds no more records once the cursors have copied this many bytes.
+const COPIED_MAX: u64 = 4 << 20;
 
 /// The records of a scan, in order.
 ///
@@ -60,7 +62,8 @@ impl Source {
             Kind::Queues(cursors) => {
                 for _ in 0..STEPS {
                     let before = rows.rows.len();
-                    let Some(cursor) = cursors.last_mut().filter(|_| before < rows_max) else {
+                    let Some(cursor) = cursors.last_mut().filter(|_| !is_full(rows, rows_max))
+                    else {
                         break;
                     };
                     if !cursor.step(rows_max - before, rows)? {
@@ -88,11 +91,15 @@ impl Source {
     }
 }
 
+fn is_full(rows: &Rows, rows_max: usize) -> bool {
+    rows.rows.len() >= rows_max || rows.copied >= COPIED_MAX
+}
+
 impl LogWalk {
     fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<bool> {
         for _ in 0..STEPS {
             let before = rows.rows.len();
-            if self.done || before >= rows_max {
+            if self.done || is_full(rows, rows_max) {
                 break;
             }
             self.cursor.next(rows_max - before, rows)?;

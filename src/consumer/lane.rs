@@ -10,13 +10,14 @@
 
 use super::claim::{Adopted, Claim, Shown};
 use super::window::{Settling, Window};
-use crate::engine::{Check, Engine, Filter, Rows, Topic};
+use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
 use crate::plant::{Point, pass};
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
 use crate::warning::Warning;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Maximum number of rows per step of a cursor.
@@ -91,6 +92,15 @@ pub(super) struct Taking<'a> {
     /// When the taken messages become due again.
     pub(super) deadline: i64,
     pub(super) max_unsettled: u64,
+    /// Bytes that were read again or copied for the taken messages.
+    pub(super) copied: Cell<u64>,
+}
+
+impl Taking<'_> {
+    /// Whether no more messages are to be taken.
+    pub(super) fn has_enough(&self) -> bool {
+        self.copied.get() >= COPIED_MAX
+    }
 }
 
 /// The progress of a group in a queue.
@@ -393,11 +403,13 @@ impl Lane {
         taken: &mut Vec<Delivery>,
     ) -> Result<()> {
         for _ in 0..max {
-            let Some(offset) = window.due(by.now) else {
+            let Some(offset) = window.due(by.now).filter(|_| !by.has_enough()) else {
                 break;
             };
             match by.engine.get(&self.topic, self.queue, offset) {
                 Ok(Some(message)) => {
+                    let len = message.record().bytes().len() as u64;
+                    by.copied.set(by.copied.get() + len);
                     let serial = window.deliver_again(offset, by.deadline);
                     taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
                 }
@@ -441,13 +453,14 @@ impl Lane {
             .cursor(topic, self.queue, range, by.filter, Check::Full)?;
         let mut rows = Rows::default();
         let mut left = max;
-        while left > 0 {
+        while left > 0 && !by.has_enough() {
             rows.clear();
             cursor.next(left.min(STEP_ROWS), &mut rows)?;
             if rows.rows.is_empty() {
                 break;
             }
             left -= rows.rows.len();
+            by.copied.set(by.copied.get() + rows.copied);
             for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
                 let offset = message.record().queue_offset().cast_unsigned();
                 let serial = window.deliver(offset, by.deadline);

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use crate::table::subscriptions::Subscription;
 use crate::warning::Warning;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -171,8 +172,9 @@ impl Consumer {
         &self.options
     }
 
-    /// Returns up to `max` messages, from each queue in offset order. Waits up to `timeout` for the
-    /// first one. They are unsettled, and are delivered again after the visibility timeout.
+    /// Returns up to `max` messages, from each queue in offset order; of a partition log, whose
+    /// records are copied, at most about 64 MiB. Waits up to `timeout` for the first one. They are
+    /// unsettled, and are delivered again after the visibility timeout.
     ///
     /// # Errors
     ///
@@ -255,6 +257,7 @@ impl Consumer {
         let visibility = i64::try_from(visibility.as_millis()).unwrap_or(i64::MAX);
         let (lanes, first) = self.lanes(now)?;
         let mut again = false;
+        let mut copied = 0;
         self.with_ground(|ground| {
             for at in 0..lanes.len() {
                 let Some(lane) = lanes.get((first + at) % lanes.len()) else {
@@ -272,6 +275,7 @@ impl Consumer {
                     now,
                     deadline: now.saturating_add(visibility),
                     max_unsettled: self.options.max_unsettled,
+                    copied: Cell::new(copied),
                 };
                 match lane.take(&by, max - taken.len(), taken) {
                     Ok(more) => again |= more,
@@ -279,7 +283,8 @@ impl Consumer {
                     Err(_) if !taken.is_empty() => break,
                     Err(error) => return Err(error),
                 }
-                if taken.len() >= max {
+                copied = by.copied.get();
+                if taken.len() >= max || by.has_enough() {
                     break;
                 }
             }

@@ -23,7 +23,7 @@ pub use crate::damage::{Damage, DamageKind};
 pub use append::{Appended, Atomicity, Durability, Place};
 pub use files::Files;
 pub use report::Report;
-pub use rows::{Check, Cursor, Filter, Point, RowRef, Rows, STEP};
+pub use rows::{COPIED_MAX, Check, Cursor, Filter, Point, RowRef, Rows, STEP};
 pub use stats::{Recovery, Stats};
 pub use topic::{Topic, Topics};
 pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verification};

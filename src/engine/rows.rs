@@ -24,6 +24,9 @@ pub enum Point {
     Position(u64),
 }
 
+/// A read ends early when it has copied this many bytes of records.
+pub const COPIED_MAX: u64 = 64 << 20;
+
 /// Records found by a [`Cursor`], and the regions that keep them alive.
 #[derive(Debug, Default)]
 pub struct Rows {
@@ -31,6 +34,8 @@ pub struct Rows {
     pub regions: Vec<Arc<Region>>,
     /// The rows, in order.
     pub rows: Vec<RowRef>,
+    /// Bytes that the cursor has copied for them, unpacked. They take memory, unlike mapped files.
+    pub copied: u64,
 }
 
 /// One record in [`Rows`].
@@ -49,6 +54,7 @@ impl Rows {
     pub fn clear(&mut self) {
         self.regions.clear();
         self.rows.clear();
+        self.copied = 0;
     }
 
     /// Adds a record. `region` is usually that of the previous row.

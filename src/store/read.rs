@@ -1,7 +1,7 @@
 //! Reading messages of a queue by offset.
 
 use super::Store;
-use crate::engine::{Check, Cursor, Filter, Rows};
+use crate::engine::{COPIED_MAX, Check, Cursor, Filter, Rows};
 use crate::error::{Error, Result};
 use crate::record::Message;
 use std::ops::Range;
@@ -65,7 +65,8 @@ impl ReadBatch {
 
 impl Store {
     /// Reads up to `max_messages` messages of a queue from `offset` on, and at most `max_bytes` of
-    /// records; but always at least one message, if there is one.
+    /// records; but always at least one message, if there is one. Of a partition log, whose records
+    /// are copied, a read returns at most about 64 MiB.
     ///
     /// With a filter, examines at most `max(800, max_messages)` entries; `next_offset` tells where
     /// to continue.
@@ -176,6 +177,7 @@ fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u6
 struct Collected {
     messages: Vec<Message>,
     bytes: u64,
+    copied: u64,
     max_messages: usize,
     max_bytes: Option<u64>,
     is_full: bool,
@@ -187,6 +189,7 @@ impl Collected {
         Collected {
             messages: Vec::new(),
             bytes: 0,
+            copied: 0,
             max_messages,
             max_bytes,
             is_full: false,
@@ -197,13 +200,14 @@ impl Collected {
     /// Adds the messages of a cursor, up to both bounds but at least one. Returns where to go on.
     fn collect(&mut self, cursor: &mut dyn Cursor) -> Result<u64> {
         let rows = &mut self.rows;
-        while self.messages.len() < self.max_messages {
+        while self.messages.len() < self.max_messages && self.copied < COPIED_MAX {
             rows.clear();
             let left = self.max_messages - self.messages.len();
             cursor.next(left.min(1024), rows)?;
             if rows.rows.is_empty() {
                 return Ok(cursor.offset());
             }
+            self.copied += rows.copied;
             for row in &rows.rows {
                 self.bytes += u64::from(row.layout.total_len());
                 let is_above = self.max_bytes.is_some_and(|limit| self.bytes > limit);

@@ -11,6 +11,7 @@ mod append_lock;
 mod arrow;
 mod claims;
 mod consumer;
+mod copied;
 mod copying;
 mod groups;
 mod intake;

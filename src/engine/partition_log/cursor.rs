@@ -1,12 +1,13 @@
 //! Walks the messages of a partition. Control records, and messages of transactions that are not
 //! committed if those are not asked for, are no messages.
 
-use super::partition::{Partition, View};
-use super::segment::Segments;
-use super::transactions::Outcomes;
-use super::walk::{Found, Reader, Step, Walk};
+use super::batches::Batches;
+use super::folder::View;
+use super::partition::Partition;
+use super::transactions::Outcome;
+use super::walk::{Found, Step};
 use super::{NAME, Shared};
-use crate::engine::{Check, Cursor, Filter, Rows, STEP};
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, STEP};
 use crate::error::{At, Op, Result};
 use crate::options::Isolation;
 use crate::record::kafka::{Entry, Header, Home, Layout, Opened, Record, record};
@@ -23,18 +24,12 @@ const CHUNK_LEN: usize = 256 << 10;
 pub(super) struct QueueCursor {
     shared: Arc<Shared>,
     partition: Arc<Partition>,
-    segments: Segments,
-    /// Offset after the last message visited.
-    at: u64,
+    view: View,
+    /// Its `at` is the offset after the last message visited.
+    batches: Batches,
     end: u64,
-    /// End of the partition when the cursor was made.
-    limit: u64,
     filter: Filter,
     check: Check,
-    outcomes: Option<Outcomes>,
-    /// Number of the segment to open next; `None` before the first.
-    next_segment: Option<usize>,
-    walk: Option<Walk>,
     batch: Option<(Opened, Found)>,
 }
 
@@ -55,18 +50,15 @@ impl QueueCursor {
         filter: Filter,
         check: Check,
     ) -> QueueCursor {
+        let at = offsets.start.max(view.bounds.start);
         QueueCursor {
+            batches: Batches::new(&partition.folder, &view, at),
+            end: offsets.end.min(view.bounds.end),
             shared,
             partition,
-            segments: view.segments,
-            at: offsets.start.max(view.bounds.start),
-            end: offsets.end.min(view.bounds.end),
-            limit: view.bounds.end,
+            view,
             filter,
             check,
-            outcomes: None,
-            next_segment: None,
-            walk: None,
             batch: None,
         }
     }
@@ -82,83 +74,67 @@ impl QueueCursor {
             }
             has_more = self.advance(&mut taken)?;
         }
+        // The next read may begin here.
+        self.batches.keep_waypoint();
         taken.move_to(rows)?;
         Ok(has_more)
     }
 
     /// Takes the next message, if it passes, or moves on; `false` at the end.
     fn advance(&mut self, taken: &mut Taken) -> Result<bool> {
-        if self.at >= self.end {
+        if self.batches.at >= self.end.min(self.batches.end) {
             return Ok(false);
         }
         if self.batch.is_some() {
             self.take(taken)?;
             return Ok(true);
         }
-        let Some(walk) = &mut self.walk else {
-            return self.open_segment();
-        };
-        match walk.next(&*self.shared.disk)? {
+        match self.batches.next(&*self.shared.disk)? {
             Step::Batch(found) => self.enter(found)?,
             Step::Damage(bytes, flaw) => self.pass_over(bytes, flaw),
-            Step::End => self.walk = None,
-        }
-        Ok(true)
-    }
-
-    /// Opens the next segment; `false` if there is none.
-    fn open_segment(&mut self) -> Result<bool> {
-        let segments = &self.segments;
-        let first = || {
-            let after = segments.partition_point(|segment| segment.base <= self.at);
-            after.saturating_sub(1)
-        };
-        let number = self.next_segment.unwrap_or_else(first);
-        let Some(segment) = segments.get(number).filter(|it| it.base < self.end) else {
-            self.at = self.at.max(self.end);
-            return Ok(false);
-        };
-        self.next_segment = Some(number + 1);
-        let disk = &*self.shared.disk;
-        match Reader::open(disk, segment) {
-            // The broker has deleted it since it was listed.
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-            Ok(mut reader) => {
-                let position = reader.seek(disk, self.at)?;
-                self.walk = Some(Walk::new(reader, position));
+            Step::End => {
+                self.move_to(self.end.min(self.batches.end));
+                return Ok(false);
             }
         }
         Ok(true)
     }
 
+    /// Moves on to an offset.
+    fn move_to(&mut self, offset: u64) {
+        self.batches.at = self.batches.at.max(offset);
+    }
+
+    /// Moves on to an offset after the end of the range, of which nothing lies in between.
+    fn move_after_end(&mut self, offset: u64) {
+        self.move_to(offset.min(self.view.bounds.end).max(self.end));
+    }
+
     /// Opens a batch, unless it has no message of the range.
     fn enter(&mut self, found: Found) -> Result<()> {
         let header = &found.header;
-        if header.last_offset() < self.at {
+        if header.last_offset() < self.batches.at {
             return Ok(());
         }
-        if header.last_offset() >= self.next_base() {
+        if header.last_offset() >= self.batches.next_base() {
             return self.lose(&found, Flaw::Field("offset"));
         }
         if header.first_offset() >= self.end {
-            // There is nothing between the end of the range and this batch.
-            self.at = header.first_offset().min(self.limit).max(self.end);
+            self.move_after_end(header.first_offset());
             return Ok(());
         }
-        let is_hidden = header.is_control() || !self.is_committed(header)?;
-        let Some(walk) = &self.walk else {
-            return Ok(());
-        };
-        let bytes = walk.batch(&found)?;
+        let outcome = self.outcome(header)?;
+        let is_hidden = header.is_control() || !matches!(outcome, Outcome::Committed);
+        let bytes = self.batches.bytes(&found)?;
         if bytes.len() < header.len as usize {
-            // The broker has truncated the segment.
-            self.walk = None;
-            return Ok(());
+            return self.batches.reopen(&*self.shared.disk);
         }
         // A damaged header must not hide messages: only a whole batch is no message.
         if is_hidden && header.has_crc_of(&bytes) {
-            self.at = header.last_offset() + 1;
+            if let Outcome::Unknown(damage) = outcome {
+                self.report_unknown(damage, header);
+            }
+            self.move_to(header.last_offset() + 1);
             return Ok(());
         }
         match Opened::open(bytes, is_hidden || self.check == Check::Full) {
@@ -168,23 +144,28 @@ impl QueueCursor {
         Ok(())
     }
 
-    /// Base of the next segment. All offsets of this one are lower.
-    fn next_base(&self) -> u64 {
-        let next = self
-            .next_segment
-            .and_then(|number| self.segments.get(number));
-        next.map_or(u64::MAX, |segment| segment.base)
+    /// How the transaction of a batch ended; committed, if it is part of none or if that is not
+    /// asked for.
+    fn outcome(&self, header: &Header) -> Result<Outcome> {
+        if self.shared.isolation == Isolation::ReadUncommitted
+            || !header.is_transactional()
+            || header.is_control()
+        {
+            return Ok(Outcome::Committed);
+        }
+        let mut outcomes = self.partition.outcomes.lock();
+        outcomes.of(
+            &*self.shared.disk,
+            &self.partition.folder,
+            &self.view,
+            header,
+        )
     }
 
-    fn is_committed(&mut self, header: &Header) -> Result<bool> {
-        if self.shared.isolation == Isolation::ReadUncommitted || !header.is_transactional() {
-            return Ok(true);
-        }
-        let (segments, first) = (&self.segments, header.first_offset());
-        let outcomes = self
-            .outcomes
-            .get_or_insert_with(|| Outcomes::new(Arc::clone(segments), first, u64::MAX));
-        outcomes.is_committed(&*self.shared.disk, header)
+    /// Reports the damage that may have held the marker of a batch.
+    fn report_unknown(&self, damage: Damage, header: &Header) {
+        let offsets = self.batches.at.max(header.first_offset())..header.last_offset() + 1;
+        self.partition.report(&self.shared.report, damage, offsets);
     }
 
     /// Takes the next record of the open batch.
@@ -194,9 +175,10 @@ impl QueueCursor {
         };
         let header = *opened.header();
         match opened.next() {
-            Ok(Some(entry)) if entry.offset < self.at => {}
+            Ok(Some(entry)) if entry.offset < self.batches.at => {}
             Ok(Some(entry)) if entry.offset >= self.end => {
-                self.at = entry.offset.min(self.limit).max(self.end);
+                let offset = entry.offset;
+                self.move_after_end(offset);
             }
             Ok(Some(entry)) => {
                 let home = Home {
@@ -204,15 +186,15 @@ impl QueueCursor {
                     queue: self.partition.queue,
                     position: found.position,
                 };
-                self.at = entry.offset + 1;
+                self.batches.at = entry.offset + 1;
                 if let Err(flaw) = taken.add(&home, &header, &entry, &self.filter) {
                     let found = *found;
                     self.lose(&found, flaw)?;
                 }
             }
             Ok(None) => {
-                self.at = self.at.max(header.last_offset() + 1);
                 self.batch = None;
+                self.move_to(header.last_offset() + 1);
             }
             Err(flaw) => {
                 let found = *found;
@@ -225,29 +207,27 @@ impl QueueCursor {
     /// Reports a batch that cannot be read, or read further, and passes over it.
     fn lose(&mut self, found: &Found, flaw: Flaw) -> Result<()> {
         self.batch = None;
-        let limit = self.next_base();
-        let Some(walk) = &mut self.walk else {
-            return Ok(());
-        };
         let Found { position, header } = found;
-        let after = walk.lose(found)?.min(limit).max(self.at);
-        let lost = self.at.max(header.first_offset().min(after))..after;
+        let at = self.batches.at;
+        let after = self.batches.lose(found)?.max(at);
+        let lost = at.max(header.first_offset().min(after))..after;
         let bytes = *position..*position + u64::from(header.len);
-        let (report, segment) = (&self.shared.report, &walk.reader.segment);
-        self.partition.report(report, segment, bytes, flaw, lost);
-        self.at = after;
+        if let Some((segment, _)) = self.batches.segment() {
+            let damage = Damage::new(DamageKind::Log, &segment.path, bytes, flaw);
+            self.partition.report(&self.shared.report, damage, lost);
+        }
+        self.batches.at = after;
         Ok(())
     }
 
     /// Reports bytes that are not a batch, unless the log ends there.
-    fn pass_over(&mut self, bytes: Range<u64>, flaw: Flaw) {
-        let is_last = self.next_segment == Some(self.segments.len());
-        if let Some(walk) = &self.walk
-            && !(is_last && bytes.end >= walk.reader.len)
+    fn pass_over(&self, bytes: Range<u64>, flaw: Flaw) {
+        let is_last = self.batches.next_base() == u64::MAX;
+        if let Some((segment, len)) = self.batches.segment()
+            && !(is_last && bytes.end >= len)
         {
-            let report = &self.shared.report;
-            let segment = &walk.reader.segment;
-            self.partition.report(report, segment, bytes, flaw, 0..0);
+            let damage = Damage::new(DamageKind::Log, &segment.path, bytes, flaw);
+            self.partition.report(&self.shared.report, damage, 0..0);
         }
     }
 }
@@ -283,6 +263,7 @@ impl Taken {
         let region = Region::anonymous(self.bytes.len(), name).at(Op::Allocate, name)?;
         region.write(0, &self.bytes).at(Op::Allocate, name)?;
         region.publish(self.bytes.len());
+        rows.copied += self.bytes.len() as u64;
         let region = Arc::new(region);
         for (start, layout) in self.records {
             rows.push(&region, start, layout);
@@ -301,7 +282,7 @@ impl Cursor for QueueCursor {
     }
 
     fn offset(&self) -> u64 {
-        self.at
+        self.batches.at
     }
 }
 

@@ -8,14 +8,17 @@
 //! ```
 //!
 //! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
-//! [`verify`] checks all; [`transactions`] knows how transactions ended. [`partition`] keeps up
-//! with what a broker appends, deletes and replaces in its [`segment`]s, [`walk`] walks batches by
-//! their headers, [`index`] is where such a walk begins, and [`names`] are the names of it all.
+//! [`verify`] checks all; a [`partition`] has [`transactions`], which know how they ended, and a
+//! [`folder`], which keeps up with what a broker appends, deletes and replaces. [`batches`] walks
+//! from [`segment`] to segment, [`walk`] in one by the headers of its batches; [`index`] and
+//! [`waypoints`] are where such a walk begins, and [`names`] are the names of it all.
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never mapped, and a message is a copy of its record.
 
+mod batches;
 mod cursor;
+mod folder;
 mod index;
 pub(crate) mod names;
 mod partition;
@@ -24,6 +27,7 @@ mod time;
 mod transactions;
 mod verify;
 mod walk;
+mod waypoints;
 
 #[cfg(test)]
 #[allow(
@@ -31,14 +35,15 @@ mod walk;
     clippy::indexing_slicing,
     clippy::cast_possible_truncation
 )]
-mod test;
+pub(crate) mod test;
 
 use self::cursor::{Chain, QueueCursor};
-use self::partition::{Partition, TICK_MS, View};
+use self::folder::{TICK_MS, View};
+use self::partition::Partition;
 use super::service::condition::Condition;
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
-    Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, COPIED_MAX, Check, Cursor, Damage, DamageKind, Durability, Engine, Files,
+    Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -47,7 +52,7 @@ use crate::machine::Machine;
 use crate::options::{Isolation, Mode, Options};
 use crate::record::{Batch, Message};
 use crate::sync::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -155,8 +160,8 @@ impl PartitionLog {
     }
 
     fn find_partitions(&self) -> Result<()> {
-        self.read_starts()?;
         let named = names::partitions(self.disk(), &self.root)?;
+        self.read_starts(&named)?;
         let mut known = self.partitions.write();
         let mut found = BTreeMap::new();
         for (name, queue) in named {
@@ -175,8 +180,8 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Reads the first offsets that the broker has written down.
-    fn read_starts(&self) -> Result<()> {
+    /// Reads the first offsets that the broker has written down for these partitions.
+    fn read_starts(&self, named: &[(String, u32)]) -> Result<()> {
         let path = self.root.join(names::LOG_START);
         let bytes = match read_small(self.disk(), &path, CHECKPOINT_LEN_MAX) {
             Err(error) if error.kind() == Some(ErrorKind::InvalidData) => {
@@ -186,18 +191,23 @@ impl PartitionLog {
             }
             read => read?,
         };
-        let parsed = bytes.as_deref().map(names::parse_checkpoint);
-        match parsed {
-            None => self.starts.write().clear(),
-            Some(Ok(entries)) => {
-                let entries = entries.into_iter();
-                *self.starts.write() = entries
-                    .map(|(name, queue, at)| ((name, queue), at))
-                    .collect();
+        let Some(bytes) = bytes else {
+            self.starts.write().clear();
+            return Ok(());
+        };
+        // The file may name any number of others.
+        let named: HashSet<(&str, u32)> = named.iter().map(|it| (&*it.0, it.1)).collect();
+        let mut starts = HashMap::new();
+        let parsed = names::each_start(&bytes, &mut |name, queue, start| {
+            if named.contains(&(name, queue)) {
+                starts.insert((name.to_owned(), queue), start);
             }
-            Some(Err(reason)) => {
-                let len = bytes.map_or(0, |bytes| bytes.len() as u64);
-                let damage = Damage::new(DamageKind::ForeignTable, path, 0..len, reason);
+        });
+        match parsed {
+            Ok(()) => *self.starts.write() = starts,
+            Err(reason) => {
+                let bytes = 0..bytes.len() as u64;
+                let damage = Damage::new(DamageKind::ForeignTable, path, bytes, reason);
                 self.shared.report.add(damage);
             }
         }
@@ -225,7 +235,7 @@ impl PartitionLog {
         let mut seen = 0;
         for partition in self.all() {
             self.view(&partition)?;
-            seen += partition.seen();
+            seen += partition.folder.seen();
         }
         Ok(seen)
     }
@@ -458,6 +468,7 @@ impl Engine for PartitionLog {
             ..Filter::default()
         };
         let mut found: Vec<Message> = Vec::new();
+        let mut bytes = 0;
         for queue in self.queues(topic) {
             let first = self.offset_at(topic, queue, Point::Time(begin))?;
             let mut cursor = self.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
@@ -471,12 +482,13 @@ impl Engine for PartitionLog {
                 let records = rows.rows.iter().filter_map(|row| rows.record(row));
                 for record in records {
                     if (begin..=end).contains(&record.store_timestamp()) {
+                        bytes += record.bytes().len() as u64;
                         // A copy, because the row's region holds many others.
                         found.extend(Message::from_record(record.bytes())?.ok());
                     }
                 }
-                if found.len() / 2 > max {
-                    keep_newest(&mut found, max);
+                if found.len() / 2 > max || bytes / 2 > COPIED_MAX {
+                    bytes = keep_newest(&mut found, max);
                 }
             }
         }
@@ -485,7 +497,10 @@ impl Engine for PartitionLog {
     }
 
     fn readable_position(&self) -> u64 {
-        self.all().iter().map(|partition| partition.seen()).sum()
+        self.all()
+            .iter()
+            .map(|partition| partition.folder.seen())
+            .sum()
     }
 
     fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
@@ -621,12 +636,25 @@ impl PartitionLog {
     }
 }
 
-/// Sorts messages, newest first, and drops those after the first `max`.
-fn keep_newest(messages: &mut Vec<Message>, max: usize) {
+/// Sorts messages, newest first, and drops those after the first `max`, or after the first
+/// [`COPIED_MAX`] bytes. Returns how many bytes are left.
+fn keep_newest(messages: &mut Vec<Message>, max: usize) -> u64 {
     messages.sort_by_key(|message| {
         let record = message.record();
         let place = (record.queue_id(), record.queue_offset());
         std::cmp::Reverse((record.store_timestamp(), place))
     });
     messages.truncate(max);
+    let mut bytes = 0;
+    messages.retain(|message| {
+        let after = bytes + message.record().bytes().len() as u64;
+        let fits = bytes == 0 || after <= COPIED_MAX;
+        bytes = match fits {
+            true => after,
+            // None of those that follow fits either.
+            false => COPIED_MAX,
+        };
+        fits
+    });
+    bytes
 }

@@ -89,12 +89,17 @@ pub(crate) fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
     if has(&entries, META, Kind::File) {
         return Ok(true);
     }
-    let mut partitions = entries.iter().filter(|entry| is_partition(entry));
-    Ok(partitions.any(|entry| {
+    let mut unread = None;
+    for entry in entries.iter().filter(|entry| is_partition(entry)) {
         let name = entry.name.as_deref().unwrap_or_default();
-        let inside = disk.list(&root.join(name)).unwrap_or_default();
-        inside.iter().any(is_segment)
-    }))
+        match disk.list(&root.join(name)) {
+            Ok(inside) if inside.iter().any(is_segment) => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => unread = Some(error),
+        }
+    }
+    unread.map_or(Ok(false), Err)
 }
 
 fn has(entries: &[Entry], name: &str, kind: Kind) -> bool {
@@ -151,36 +156,42 @@ pub(super) fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> 
     Ok(found)
 }
 
-/// The entries of a checkpoint file: an offset for each topic and partition.
+/// Passes each entry of a checkpoint file to `visit`: topic, partition and offset.
 ///
 /// # Errors
 ///
-/// The reason as text, if the bytes are no checkpoint.
-pub(super) fn parse_checkpoint(bytes: &[u8]) -> Result<Vec<(String, u32, u64)>, &'static str> {
+/// The reason as text, if the bytes are no checkpoint. Some entries may have been visited.
+pub(super) fn each_start<'a>(
+    bytes: &'a [u8],
+    visit: &mut dyn FnMut(&'a str, u32, u64),
+) -> Result<(), &'static str> {
     let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
     let mut lines = text.lines();
     if lines.next() != Some("0") {
         return Err("its version is not 0");
     }
     let count = lines.next().and_then(|line| line.parse::<u64>().ok());
-    let entry = |line: &str| {
+    let entry = |line: &'a str| {
         let mut fields = line.split_whitespace();
         let (topic, queue) = (fields.next()?, fields.next()?.parse().ok()?);
         let offset = fields.next()?.parse().ok()?;
-        fields
-            .next()
-            .is_none()
-            .then(|| (topic.to_owned(), queue, offset))
+        fields.next().is_none().then_some((topic, queue, offset))
     };
-    let entries: Option<Vec<_>> = lines.map(entry).collect();
-    let entries = entries.ok_or("a line is not a topic, a partition and an offset")?;
-    match count == Some(entries.len() as u64) {
-        true => Ok(entries),
+    let mut found = 0;
+    for line in lines {
+        let (topic, queue, offset) =
+            entry(line).ok_or("a line is not a topic, a partition and an offset")?;
+        visit(topic, queue, offset);
+        found += 1;
+    }
+    match count == Some(found) {
+        true => Ok(()),
         false => Err("its number of lines is wrong"),
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod test {
     use super::*;
 
@@ -220,8 +231,10 @@ mod test {
 
     #[test]
     fn a_checkpoint_states_how_many_lines_it_has() {
-        let parsed = parse_checkpoint(b"0\n2\na 0 5\nb-c 1 7\n");
-        assert_eq!(parsed, Ok(vec![("a".into(), 0, 5), ("b-c".into(), 1, 7)]));
+        let mut found = Vec::new();
+        let mut visit = |topic, queue, offset| found.push((topic, queue, offset));
+        each_start(b"0\n2\na 0 5\nb-c 1 7\n", &mut visit).unwrap();
+        assert_eq!(found, [("a", 0, 5), ("b-c", 1, 7)]);
         for wrong in [
             "",
             "1\n0\n",
@@ -230,7 +243,8 @@ mod test {
             "0\n1\na 0 1 2\n",
             "0\nx\n",
         ] {
-            assert!(parse_checkpoint(wrong.as_bytes()).is_err(), "{wrong:?}");
+            let parsed = each_start(wrong.as_bytes(), &mut |_, _, _| ());
+            assert!(parsed.is_err(), "{wrong:?}");
         }
     }
 }

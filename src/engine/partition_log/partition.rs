@@ -1,17 +1,10 @@
-//! One partition: its segments, where it begins and ends, and its transactions that are open.
-//!
-//! A live broker appends, deletes, truncates and replaces segments, so the state is brought up to
-//! date before each read. The end is found by walking the last segment from the last entry of its
-//! index, and later from where the previous walk ended.
+//! One partition: its folder, and its transactions.
 
-use super::names::{self, LogFile, State as FileState};
-use super::segment::{Segment, Segments};
-use super::transactions::Open;
-use super::walk::{Here, Reader, Step, Walk};
-use crate::clock::{Clock, RealClock};
+use super::folder::{Folder, View};
+use super::transactions::{Open, Outcomes};
 use crate::disk::Disk;
+use crate::engine::Damage;
 use crate::engine::report::Report;
-use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::options::Isolation;
 use crate::sync::Mutex;
@@ -26,42 +19,12 @@ pub(super) struct Partition {
     pub(super) topic: Arc<str>,
     /// Its number in the topic.
     pub(super) queue: u32,
-    folder: PathBuf,
-    state: Mutex<State>,
-}
-
-/// What a read of a partition begins with.
-#[derive(Clone, Debug)]
-pub(super) struct View {
-    pub(super) segments: Segments,
-    /// Offsets that can be read.
-    pub(super) bounds: Range<u64>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    segments: Segments,
-    /// First offset that a checkpoint allows.
-    start: u64,
-    /// Where the walk over the last segment has ended.
-    end: Place,
-    open: Open,
-    /// Bytes found so far. Never decreases.
-    seen: u64,
-    /// When the folder was last modified before its segments were listed, if any later change has
-    /// another time.
-    listed: Option<i64>,
-}
-
-/// The clock of a file system may stand still for this long, so that two changes have one time.
-pub(super) const TICK_MS: i64 = 1000;
-
-/// A place in the last segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
-    base: u64,
-    position: u64,
-    offset: u64,
+    /// Its files.
+    pub(super) folder: Arc<Folder>,
+    /// Its transactions that are open.
+    open: Mutex<Open>,
+    /// How the others ended.
+    pub(super) outcomes: Mutex<Outcomes>,
 }
 
 impl Partition {
@@ -70,204 +33,33 @@ impl Partition {
         Partition {
             topic: topic.into(),
             queue,
-            folder,
-            state: Mutex::default(),
+            folder: Arc::new(Folder::new(folder)),
+            open: Mutex::default(),
+            outcomes: Mutex::default(),
         }
     }
 
-    /// Brings the state up to date, and returns it. `start`: the offset below which a checkpoint
-    /// says that nothing is left.
+    /// [`Folder::view`], up to what this isolation shows.
     pub(super) fn view(
         &self,
         disk: &dyn Disk,
         start: Option<u64>,
         isolation: Isolation,
     ) -> Result<View> {
-        let mut state = self.state.lock();
-        if let Some(start) = start {
-            state.start = start;
+        let mut view = self.folder.view(disk, start)?;
+        if isolation == Isolation::ReadCommitted {
+            let stable = self.open.lock().update(disk, &self.folder, &view)?;
+            view.bounds.end = stable.max(view.bounds.start);
         }
-        self.update(disk, &mut state)?;
-        let end = state.end.offset;
-        let first = state.segments.first().map_or(0, |segment| segment.base);
-        let start = first.max(state.start).min(end);
-        let readable = match isolation {
-            Isolation::ReadUncommitted => end,
-            Isolation::ReadCommitted => {
-                let State { segments, open, .. } = &mut *state;
-                open.update(disk, segments, end)?.min(end)
-            }
-        };
-        Ok(View {
-            segments: Arc::clone(&state.segments),
-            bounds: start..readable.max(start),
-        })
+        Ok(view)
     }
 
-    /// Bytes that [`Partition::view`] has found so far. Grows whenever there is something new.
-    pub(super) fn seen(&self) -> u64 {
-        self.state.lock().seen
-    }
-
-    fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {
-        let segments = self.list(disk, state)?;
-        let before: u64 = state.segments.iter().map(|segment| segment.len).sum();
-        let now: u64 = segments.iter().map(|segment| segment.len).sum();
-        let known = state.end;
-        state.end = match segments.last() {
-            None => Place::default(),
-            Some(last) => match find_end(disk, last, known) {
-                // The broker has deleted or renamed it since it was listed.
-                Err(error) if error.is_not_found() => known,
-                found => found?,
-            },
-        };
-        if state.end.offset < known.offset {
-            state.open = Open::default();
-        }
-        let grown = now.saturating_sub(before);
-        state.seen += match state.end == known {
-            true => grown,
-            false => grown.max(1),
-        };
-        if *state.segments != *segments {
-            state.segments = segments.into();
-        }
-        Ok(())
-    }
-
-    /// The segments in use. Lists the folder only if it has changed, because it has several files
-    /// for each segment; the last segment may grow in any case.
-    fn list(&self, disk: &dyn Disk, state: &mut State) -> Result<Vec<Arc<Segment>>> {
-        let modified = match disk.modified_ms(&self.folder) {
-            Err(error) if error.is_not_found() => None,
-            modified => modified?,
-        };
-        if let (true, Some(last)) = (
-            modified.is_some() && modified == state.listed,
-            state.segments.last(),
-        ) && let Some(file) = disk.stat(&last.path)?
-        {
-            let mut segments = state.segments.to_vec();
-            if file.len != last.len {
-                segments.pop();
-                segments.push(Arc::new(Segment {
-                    len: file.len,
-                    ..Segment::clone(last)
-                }));
-            }
-            return Ok(segments);
-        }
-        let now = RealClock.now_ms();
-        let segments = self.segments(disk)?;
-        state.listed = modified.filter(|time| *time < now.saturating_sub(TICK_MS));
-        Ok(segments)
-    }
-
-    /// The segments that are listed in the folder. A replacement that was interrupted is completed
-    /// in memory: what the replacement covers is left out.
-    fn segments(&self, disk: &dyn Disk) -> Result<Vec<Arc<Segment>>> {
-        let files = names::log_files(disk, &self.folder)?;
-        let of = |state: FileState| files.iter().filter(move |file| file.state == state);
-        let unfinished = of(FileState::Cleaned).map(|file| file.base).min();
-        let swaps: Vec<&LogFile> = of(FileState::Swap)
-            .filter(|file| unfinished.is_none_or(|base| file.base < base))
-            .collect();
-        let mut found: Vec<Arc<Segment>> = of(FileState::Used)
-            .map(|file| self.segment(file, ""))
-            .collect();
-        if let (Some(first), Some(last)) = (swaps.first(), swaps.last()) {
-            let last = self.segment(last, ".swap");
-            let covered = first.base..find_end(disk, &last, Place::default())?.offset;
-            found.retain(|it| !covered.contains(&it.base));
-            found.extend(swaps.iter().map(|file| self.segment(file, ".swap")));
-            found.sort_by_key(|segment| segment.base);
-        }
-        Ok(found)
-    }
-
-    fn segment(&self, file: &LogFile, suffix: &str) -> Arc<Segment> {
-        let name = format!("{:020}.log{suffix}", file.base);
-        Arc::new(Segment {
-            base: file.base,
-            path: self.folder.join(name),
-            len: file.len,
-        })
-    }
-
-    /// Reports damaged bytes of a segment.
-    pub(super) fn report(
-        &self,
-        report: &Report,
-        segment: &Segment,
-        bytes: Range<u64>,
-        reason: impl ToString,
-        lost: Range<u64>,
-    ) {
+    /// Reports damage that has cost the messages with these offsets.
+    pub(super) fn report(&self, report: &Report, damage: Damage, lost: Range<u64>) {
         /// Most messages that are named as lost in one place.
         const LOST_MAX: usize = 1000;
         let lost = lost.take(LOST_MAX);
         let lost = lost.map(|offset| (self.topic.to_string(), self.queue, offset));
-        let damage = Damage::new(DamageKind::Log, &segment.path, bytes, reason);
         report.add_losing(damage, lost);
     }
-}
-
-/// The end of the last segment: after its last whole batch. Continues at `known`, if that is a
-/// place in this segment that still is the end of a batch or of the file.
-///
-/// Damage is passed over if a whole batch follows it; otherwise the segment ends there.
-fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Place> {
-    let is_known = known.base == segment.base && known.position > 0;
-    if is_known && known.position == segment.len {
-        return Ok(known);
-    }
-    let mut reader = Reader::open(disk, segment)?;
-    let start = match is_known && known.position <= reader.len {
-        true => known,
-        false => {
-            let position = reader.seek(disk, u64::MAX)?;
-            Place {
-                base: segment.base,
-                position,
-                offset: segment.base,
-            }
-        }
-    };
-    let mut end = start;
-    let mut walk = Walk::new(reader, start.position);
-    walk.next_offset = start.offset;
-    loop {
-        match walk.next(disk)? {
-            Step::Batch(found) => {
-                if walk.reader.is_whole(found.position, &found.header)? {
-                    end.position = walk.position;
-                    end.offset = found.header.last_offset() + 1;
-                } else {
-                    walk.lose(&found)?;
-                }
-            }
-            Step::Damage(bytes, _) if is_known && bytes.start == start.position => {
-                // The broker may have truncated the segment and written over it.
-                if !still_begins(disk, segment, known)? {
-                    return find_end(disk, segment, Place::default());
-                }
-            }
-            Step::Damage(..) => {}
-            Step::End => return Ok(end),
-        }
-    }
-}
-
-/// Whether a batch ends at a place, as far as the index and the headers before it show.
-fn still_begins(disk: &dyn Disk, segment: &Arc<Segment>, place: Place) -> Result<bool> {
-    let mut reader = Reader::open(disk, segment)?;
-    let mut position = reader.seek(disk, place.offset.saturating_sub(1))?;
-    while position < place.position {
-        match reader.look(position)? {
-            Here::Batch(header) => position += u64::from(header.len),
-            _ => return Ok(false),
-        }
-    }
-    Ok(position == place.position)
 }

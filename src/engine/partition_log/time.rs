@@ -3,13 +3,17 @@
 
 use super::Shared;
 use super::cursor::QueueCursor;
+use super::folder::View;
 use super::index::{TimeEntry, TimeIndex};
-use super::partition::{Partition, View};
+use super::partition::Partition;
 use super::walk::{Reader, Step, Walk};
 use crate::engine::{Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// How often the search begins again because a segment was replaced.
+const RESTARTS_MAX: u32 = 16;
 
 /// Offset of the first message of a view at or after `time`; its end if there is none.
 pub(super) fn offset_at(
@@ -18,6 +22,21 @@ pub(super) fn offset_at(
     view: &View,
     time: i64,
 ) -> Result<u64> {
+    let mut view = view.clone();
+    let mut restarts = 0;
+    loop {
+        match search(shared, partition, &view, time) {
+            // The broker has deleted or renamed it since it was listed.
+            Err(error) if error.is_not_found() && restarts < RESTARTS_MAX => restarts += 1,
+            found => return found,
+        }
+        let (segments, end) = partition.folder.list_again(&*shared.disk)?;
+        view.segments = segments;
+        view.bounds.end = view.bounds.end.min(end).max(view.bounds.start);
+    }
+}
+
+fn search(shared: &Arc<Shared>, partition: &Arc<Partition>, view: &View, time: i64) -> Result<u64> {
     let Range { start, end } = view.bounds;
     let after = view
         .segments
@@ -30,10 +49,7 @@ pub(super) fn offset_at(
         .enumerate()
         .skip(after.saturating_sub(1))
     {
-        let mut reader = match Reader::open(disk, segment) {
-            Err(error) if error.is_not_found() => continue,
-            opened => opened?,
-        };
+        let mut reader = Reader::open(disk, segment)?;
         let Some(position) = begin(shared, &mut reader, time, number == last)? else {
             continue;
         };

@@ -1,9 +1,10 @@
 //! Checks every batch, and every entry of the offset indexes.
 
 use super::Shared;
+use super::folder::View;
 use super::index::OffsetIndex;
 use super::names::beside;
-use super::partition::{Partition, View};
+use super::partition::Partition;
 use super::segment::Segment;
 use super::walk::{Found, Reader, Step, Walk};
 use crate::engine::{Damage, DamageKind, Verification};

@@ -6,11 +6,12 @@
 
 use super::index::OffsetIndex;
 use super::segment::Segment;
+use super::waypoints::Waypoint;
 use crate::disk::{Disk, OpenFile};
 use crate::error::Result;
 use crate::num::index;
 use crate::record::Flaw;
-use crate::record::kafka::header::{BATCH_LEN_MAX, MAGIC_END};
+use crate::record::kafka::header::{BATCH_LEN_MAX, LEN_END, MAGIC_END};
 use crate::record::kafka::{HEAD_LEN, Header};
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ impl Reader {
 
     /// What lies at a position.
     pub(super) fn look(&mut self, position: u64) -> Result<Here> {
+        #[cfg(test)]
+        counted::look();
         let left = self.len.saturating_sub(position);
         if left == 0 {
             return Ok(Here::End);
@@ -83,7 +86,7 @@ impl Reader {
         let want = (position + HEAD_LEN as u64).min(self.len);
         if position < self.window_at || want > end {
             self.window.resize(WINDOW_LEN, 0);
-            let have = self.file.read_at(position, &mut self.window)?;
+            let have = read(&self.file, position, &mut self.window)?;
             self.window.truncate(have);
             self.window_at = position;
         }
@@ -101,7 +104,7 @@ impl Reader {
         match ready.filter(|_| position >= self.window_at) {
             Some(ready) => bytes.copy_from_slice(ready),
             None => {
-                let have = self.file.read_at(position, &mut bytes)?;
+                let have = read(&self.file, position, &mut bytes)?;
                 bytes.truncate(have);
             }
         }
@@ -162,7 +165,8 @@ impl Reader {
         next_offset: u64,
         left: &mut u64,
     ) -> Result<Option<u64>> {
-        for position in bytes.clone() {
+        let mut position = bytes.start;
+        while position < bytes.end {
             if let Here::Batch(header) = self.look(position)?
                 && header.last_offset() >= next_offset
                 && position + u64::from(header.len) <= bytes.end
@@ -170,8 +174,18 @@ impl Reader {
             {
                 return Ok(Some(position));
             }
+            position += self.zeros(position).max(1);
         }
         Ok(None)
+    }
+
+    /// After how many bytes a batch can begin, if there are zeros at a position that was looked at:
+    /// a length is not 0. A sparse file has many zeros that take no space.
+    fn zeros(&self, position: u64) -> u64 {
+        let start = index(position.saturating_sub(self.window_at));
+        let rest = self.window.get(start..).unwrap_or_default();
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        (zeros as u64).saturating_sub(LEN_END as u64 - 1)
     }
 
     /// [`Reader::is_whole`], which takes the batch's bytes off `left`; `false` if too few are left.
@@ -183,6 +197,42 @@ impl Reader {
                 self.is_whole(position, header)
             }
         }
+    }
+}
+
+fn read(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<usize> {
+    let have = file.read_at(position, buffer)?;
+    #[cfg(test)]
+    counted::add(have);
+    Ok(have)
+}
+
+/// How many bytes of segments this thread has read.
+#[cfg(test)]
+pub(super) mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static BYTES: Cell<u64> = const { Cell::new(0) };
+        static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn look() {
+        LOOKS.set(LOOKS.get() + 1);
+    }
+
+    /// How many positions this thread has looked at since the last call.
+    pub fn looks() -> u64 {
+        LOOKS.take()
+    }
+
+    pub(super) fn add(bytes: usize) {
+        BYTES.set(BYTES.get() + bytes as u64);
+    }
+
+    /// Their number since the last call.
+    pub fn take() -> u64 {
+        BYTES.take()
     }
 }
 
@@ -218,6 +268,9 @@ pub(super) struct Walk {
     pub(super) next_offset: u64,
     /// The last batch, and [`Walk::next_offset`] before it.
     last: Option<(Found, u64)>,
+    /// Whether no batch before the last one has an offset from [`Walk::next_offset`] before it on.
+    /// A walk that begins within a segment does not know that of its first batch.
+    is_placed: bool,
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
     /// again and again.
     pub(super) left: u64,
@@ -229,10 +282,41 @@ impl Walk {
         Walk {
             next_offset: reader.segment.base,
             left: 2 * reader.len + BATCH_LEN_MAX as u64,
+            is_placed: position == 0,
             reader,
             position,
             last: None,
         }
+    }
+
+    /// The offset after the batches before the last one.
+    pub(super) fn before(&self) -> u64 {
+        self.last.map_or(self.next_offset, |(_, before)| before)
+    }
+
+    /// A walk from the batch at this waypoint on.
+    pub(super) fn at(reader: Reader, waypoint: Waypoint) -> Walk {
+        Walk {
+            next_offset: waypoint.first,
+            is_placed: true,
+            ..Walk::new(reader, waypoint.position)
+        }
+    }
+
+    /// Where the last batch begins; `None` if that is not known well enough to begin there.
+    pub(super) fn waypoint(&self) -> Option<Waypoint> {
+        let (found, before) = self.last.as_ref()?;
+        let first = found.header.first_offset();
+        // The old formats may not state the first offset.
+        let first = match self.is_placed {
+            true => first.max(*before),
+            false => Some(first).filter(|first| *first > 0)?,
+        };
+        Some(Waypoint {
+            first,
+            last_offset: found.header.last_offset(),
+            position: found.position,
+        })
     }
 
     /// The next step.
@@ -245,6 +329,7 @@ impl Walk {
             }
             Here::Batch(header) => {
                 let found = Found { position, header };
+                self.is_placed |= self.last.is_some();
                 self.last = Some((found, self.next_offset));
                 self.position += u64::from(header.len);
                 self.next_offset = header.last_offset() + 1;
@@ -273,7 +358,11 @@ impl Walk {
     /// ones: they go back, or leave a gap after the last batch and pass those of the next one.
     fn is_out_of_order(&mut self, position: u64, header: &Header) -> Result<bool> {
         if header.last_offset() < self.next_offset {
-            return Ok(true);
+            // The last offset of the batch before may be what is wrong.
+            self.distrust_last()?;
+            if header.last_offset() < self.next_offset {
+                return Ok(true);
+            }
         }
         if header.first_offset() <= self.next_offset {
             return Ok(false);
@@ -285,7 +374,8 @@ impl Walk {
                 && next.first_offset() > 0))
     }
 
-    /// If the last batch is not whole, its length may be what is wrong. Returns where it begins.
+    /// If the last batch is not whole, its length or its last offset may be what is wrong. Returns
+    /// where it begins.
     fn distrust_last(&mut self) -> Result<Option<u64>> {
         let Some((found, next_offset)) = self.last.take() else {
             return Ok(None);

@@ -311,3 +311,44 @@ fn folders_that_are_no_partitions_are_left_alone() {
     let none = open(&made.root.path().join("none"), Isolation::ReadUncommitted);
     assert!(matches!(none.err(), Some(Error::NotFound { .. })));
 }
+
+/// Zeros that take no space on the disk lie between a damaged batch and the next one that the index
+/// knows. Each of them was taken for the possible beginning of a batch.
+#[test]
+fn a_hole_in_a_file_is_passed_over_at_once() {
+    const FAR: u64 = 64 << 20;
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1])]);
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(made.log(0))
+        .unwrap();
+    let next = batch(1, &[2]);
+    std::os::unix::fs::FileExt::write_all_at(&file, &next, FAR).unwrap();
+    let end = FAR as u32 + next.len() as u32;
+    let last = batch(2, &[3]);
+    std::os::unix::fs::FileExt::write_all_at(&file, &last, end.into()).unwrap();
+    index(&made, &[(2, end)]);
+    made.segment(3, &[batch(3, &[4])]);
+    let engine = made.open();
+    super::super::walk::counted::looks();
+    // The batch before the one in the index is found too.
+    assert_eq!(offsets(&engine), [0, 1, 2, 3]);
+    let looks = super::super::walk::counted::looks();
+    assert!(looks < 100_000, "{looks}");
+    assert_eq!(engine.report().damage().len(), 1);
+}
+
+/// A checkpoint names partitions that do not exist, as many as it likes.
+#[test]
+fn a_checkpoint_is_kept_for_the_partitions_that_exist() {
+    let made = made();
+    let mut text = "0\n10001\n".to_owned();
+    for number in 0..10_000 {
+        text.push_str(&format!("other{number} 0 7\n"));
+    }
+    text.push_str("t 0 2\n");
+    fs::write(made.root.path().join("log-start-offset-checkpoint"), text).unwrap();
+    let engine = made.open();
+    assert_eq!((bounds(&engine), engine.starts.read().len()), (2..6, 1));
+}

@@ -169,3 +169,165 @@ fn a_directory_that_has_not_changed_for_long_is_listed_once() {
     engine.refresh(None).unwrap();
     assert!(engine.topics().get("u").is_some() && engine.topics().get("v").is_some());
 }
+
+/// A segment of `count` batches of one message, from `base` on.
+fn many(base: u64, count: u64) -> Vec<Vec<u8>> {
+    (base..base + count)
+        .map(|offset| batch(offset, &[1]))
+        .collect()
+}
+
+/// The offsets that a cursor returns, one at a time. `between` is called after each.
+fn walked(
+    engine: &PartitionLog,
+    range: std::ops::Range<u64>,
+    mut between: impl FnMut(i64),
+) -> Vec<i64> {
+    let (topic, all) = (topic(engine, "t"), Filter::default());
+    let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
+    let (mut rows, mut found) = (Rows::default(), Vec::new());
+    loop {
+        rows.clear();
+        cursor.next(1, &mut rows).unwrap();
+        let Some(row) = rows.rows.first() else {
+            return found;
+        };
+        let offset = rows.record(row).unwrap().queue_offset();
+        found.push(offset);
+        between(offset);
+    }
+}
+
+/// Joins the first segments that a broker's cleaner has chosen, in its order: the new file gets
+/// its name with `.swap`, the old ones go, the new one gets the name of the first.
+fn join(made: &Made, bases: &[u64], is_finished: bool) {
+    let whole: Vec<u8> = bases
+        .iter()
+        .flat_map(|base| fs::read(made.log(*base)).unwrap())
+        .collect();
+    let name = |state: &str| made.file(&format!("{:020}.log{state}", bases[0]));
+    fs::write(name(".cleaned"), whole).unwrap();
+    fs::rename(name(".cleaned"), name(".swap")).unwrap();
+    for base in bases {
+        fs::remove_file(made.log(*base)).unwrap();
+    }
+    if is_finished {
+        fs::rename(name(".swap"), name("")).unwrap();
+    }
+}
+
+/// A reader is within the first of two segments when one file replaces both. Its list names a file
+/// that is gone.
+#[test]
+fn a_reader_loses_no_message_when_segments_are_joined() {
+    for is_finished in [false, true] {
+        // The reader is in a segment that is joined, in the one before, and before all of them.
+        for at in [1, 5, 9, 12] {
+            let made = Made::new();
+            for base in [0, 4, 8, 12] {
+                made.segment(base, &many(base, 4));
+            }
+            let engine = made.open();
+            let found = walked(&engine, 0..16, |offset| {
+                if offset == at - 1 {
+                    join(&made, &[4, 8], is_finished);
+                }
+            });
+            assert_eq!(found, (0..16).collect::<Vec<_>>(), "{at} {is_finished}");
+            assert_eq!(engine.report().damage(), [], "{at} {is_finished}");
+            // As long as the cursor lives, the folder may be changed once more.
+            let found = walked(&engine, 0..16, |offset| match (offset, is_finished) {
+                (0, true) => join(&made, &[0, 4], true),
+                (2, true) => join(&made, &[0, 12], false),
+                _ => {}
+            });
+            assert_eq!(found, (0..16).collect::<Vec<_>>(), "{at} {is_finished}");
+        }
+    }
+}
+
+/// A time is looked for while its segment is replaced.
+#[test]
+fn a_time_is_found_in_segments_that_were_joined() {
+    let made = Made::new();
+    for base in [0, 4, 8] {
+        made.segment(base, &[batch(base, &[base as i64; 4])]);
+    }
+    let engine = made.open();
+    let partition = engine.partition(&topic(&engine, "t"), 0).unwrap();
+    let view = engine.view(&partition).unwrap();
+    join(&made, &[0, 4], true);
+    let at = |time| super::super::time::offset_at(&engine.shared, &partition, &view, time);
+    assert_eq!((at(4).unwrap(), at(8).unwrap()), (4, 8));
+}
+
+/// A link is not followed. What it has replaced is not taken for deleted.
+#[test]
+fn a_link_in_the_place_of_a_segment_is_an_error() {
+    let made = Made::new();
+    for base in [0, 4, 8] {
+        made.segment(base, &many(base, 4));
+    }
+    let engine = made.open();
+    let (topic, all) = (topic(&engine, "t"), Filter::default());
+    let mut cursor = engine.cursor(&topic, 0, 0..12, &all, Check::Full).unwrap();
+    fs::remove_file(made.log(4)).unwrap();
+    std::os::unix::fs::symlink(made.log(0), made.log(4)).unwrap();
+    let failed = cursor.next(100, &mut Rows::default()).unwrap_err();
+    assert!(failed.to_string().contains("00004.log"), "{failed}");
+}
+
+/// A broker that follows another one cuts off the end of its log. What it writes there later has
+/// the same offsets, so the reader has to stay where the log ends.
+#[test]
+fn a_cursor_stops_where_the_log_was_truncated() {
+    let made = Made::new();
+    made.segment(0, &[many(0, 2).concat(), batch(2, &[1; 8000])]);
+    let engine = made.open();
+    let (topic, all) = (topic(&engine, "t"), Filter::default());
+    let mut cursor = engine
+        .cursor(&topic, 0, 0..8002, &all, Check::Full)
+        .unwrap();
+    let mut rows = Rows::default();
+    cursor.next(1, &mut rows).unwrap();
+    made.segment(0, &many(0, 2));
+    rows.clear();
+    cursor.next(10, &mut rows).unwrap();
+    assert_eq!((rows.rows.len(), cursor.offset()), (1, 2));
+}
+
+/// Without an index each read began at the first batch of its segment.
+#[test]
+fn small_reads_of_a_partition_without_indexes_read_it_once() {
+    const COUNT: u64 = 4000;
+    let made = Made::new();
+    made.segment(0, &many(0, COUNT));
+    made.segment(COUNT, &many(COUNT, 2));
+    let len = fs::metadata(made.log(0)).unwrap().len();
+    let engine = made.open();
+    let (topic, all) = (topic(&engine, "t"), Filter::default());
+    let read = super::super::walk::counted::take();
+    assert!(read > 0);
+    let mut next = 0;
+    let mut reads = 0;
+    while next < COUNT {
+        let range = next..next + 20;
+        let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
+        let mut rows = Rows::default();
+        cursor.next(20, &mut rows).unwrap();
+        let first = rows.record(&rows.rows[0]).unwrap().queue_offset();
+        assert_eq!((first as u64, rows.rows.len()), (next, 20));
+        next = cursor.offset();
+        reads += 1;
+    }
+    // Each read fills a window or two of the file, wherever it begins.
+    let most = reads * (3 * (32 << 10)) + len;
+    let read = super::super::walk::counted::take();
+    assert!(read < most, "{read} bytes of {len}, at most {most}");
+    // A read somewhere else begins at a batch that one of them has met.
+    let range = COUNT / 2..COUNT / 2 + 1;
+    let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
+    cursor.next(1, &mut Rows::default()).unwrap();
+    let read = super::super::walk::counted::take();
+    assert!(read < 200 << 10, "{read} bytes of {len}");
+}

@@ -11,6 +11,8 @@ use crate::error::Result;
 use crate::machine::Machine;
 use crate::options::{Isolation, Mode, Options};
 use crate::record::Message;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,25 +20,28 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A log directory with one partition, `t-0`, that a test writes.
-struct Made {
-    root: TempDir,
+pub(crate) struct Made {
+    pub(crate) root: TempDir,
 }
 
 /// A batch of format 2 in the making.
 #[derive(Clone, Default)]
-struct Spec<'a> {
-    base: u64,
+pub(crate) struct Spec<'a> {
+    pub(crate) base: u64,
     /// Timestamps of the records.
-    times: &'a [i64],
-    producer: Option<i64>,
+    pub(crate) times: &'a [i64],
+    pub(crate) producer: Option<i64>,
     /// Attributes beside the producer's.
-    attributes: u16,
-    /// Key of the first record, otherwise a null key.
-    key: Option<&'a [u8]>,
+    pub(crate) attributes: u16,
+    /// Key of the records, otherwise a null key.
+    pub(crate) key: Option<&'a [u8]>,
     /// Records that compaction has removed after the last.
-    removed: u32,
+    pub(crate) removed: u32,
+    /// Zeros after each value. The batch is packed with gzip if there are any.
+    pub(crate) zeros: usize,
 }
 
+const GZIP: u16 = 0x1;
 const TRANSACTIONAL: u16 = 0x10;
 const CONTROL: u16 = 0x20;
 
@@ -53,7 +58,7 @@ fn zigzag(number: i64) -> Vec<u8> {
 
 impl Spec<'_> {
     /// The bytes of the batch. The value of each record is its offset as text.
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let first = self.times.first().copied().unwrap_or(-1);
         let mut records = Vec::new();
         for (delta, time) in self.times.iter().enumerate() {
@@ -64,19 +69,27 @@ impl Spec<'_> {
                 Some(key) => own.extend([zigzag(key.len() as i64), key.to_vec()].concat()),
                 None => own.extend(zigzag(-1)),
             }
-            let value = (self.base + delta as u64).to_string();
+            let mut value = (self.base + delta as u64).to_string().into_bytes();
+            value.resize(value.len() + self.zeros, 0);
             own.extend(zigzag(value.len() as i64));
-            own.extend(value.as_bytes());
+            own.extend(value);
             own.push(0);
             records.extend(zigzag(own.len() as i64));
             records.extend(own);
+        }
+        let mut attributes = self.attributes;
+        if self.zeros > 0 {
+            let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+            packer.write_all(&records).unwrap();
+            records = packer.finish().unwrap();
+            attributes |= GZIP;
         }
         let last = (self.times.len() as u32 + self.removed).saturating_sub(1);
         let max = self.times.iter().copied().max().unwrap_or(-1);
         let mut bytes = self.base.to_be_bytes().to_vec();
         bytes.extend((49 + records.len() as i32).to_be_bytes());
         bytes.extend([0, 0, 0, 0, 2, 0, 0, 0, 0]);
-        bytes.extend(self.attributes.to_be_bytes());
+        bytes.extend(attributes.to_be_bytes());
         bytes.extend(last.to_be_bytes());
         bytes.extend(first.to_be_bytes());
         bytes.extend(max.to_be_bytes());
@@ -101,7 +114,7 @@ fn batch(base: u64, times: &[i64]) -> Vec<u8> {
 }
 
 impl Made {
-    fn new() -> Made {
+    pub(crate) fn new() -> Made {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("t-0")).unwrap();
         Made { root }
@@ -112,7 +125,7 @@ impl Made {
     }
 
     /// Writes a segment.
-    fn segment(&self, base: u64, batches: &[Vec<u8>]) {
+    pub(crate) fn segment(&self, base: u64, batches: &[Vec<u8>]) {
         fs::write(self.log(base), batches.concat()).unwrap();
     }
 

@@ -3,7 +3,8 @@
 use super::golden::golden;
 use super::*;
 use crate::record::kafka::{HEAD_LEN, Header, Marker, Opened};
-use std::collections::BTreeSet;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
 
 const ABORT: &[u8] = &[0, 0, 0, 0];
 const COMMIT: &[u8] = &[0, 0, 0, 1];
@@ -174,5 +175,166 @@ fn a_golden_log_with_aborts_is_read_as_a_simple_model_reads_it() {
             .filter(|it| (start..start + 30).contains(it))
             .count();
         assert_eq!(rows.rows.len(), part, "from {start}");
+    }
+}
+
+/// The offsets that are read, and those that are reported as lost, by the position of the damage.
+fn shown(made: &Made) -> (Vec<i64>, Vec<(u64, Vec<u64>)>) {
+    let engine = committed(made);
+    let found = offsets(&engine);
+    let mut lost: Vec<_> = engine
+        .report()
+        .damage()
+        .into_iter()
+        .map(|place| {
+            let mut lost: Vec<u64> = place.lost.iter().map(|it| it.2).collect();
+            lost.sort_unstable();
+            (place.position, lost)
+        })
+        .collect();
+    lost.sort_unstable();
+    (found, lost)
+}
+
+/// The marker of offset 2 is damaged, in one byte after another. The next one of the producer is
+/// not taken for it, whatever it says; other producers' messages are read.
+#[test]
+fn a_damaged_marker_leaves_its_transaction_undecided() {
+    let before = [data(0, 7), data(1, 7)];
+    let at = before.concat().len();
+    let damaged = marker(2, 7, COMMIT);
+    for (key, others) in [(COMMIT, vec![3, 4, 6]), (ABORT, vec![4, 6])] {
+        let after = [
+            data(3, 7),
+            batch(4, &[1]),
+            marker(5, 7, key),
+            batch(6, &[1]),
+        ];
+        let len = damaged.len();
+        for byte in (16..len).chain([8]) {
+            let made = Made::new();
+            let mut bytes = damaged.clone();
+            bytes[byte] ^= 0x41;
+            made.segment(0, &[before.concat(), bytes, after.concat()]);
+            made.segment(7, &[batch(7, &[1])]);
+            // Where no header can be believed, the index has the next batch.
+            let entry = [3u32.to_be_bytes(), ((at + len) as u32).to_be_bytes()].concat();
+            fs::write(made.file(&format!("{:020}.index", 0)), entry).unwrap();
+            let (found, lost) = shown(&made);
+            let others = [&others[..], &[7]].concat();
+            assert_eq!(found, others, "byte {byte} of {len}");
+            assert_eq!(lost[0].0, at as u64, "byte {byte} of {len}");
+            assert!(lost[0].1.starts_with(&[0, 1]), "byte {byte}: {lost:?}");
+        }
+    }
+}
+
+/// No marker follows: the transaction does not hold up what comes after the damage for ever.
+#[test]
+fn a_transaction_whose_marker_is_damaged_is_not_open() {
+    let made = Made::new();
+    let mut damaged = marker(1, 7, COMMIT);
+    let last = damaged.len() - 1;
+    damaged[last] ^= 1;
+    made.segment(0, &[data(0, 7), damaged, batch(2, &[1]), data(3, 8)]);
+    let engine = committed(&made);
+    assert_eq!((bounds(&engine), offsets(&engine)), (0..3, vec![2]));
+    let lost = engine.get(&topic(&engine, "t"), 0, 0).unwrap_err();
+    assert!(
+        matches!(lost, crate::error::Error::Corrupt { .. }),
+        "{lost}"
+    );
+    made.append(0, &marker(4, 8, COMMIT));
+    assert_eq!((bounds(&engine), offsets(&engine)), (0..5, vec![2, 3]));
+    assert_eq!(offsets(&made.open()), [0, 2, 3]);
+}
+
+/// A transaction of many batches, read in small steps. Each step looked for its marker from its
+/// own batch on.
+#[test]
+fn small_reads_of_a_long_transaction_search_its_marker_once() {
+    const COUNT: u64 = 4000;
+    let made = Made::new();
+    let mut batches: Vec<_> = (0..COUNT).map(|offset| data(offset, 7)).collect();
+    batches.push(marker(COUNT, 7, COMMIT));
+    made.segment(0, &batches);
+    made.segment(COUNT + 1, &[batch(COUNT + 1, &[1])]);
+    let len = fs::metadata(made.log(0)).unwrap().len();
+    let engine = committed(&made);
+    assert_eq!(bounds(&engine), 0..COUNT + 2);
+    super::super::walk::counted::take();
+    let (topic, all) = (topic(&engine, "t"), Filter::default());
+    let (mut next, mut found, mut reads) = (0, 0, 0);
+    while next < COUNT {
+        let range = next..next + 20;
+        let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
+        let mut rows = Rows::default();
+        cursor.next(20, &mut rows).unwrap();
+        found += rows.rows.len() as u64;
+        next = cursor.offset();
+        reads += 1;
+    }
+    assert_eq!(found, COUNT);
+    let most = reads * (3 * (32 << 10)) + 3 * len;
+    let read = super::super::walk::counted::take();
+    assert!(read < most, "{read} bytes of {len}, at most {most}");
+}
+
+/// Random transactions of a few producers, read from anywhere, in any order and in steps of any
+/// size, give what a model gives that knows all markers.
+fn check_reads(drawn: &[(u8, i64)], reads: &[(u64, u64)]) {
+    let made = Made::new();
+    let mut open: HashMap<i64, Vec<u64>> = HashMap::new();
+    let (mut expected, mut batches) = (BTreeSet::new(), Vec::new());
+    for (offset, (kind, producer)) in (0..).zip(drawn) {
+        match kind {
+            0 => {
+                batches.push(batch(offset, &[1]));
+                expected.insert(offset);
+            }
+            1 | 2 => {
+                let key = if *kind == 1 { COMMIT } else { ABORT };
+                batches.push(marker(offset, *producer, key));
+                let ended = open.remove(producer).unwrap_or_default();
+                expected.extend(ended.into_iter().filter(|_| *kind == 1));
+            }
+            _ => {
+                batches.push(data(offset, *producer));
+                open.entry(*producer).or_default().push(offset);
+            }
+        }
+    }
+    let (first, second) = batches.split_at(batches.len() / 3);
+    made.segment(0, first);
+    made.segment(first.len() as u64, second);
+    let end = open.values().flatten().min().copied();
+    let end = end.unwrap_or(batches.len() as u64);
+    let engine = committed(&made);
+    assert_eq!(bounds(&engine), 0..end);
+    let (topic, all) = (topic(&engine, "t"), Filter::default());
+    for (from, len) in reads {
+        let range = from % (end + 1)..(from % (end + 1) + len).min(end);
+        let cursor = engine.cursor(&topic, 0, range.clone(), &all, Check::Full);
+        let (mut cursor, mut rows) = (cursor.unwrap(), Rows::default());
+        while cursor.step(7, &mut rows).unwrap() {}
+        let found: Vec<u64> = rows
+            .rows
+            .iter()
+            .map(|row| rows.record(row).unwrap().queue_offset() as u64)
+            .collect();
+        let wanted: Vec<u64> = expected.range(range).copied().collect();
+        assert_eq!(found, wanted);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..crate::seeds::proptest_config() })]
+
+    #[test]
+    fn what_is_remembered_of_markers_is_what_the_log_says(
+        drawn in proptest::collection::vec((0..6u8, 0..5i64), 3..300),
+        reads in proptest::collection::vec((0..300u64, 1..60u64), 60),
+    ) {
+        check_reads(&drawn, &reads);
     }
 }

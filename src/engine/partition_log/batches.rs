@@ -1,0 +1,181 @@
+//! Walks the batches of a partition, from segment to segment.
+//!
+//! A broker replaces segments while they are read: its cleaner joins some of them in a file that is
+//! named `.swap` at first, and then like the first of them. A list of segments is outdated if a
+//! file of it is missing, if a batch has offsets of the next segment, or if a file was shortened.
+//! Then the folder is listed again, and the walk goes on in the segment that holds the next offset.
+//! A segment that is open is read to its end, even if it was replaced.
+
+use super::folder::{Folder, View};
+use super::segment::{Segment, Segments};
+use super::walk::{Found, Step, Walk};
+use crate::disk::Disk;
+use crate::error::Result;
+use std::sync::Arc;
+
+/// Bytes between two waypoints that a walk keeps.
+const WAYPOINT_STEP: u64 = 64 << 10;
+/// How often in a row a listed file may be missing before that is an error.
+const LISTINGS_MAX: u32 = 16;
+
+/// A walk over the batches of a partition.
+#[derive(Debug)]
+pub(super) struct Batches {
+    folder: Arc<Folder>,
+    segments: Segments,
+    /// The offset that is wanted next. The walk begins with a batch at or before it.
+    pub(super) at: u64,
+    /// End of the partition.
+    pub(super) end: u64,
+    walk: Option<Walk>,
+    /// Position of the last waypoint that was kept.
+    kept: u64,
+    /// Base of the next segment, if the list was made after the walk had met its offsets.
+    confirmed: Option<u64>,
+}
+
+impl Batches {
+    /// The batches of a view from the one that holds `at` on, or from an earlier one. Opens no
+    /// file.
+    pub(super) fn new(folder: &Arc<Folder>, view: &View, at: u64) -> Batches {
+        Batches {
+            folder: Arc::clone(folder),
+            segments: Arc::clone(&view.segments),
+            at,
+            end: view.end,
+            walk: None,
+            kept: 0,
+            confirmed: None,
+        }
+    }
+
+    /// The next batch, or the damage before it. [`Step::End`]: the end of the partition.
+    pub(super) fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
+        loop {
+            let Some(walk) = &mut self.walk else {
+                match self.open(disk)? {
+                    true => continue,
+                    false => return Ok(Step::End),
+                }
+            };
+            match walk.next(disk)? {
+                Step::Batch(found) => {
+                    self.check_list(disk, &found)?;
+                    if found.position >= self.kept + WAYPOINT_STEP {
+                        self.keep_waypoint();
+                    }
+                    return Ok(Step::Batch(found));
+                }
+                Step::End => {
+                    let next = self.next_base();
+                    self.walk = None;
+                    if next == u64::MAX {
+                        return Ok(Step::End);
+                    }
+                    self.at = self.at.max(next);
+                }
+                damage @ Step::Damage(..) => return Ok(damage),
+            }
+        }
+    }
+
+    /// Opens the segment that holds the next offset; `false` if there is none.
+    fn open(&mut self, disk: &dyn Disk) -> Result<bool> {
+        let mut listings = 0;
+        loop {
+            let after = self.segments.partition_point(|it| it.base <= self.at);
+            let number = after.saturating_sub(1);
+            let Some(segment) = self.segments.get(number).filter(|it| it.base < self.end) else {
+                return Ok(false);
+            };
+            match self.folder.walk(disk, segment, self.at) {
+                Err(error) if error.is_not_found() && listings < LISTINGS_MAX => {
+                    listings += 1;
+                    self.list(disk)?;
+                }
+                Err(error) => return Err(error),
+                Ok(walk) => {
+                    self.at = self.at.max(segment.base);
+                    self.kept = walk.position;
+                    self.walk = Some(walk);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Lists the segments again. The partition may also have become shorter.
+    fn list(&mut self, disk: &dyn Disk) -> Result<()> {
+        let (segments, end) = self.folder.list_again(disk)?;
+        self.segments = segments;
+        self.end = self.end.min(end);
+        Ok(())
+    }
+
+    /// Lists the segments again if a batch has offsets of the next one.
+    fn check_list(&mut self, disk: &dyn Disk, found: &Found) -> Result<()> {
+        let next = self.next_base();
+        if found.header.last_offset() >= next && self.confirmed != Some(next) {
+            self.list(disk)?;
+            self.confirmed = Some(self.next_base());
+        }
+        Ok(())
+    }
+
+    /// Opens the segment anew, which was shortened.
+    pub(super) fn reopen(&mut self, disk: &dyn Disk) -> Result<()> {
+        self.walk = None;
+        self.list(disk)
+    }
+
+    /// Keeps where the last batch begins, so that a walk from there on finds it at once.
+    pub(super) fn keep_waypoint(&mut self) {
+        if let Some(walk) = &self.walk
+            && let Some(waypoint) = walk.waypoint()
+            && waypoint.position > 0
+        {
+            self.kept = waypoint.position;
+            let base = walk.reader.segment.base;
+            self.folder.waypoints.note(base, waypoint);
+        }
+    }
+
+    /// Base of the segment after the open one, which has lower offsets only; [`u64::MAX`] if the
+    /// open one is the last.
+    pub(super) fn next_base(&self) -> u64 {
+        let base = match &self.walk {
+            Some(walk) => walk.reader.segment.base,
+            None => return u64::MAX,
+        };
+        let after = self.segments.partition_point(|it| it.base <= base);
+        self.segments.get(after).map_or(u64::MAX, |it| it.base)
+    }
+
+    /// The open segment, and how long its file is.
+    pub(super) fn segment(&self) -> Option<(&Segment, u64)> {
+        let reader = &self.walk.as_ref()?.reader;
+        Some((&reader.segment, reader.len))
+    }
+
+    /// The offset after the batches before the last one.
+    pub(super) fn before(&self) -> u64 {
+        self.walk.as_ref().map_or(self.at, Walk::before)
+    }
+
+    /// The bytes of the last batch; fewer if the file was shortened.
+    pub(super) fn bytes(&self, found: &Found) -> Result<Vec<u8>> {
+        match &self.walk {
+            Some(walk) => walk.batch(found),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// [`Walk::lose`], up to the next segment.
+    pub(super) fn lose(&mut self, found: &Found) -> Result<u64> {
+        let limit = self.next_base();
+        match &mut self.walk {
+            Some(walk) => Ok(walk.lose(found)?.min(limit)),
+            None => Ok(self.at),
+        }
+    }
+}

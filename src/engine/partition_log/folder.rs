@@ -1,0 +1,307 @@
+//! The folder of a partition: its segments, and where it begins and ends.
+//!
+//! A live broker appends, deletes, truncates and replaces segments, so the state is brought up to
+//! date before each read. The end is found by walking the last segment from the last entry of its
+//! index, and later from where the previous walk ended.
+
+use super::names::{self, LogFile, State as FileState};
+use super::segment::{Segment, Segments};
+use super::walk::{Here, Reader, Step, Walk};
+use super::waypoints::Waypoints;
+use crate::clock::{Clock, RealClock};
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::sync::Mutex;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The folder of a partition.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    state: Mutex<State>,
+    /// Where walks have found batches.
+    pub(super) waypoints: Waypoints,
+}
+
+/// What a read of a partition begins with.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) segments: Segments,
+    /// Offsets that can be read.
+    pub(super) bounds: Range<u64>,
+    /// Offset after the last batch. Transactions that are open may reach up to here.
+    pub(super) end: u64,
+    /// How often that has gone back.
+    pub(super) truncations: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: Segments,
+    /// First offset that a checkpoint allows.
+    start: u64,
+    /// Where the walk over the last segment has ended.
+    end: Place,
+    /// How often the end has gone back.
+    truncations: u64,
+    /// Bytes found so far. Never decreases.
+    seen: u64,
+    /// When the folder was last modified before its segments were listed, if any later change has
+    /// another time.
+    listed: Option<i64>,
+}
+
+/// The clock of a file system may stand still for this long, so that two changes have one time.
+pub(super) const TICK_MS: i64 = 1000;
+
+/// A place in the last segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    base: u64,
+    position: u64,
+    offset: u64,
+}
+
+impl Folder {
+    /// A folder of which nothing is known yet.
+    pub(super) fn new(path: PathBuf) -> Folder {
+        Folder {
+            path,
+            state: Mutex::default(),
+            waypoints: Waypoints::default(),
+        }
+    }
+
+    /// Brings the state up to date, and returns it. `start`: the offset below which a checkpoint
+    /// says that nothing is left.
+    pub(super) fn view(&self, disk: &dyn Disk, start: Option<u64>) -> Result<View> {
+        let mut state = self.state.lock();
+        if let Some(start) = start {
+            state.start = start;
+        }
+        self.update(disk, &mut state)?;
+        let end = state.end.offset;
+        let first = state.segments.first().map_or(0, |segment| segment.base);
+        let start = first.max(state.start).min(end);
+        Ok(View {
+            segments: Arc::clone(&state.segments),
+            bounds: start..end,
+            end,
+            truncations: state.truncations,
+        })
+    }
+
+    /// Lists the folder, even if it seems not to have changed. Returns the segments, and the offset
+    /// after the last batch.
+    pub(super) fn list_again(&self, disk: &dyn Disk) -> Result<(Segments, u64)> {
+        let mut state = self.state.lock();
+        state.listed = None;
+        self.update(disk, &mut state)?;
+        Ok((Arc::clone(&state.segments), state.end.offset))
+    }
+
+    /// A walk over a segment that finds the batch with `offset`. Begins where the index of the
+    /// segment or an earlier walk knows a batch at or before that one.
+    pub(super) fn walk(
+        &self,
+        disk: &dyn Disk,
+        segment: &Arc<Segment>,
+        offset: u64,
+    ) -> Result<Walk> {
+        let mut reader = Reader::open(disk, segment)?;
+        let position = reader.seek(disk, offset)?;
+        if let Some(waypoint) = self.waypoints.floor(segment.base, offset)
+            && waypoint.position > position
+            && let Here::Batch(header) = reader.look(waypoint.position)?
+            && header.last_offset() == waypoint.last_offset
+        {
+            return Ok(Walk::at(reader, waypoint));
+        }
+        Ok(Walk::new(reader, position))
+    }
+
+    /// Bytes that [`Folder::view`] has found so far. Grows whenever there is something new.
+    pub(super) fn seen(&self) -> u64 {
+        self.state.lock().seen
+    }
+
+    fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {
+        let segments = self.list(disk, state)?;
+        let before: u64 = state.segments.iter().map(|segment| segment.len).sum();
+        let now: u64 = segments.iter().map(|segment| segment.len).sum();
+        let known = state.end;
+        state.end = match segments.last() {
+            None => Place::default(),
+            Some(last) => match find_end(disk, last, known) {
+                // The broker has deleted or renamed it since it was listed.
+                Err(error) if error.is_not_found() => known,
+                found => found?,
+            },
+        };
+        if state.end.offset < known.offset {
+            state.truncations += 1;
+        }
+        let grown = now.saturating_sub(before);
+        state.seen += match state.end == known {
+            true => grown,
+            false => grown.max(1),
+        };
+        if *state.segments != *segments {
+            self.waypoints.follow(&state.segments, &segments);
+            state.segments = segments.into();
+        }
+        Ok(())
+    }
+
+    /// The segments in use. Lists the folder only if it has changed, because it has several files
+    /// for each segment; the last segment may grow in any case.
+    fn list(&self, disk: &dyn Disk, state: &mut State) -> Result<Vec<Arc<Segment>>> {
+        let modified = self.modified(disk)?;
+        if let (true, Some(last)) = (
+            modified.is_some() && modified == state.listed,
+            state.segments.last(),
+        ) && let Some(file) = disk.stat(&last.path)?
+        {
+            let mut segments = state.segments.to_vec();
+            if file.len != last.len {
+                segments.pop();
+                segments.push(Arc::new(Segment {
+                    len: file.len,
+                    ..Segment::clone(last)
+                }));
+            }
+            return Ok(segments);
+        }
+        let settled = RealClock.now_ms().saturating_sub(TICK_MS);
+        state.listed = modified.filter(|time| *time < settled);
+        let mut files = names::log_files(disk, &self.path)?;
+        if state.listed.is_none() || self.modified(disk)? != modified {
+            state.listed = None;
+            files = self.list_until_settled(disk, files)?;
+        }
+        match self.segments(disk, &files) {
+            // The broker has renamed a replacement since it was listed.
+            Err(error) if error.is_not_found() => {
+                state.listed = None;
+                let files = self.list_until_settled(disk, files)?;
+                self.segments(disk, &files)
+            }
+            segments => segments,
+        }
+    }
+
+    /// When the folder was last modified; `None` if that is not known.
+    fn modified(&self, disk: &dyn Disk) -> Result<Option<i64>> {
+        match disk.modified_ms(&self.path) {
+            Err(error) if error.is_not_found() => Ok(None),
+            modified => modified,
+        }
+    }
+
+    /// Lists the folder until two lists have the same names. A list that is made while a file is
+    /// renamed may have neither of its names.
+    fn list_until_settled(&self, disk: &dyn Disk, mut files: Vec<LogFile>) -> Result<Vec<LogFile>> {
+        const LISTS_MAX: u32 = 16;
+        for _ in 0..LISTS_MAX {
+            let before = std::mem::replace(&mut files, names::log_files(disk, &self.path)?);
+            let names = |files: &[LogFile]| -> Vec<_> {
+                files.iter().map(|file| (file.base, file.state)).collect()
+            };
+            if names(&before) == names(&files) {
+                break;
+            }
+        }
+        Ok(files)
+    }
+
+    /// The segments in these files of the folder. A replacement that was interrupted is completed
+    /// in memory: what the replacement covers is left out.
+    fn segments(&self, disk: &dyn Disk, files: &[LogFile]) -> Result<Vec<Arc<Segment>>> {
+        let of = |state: FileState| files.iter().filter(move |file| file.state == state);
+        let unfinished = of(FileState::Cleaned).map(|file| file.base).min();
+        let swaps: Vec<&LogFile> = of(FileState::Swap)
+            .filter(|file| unfinished.is_none_or(|base| file.base < base))
+            .collect();
+        let mut found: Vec<Arc<Segment>> = of(FileState::Used)
+            .map(|file| self.segment(file, ""))
+            .collect();
+        if let (Some(first), Some(last)) = (swaps.first(), swaps.last()) {
+            let last = self.segment(last, ".swap");
+            let covered = first.base..find_end(disk, &last, Place::default())?.offset;
+            found.retain(|it| !covered.contains(&it.base));
+            found.extend(swaps.iter().map(|file| self.segment(file, ".swap")));
+            found.sort_by_key(|segment| segment.base);
+        }
+        Ok(found)
+    }
+
+    fn segment(&self, file: &LogFile, suffix: &str) -> Arc<Segment> {
+        let name = format!("{:020}.log{suffix}", file.base);
+        Arc::new(Segment {
+            base: file.base,
+            path: self.path.join(name),
+            len: file.len,
+        })
+    }
+}
+
+/// The end of the last segment: after its last whole batch. Continues at `known`, if that is a
+/// place in this segment that still is the end of a batch or of the file.
+///
+/// Damage is passed over if a whole batch follows it; otherwise the segment ends there.
+fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Place> {
+    let is_known = known.base == segment.base && known.position > 0;
+    if is_known && known.position == segment.len {
+        return Ok(known);
+    }
+    let mut reader = Reader::open(disk, segment)?;
+    let start = match is_known && known.position <= reader.len {
+        true => known,
+        false => {
+            let position = reader.seek(disk, u64::MAX)?;
+            Place {
+                base: segment.base,
+                position,
+                offset: segment.base,
+            }
+        }
+    };
+    let mut end = start;
+    let mut walk = Walk::new(reader, start.position);
+    walk.next_offset = start.offset;
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(found) => {
+                if walk.reader.is_whole(found.position, &found.header)? {
+                    end.position = walk.position;
+                    end.offset = found.header.last_offset() + 1;
+                } else {
+                    walk.lose(&found)?;
+                }
+            }
+            Step::Damage(bytes, _) if is_known && bytes.start == start.position => {
+                // The broker may have truncated the segment and written over it.
+                if !still_begins(disk, segment, known)? {
+                    return find_end(disk, segment, Place::default());
+                }
+            }
+            Step::Damage(..) => {}
+            Step::End => return Ok(end),
+        }
+    }
+}
+
+/// Whether a batch ends at a place, as far as the index and the headers before it show.
+fn still_begins(disk: &dyn Disk, segment: &Arc<Segment>, place: Place) -> Result<bool> {
+    let mut reader = Reader::open(disk, segment)?;
+    let mut position = reader.seek(disk, place.offset.saturating_sub(1))?;
+    while position < place.position {
+        match reader.look(position)? {
+            Here::Batch(header) => position += u64::from(header.len),
+            _ => return Ok(false),
+        }
+    }
+    Ok(position == place.position)
+}
