@@ -114,7 +114,7 @@ impl Claim {
         self.occupation.hand_over(self.row, epoch, now)
     }
 
-    /// Has the group continue at `offset`, whoever owns the queue.
+    /// Makes the group continue at `offset`, whichever member owns the queue.
     ///
     /// # Errors
     ///

@@ -329,7 +329,7 @@ impl Lane {
         let window = &state.window;
         let owns = state.owner == Some(member) && state.heir.is_none();
         match window.out_until(now) {
-            // All that is out has to come back first.
+            // All delivered messages must be settled, or be due again, first.
             Some(until) if is_heir || (owns && order == Order::Queue) => Some(until),
             None if is_heir => Some(now),
             _ if owns => window.next_deadline(),

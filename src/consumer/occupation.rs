@@ -8,7 +8,7 @@
 //! ```
 //!
 //! All of these change the table under its lock. A process that dies inside leaves a table in which
-//! each queue still has one owner at most; whoever takes the lock next mends the rest.
+//! each queue still has one owner at most; the next process that takes the lock mends the rest.
 
 use super::sharing::share;
 use crate::engine::directory::group_table::{
@@ -223,7 +223,7 @@ impl Occupation {
         Ok(())
     }
 
-    /// Has a group continue at `offset`, whoever owns the queue.
+    /// Makes a group continue at `offset`, whichever member owns the queue.
     pub(super) fn reset(&self, row: u32, offset: u64) -> Result<()> {
         check_offset(offset)?;
         let locked = self.lock()?;
@@ -268,7 +268,8 @@ impl Locked<'_> {
         Ok(number)
     }
 
-    /// Gives a queue to a member of this process, whoever has it. Returns its row and epoch.
+    /// Gives a queue to a member of this process, whichever member has it. Returns its row and
+    /// epoch.
     pub(super) fn assign(
         &mut self,
         group: &str,

@@ -201,36 +201,30 @@ impl ByteLocks {
 
 impl Drop for ByteLocks {
     fn drop(&mut self) {
-        let Some(file) = self.file.take() else { return };
-        if self.generation != syscall::fork_generation() {
-            // As in `FileLock::drop`.
-            std::mem::forget(file);
-            return;
-        }
-        #[cfg(unix)]
-        {
-            use std::os::fd::AsRawFd;
-            syscall::forget_descriptor(file.as_raw_fd());
-        }
-        let _ = syscall::unlock_all(&file);
+        release(self.file.take(), self.generation, syscall::unlock_all);
     }
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        let Some(file) = self.file.take() else { return };
-        if self.generation != syscall::fork_generation() {
-            // A forked child has already closed the descriptor; its number may be another file's.
-            std::mem::forget(file);
-            return;
-        }
-        #[cfg(unix)]
-        {
-            use std::os::fd::AsRawFd;
-            syscall::forget_descriptor(file.as_raw_fd());
-        }
-        // Unlocked explicitly, not by the close: a process that is being spawned holds a copy of
-        // the descriptor until its exec, and that copy would keep the lock.
-        let _ = syscall::unlock_byte_zero(&file);
+        release(self.file.take(), self.generation, syscall::unlock_byte_zero);
     }
+}
+
+/// Unlocks and closes a file that was opened in this generation of the process.
+fn release(file: Option<File>, generation: u32, unlock: fn(&File) -> io::Result<()>) {
+    let Some(file) = file else { return };
+    if generation != syscall::fork_generation() {
+        // A forked child has already closed the descriptor; its number may be another file's.
+        std::mem::forget(file);
+        return;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsRawFd;
+        syscall::forget_descriptor(file.as_raw_fd());
+    }
+    // Unlocked explicitly, not by the close: a process that is being spawned holds a copy of the
+    // descriptor until its exec, and that copy would keep the lock.
+    let _ = unlock(&file);
 }

@@ -288,14 +288,21 @@ fn byte_zero() -> libc::flock {
     range
 }
 
-/// Tries to take an exclusive lock of byte 0 that belongs to the open file description, so that
-/// closing another descriptor in this process does not drop it. Returns whether it was taken.
+/// Changes the locks of a range, without waiting. They belong to the open file description, so
+/// that closing another descriptor in this process does not drop them. Returns whether they were
+/// changed; if not, another holder is in the way.
 #[cfg(target_os = "linux")]
-pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
+fn set_lock(file: &File, range: &libc::flock) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
-    let range = byte_zero();
     // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+    if unsafe {
+        libc::fcntl(
+            file.as_raw_fd(),
+            libc::F_OFD_SETLK,
+            std::ptr::from_ref(range),
+        )
+    } == 0
+    {
         return Ok(true);
     }
     let error = io::Error::last_os_error();
@@ -305,32 +312,39 @@ pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Returns a lock that another holder has on a range, or that nobody has one.
+#[cfg(target_os = "linux")]
+fn find_lock(file: &File, mut range: libc::flock) -> io::Result<libc::flock> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } {
+        0 => Ok(range),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Tries to take an exclusive lock of byte 0, as [`set_lock`] does. Returns whether it was taken.
+#[cfg(target_os = "linux")]
+pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
+    set_lock(file, &byte_zero())
+}
+
 /// Releases the lock of byte 0, even if other processes hold copies of the descriptor.
 #[cfg(target_os = "linux")]
 pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
     let mut range = byte_zero();
     range.l_type = libc::F_UNLCK as libc::c_short;
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
-        return Ok(());
-    }
-    Err(io::Error::last_os_error())
+    set_lock(file, &range).map(drop)
 }
 
 /// Releases all locks of the open file description.
 #[cfg(target_os = "linux")]
 pub fn unlock_all(file: &File) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
     let mut range = byte_zero();
     range.l_type = libc::F_UNLCK as libc::c_short;
     // To the end of the file, however long it is.
     range.l_len = 0;
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
-        return Ok(());
-    }
-    Err(io::Error::last_os_error())
+    set_lock(file, &range).map(drop)
 }
 
 /// As on Linux.
@@ -359,12 +373,7 @@ pub enum Holder {
 /// Returns who holds a lock of byte 0. A lock that belongs to an open file reports no process id.
 #[cfg(target_os = "linux")]
 pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
-    use std::os::fd::AsRawFd;
-    let mut range = byte_zero();
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let range = find_lock(file, byte_zero())?;
     Ok(match (range.l_type, range.l_pid) {
         (kind, _) if kind == libc::F_UNLCK as libc::c_short => Holder::Nobody,
         (_, -1) => Holder::Forebay,
@@ -411,7 +420,6 @@ pub enum ByteLock {
 /// Those of the system call; `Unsupported` on systems whose locks belong to processes.
 #[cfg(target_os = "linux")]
 pub fn lock_byte(file: &File, byte: u32, lock: ByteLock) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
     let mut range = byte_zero();
     range.l_start = libc::off_t::from(byte);
     range.l_type = match lock {
@@ -419,15 +427,7 @@ pub fn lock_byte(file: &File, byte: u32, lock: ByteLock) -> io::Result<bool> {
         ByteLock::Shared => libc::F_RDLCK,
         ByteLock::Released => libc::F_UNLCK,
     } as libc::c_short;
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        _ => Err(error),
-    }
+    set_lock(file, &range)
 }
 
 /// Whether another open file description, or a process, holds a lock of this byte.
@@ -437,13 +437,9 @@ pub fn lock_byte(file: &File, byte: u32, lock: ByteLock) -> io::Result<bool> {
 /// As [`lock_byte`].
 #[cfg(target_os = "linux")]
 pub fn is_byte_locked(file: &File, byte: u32) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
     let mut range = byte_zero();
     range.l_start = libc::off_t::from(byte);
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let range = find_lock(file, range)?;
     Ok(range.l_type != libc::F_UNLCK as libc::c_short)
 }
 

@@ -39,7 +39,7 @@ pub struct Waiter {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Outcome>,
-    /// Who is told of the outcome, and with which token.
+    /// The listener to notify of the outcome, and its token.
     listener: Option<(Arc<dyn Listener>, u64)>,
 }
 
@@ -80,8 +80,8 @@ impl Waiter {
         }
     }
 
-    /// Has `listener` told once, with `token`, when the outcome is there. Returns false, and tells
-    /// nobody, if it is there already. A later listener replaces an earlier one.
+    /// Notifies `listener` once, with `token`, when the waiter completes. If it has completed,
+    /// returns false and notifies nobody. A later listener replaces an earlier one.
     pub fn listen(&self, listener: Arc<dyn Listener>, token: u64) -> bool {
         let mut state = self.state.lock();
         let is_to_come = state.outcome.is_none();

@@ -1,7 +1,6 @@
 """The console: who is answered, what the pages get, how it stays live, and how it ends."""
 
 import asyncio
-import contextlib
 import json
 import re
 import shutil
@@ -9,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +15,7 @@ from urllib.parse import quote
 import harness
 import httpx
 import pytest
+from console_support import serving
 from golden_stores import unpack
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -25,7 +24,7 @@ import forebay
 from forebay.cli import main
 from forebay.console import Console
 from forebay.console.guard import host_name
-from forebay.console.serve import Server, listen
+from forebay.console.serve import listen
 
 TOKEN = "the-token-of-these-tests"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -485,21 +484,6 @@ def test_requests_to_redrive_must_be_json_of_the_page_itself(own):
 
 
 # --- live ---------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def serving(console):
-    """Serve an application in a thread; return its address."""
-    server = Server(console)
-    with listen("127.0.0.1", 0) as bound:
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-        finally:
-            server.handle_exit(signal.SIGTERM, None)
-            thread.join(harness.LONG_S)
-    assert not thread.is_alive()
 
 
 def samples(answer):

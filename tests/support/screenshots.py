@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -17,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from console_support import serving
 from playwright.sync_api import Page, sync_playwright
 
 import forebay
 from forebay.console import Console
-from forebay.console.serve import Server, listen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -97,20 +96,6 @@ def sending(store: forebay.Store) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-@contextlib.contextmanager
-def serving(console: Console) -> Iterator[str]:
-    """Serve the console in a thread; yield its address."""
-    server = Server(console)
-    with listen("127.0.0.1", 0) as bound:
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-        finally:
-            server.handle_exit(signal.SIGTERM, None)
-            thread.join()
 
 
 def opened(browser: Browser, shot: Shot, address: str) -> Page:

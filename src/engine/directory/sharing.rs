@@ -140,8 +140,8 @@ impl StatePage {
         self.notify(Word::Flushed);
     }
 
-    /// Forgets a failure, the writer, and what processes that are gone wanted. Whoever joins while
-    /// the first process recovers the store must not take the marks of a dead writer for its own.
+    /// Clears the failure, the writer, and the requests of processes that are gone. A process that
+    /// joins while the first one recovers the store must not follow the marks of a dead writer.
     pub fn begin_sharing(&self) {
         self.end_epoch(self.is_clean());
         self.set_words(AT_FAILED, &0u32.to_ne_bytes());

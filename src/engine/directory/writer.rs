@@ -1,4 +1,4 @@
-//! Who may open a store, and the lock of the one process that writes it.
+//! Permission to open a store, and the lock of the one process that writes it.
 //!
 //! A writer locks byte 0 of the file `lock`. The lock ends with its process. A reader takes no
 //! lock. It asks who holds the lock, and follows a writer that is Forebay.
@@ -87,7 +87,7 @@ fn holder(disk: &dyn Disk, root: &Path) -> Result<Holder> {
     disk.probe(&path)
 }
 
-/// Who holds the lock, and the state page. Waits a moment for a Forebay writer that is still
+/// The holder of the lock, and the state page. Waits a moment for a Forebay writer that is still
 /// opening the store: once it writes, its marks can be followed.
 pub fn await_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StatePage>)> {
     let deadline = Instant::now() + WRITER_OPENS_MAX;

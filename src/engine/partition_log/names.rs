@@ -73,7 +73,7 @@ pub(super) fn beside(log: &Path, ending: &str) -> std::path::PathBuf {
 pub(crate) fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let entries = match disk.list(root) {
         Ok(entries) => entries,
-        // Whoever opens it reports what is wrong.
+        // Opening it reports what is wrong.
         Err(_) => return Ok(false),
     };
     if has(&entries, COMMIT_LOG, Kind::Directory) || has(&entries, STATE, Kind::File) {

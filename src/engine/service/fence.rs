@@ -16,8 +16,8 @@
 //! An owner needs no lock, so no other process can hold it up. The epoch repeats after 65,536
 //! owners; a process would have to sleep through all of them, and find `committed` as it left it.
 //!
-//! An owner that is given the queue again is told by the epoch too. It takes the lock to look who
-//! the owner is, because whoever increments the epoch stores the owner only afterwards.
+//! The epoch also tells an owner that it was given the queue again. It takes the lock to read who
+//! owns the queue, because the epoch is incremented before the new owner is stored.
 
 use crate::plant::{Bug, planted};
 
@@ -87,8 +87,8 @@ pub fn revoke(word: &impl Fenced) -> Fence {
     change(word, steps, |committed| committed)
 }
 
-/// Has the owner begin again at `committed`, and forget what it has delivered. The caller holds the
-/// lock.
+/// Makes the owner begin again at `committed` and forget what it has delivered. The caller holds
+/// the lock.
 pub fn reset(word: &impl Fenced, committed: u64) -> Fence {
     // An owner that finds the next epoch was given back what it had, and keeps it.
     change(word, 2, |_| committed)

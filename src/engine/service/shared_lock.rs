@@ -57,8 +57,8 @@ pub trait LockWord {
 pub enum Taken {
     /// Nothing is stored above the published end.
     Clean,
-    /// A holder died inside: it may have stored bytes that it has not published. Whoever takes the
-    /// lock finds it so until one calls [`clean`].
+    /// A holder died inside: it may have stored bytes that it has not published. Every later
+    /// holder finds the lock so until one calls [`clean`].
     Dirty,
 }
 
@@ -73,7 +73,7 @@ pub fn acquire(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Op
     wait(word, slot, timeout)
 }
 
-/// The word after `slot` has taken the lock. Who slept on it wakes when it is released.
+/// The word after `slot` has taken the lock. Threads that sleep on it wake when it is released.
 fn taken_by(seen: u64, slot: u32) -> u64 {
     let step = match planted(Bug::KeepGeneration) {
         true => 0,

@@ -1,8 +1,8 @@
 //! Threads of this process that sleep on a word of another process.
 //!
 //! Such a word can be loaded here, but not changed, so a thread that has checked it and is about to
-//! sleep cannot be stopped. Whoever has news for these threads wakes the word until each of them
-//! has left; a thread that comes later sees the news itself.
+//! sleep cannot be stopped. A thread with news for them wakes the word until each of them has
+//! left; a thread that comes later sees the news itself.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{AtomicBool, Mutex, Ordering};

@@ -139,7 +139,7 @@ impl Retention {
                 path: parts.log.files.directory().to_path_buf(),
                 position: parts.log.min_position(),
                 length: 0,
-                reason: format!("retention does not get on: {error}"),
+                reason: format!("retention failed: {error}"),
                 lost: Vec::new(),
             });
         }

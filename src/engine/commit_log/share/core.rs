@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Who waits for the leader checks this often whether there is one.
+/// How often a thread that waits for the leader checks whether there is one.
 const CHECK: Duration = Duration::from_millis(20);
 /// Pause between two checks of a process that does not wait.
 const WATCH: Duration = Duration::from_millis(100);

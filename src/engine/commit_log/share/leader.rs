@@ -1,8 +1,8 @@
 //! The services of a shared store, which one of its processes runs for all.
 //!
-//! They work on parts of their own, which recovery has built as if the last writer had died. So
-//! whoever takes over from a leader that died opens the store as after a halt: the marks say where
-//! to begin, and nothing depends on what the dead process had in memory. Nobody appends through
+//! They work on parts of their own, which recovery has built as if the last writer had died. So a
+//! process that takes over from a dead leader opens the store as after a halt: the marks say where
+//! to begin, and nothing depends on what the dead process had in memory. No append goes through
 //! these parts; their end of the log is the published end in the state page.
 
 use super::member::Member;

@@ -9,8 +9,8 @@
 //!                   leaves, another one recovers the store and takes over
 //! ```
 //!
-//! Who waits for the disk, or for messages to be dispatched, asks the leader through the state page
-//! and sleeps on a word there. While it waits, it checks whether there still is a leader.
+//! A thread that waits for the disk, or for messages to be dispatched, asks the leader through the
+//! state page and sleeps on a word there. While it waits, it checks whether the leader is alive.
 
 mod core;
 mod duties;

@@ -174,7 +174,7 @@ impl Share {
         let is_last = matches!(last, Ok(true));
         let mut left = last.map(drop);
         if is_last {
-            // Whoever ran the services may have left or died a moment ago.
+            // The process that ran the services may have left or died a moment ago.
             left = left.and(core.try_lead().map(drop));
             left = left.and(GroupTable::remove(&*core.machine.disk, &core.root));
         }
@@ -202,7 +202,7 @@ fn check(options: &Options) -> Result<()> {
     Err(Error::option("transient_pool", given, reason))
 }
 
-/// Whoever joins must write records as the others do.
+/// Checks that a process that joins writes records as the others do.
 fn check_kept(kept: &Kept, page: &StatePage, machine: &Machine) -> Result<()> {
     if let Some(name) = kept.differing(&*machine.disk)? {
         let reason = "differs from the option of the processes that share the store";

@@ -229,7 +229,7 @@ fn a_damaged_marker_leaves_its_transaction_undecided() {
     }
 }
 
-/// No marker follows: the transaction does not hold up what comes after the damage for ever.
+/// No marker follows. The transaction does not keep later messages from being read.
 #[test]
 fn a_transaction_whose_marker_is_damaged_is_not_open() {
     let made = Made::new();

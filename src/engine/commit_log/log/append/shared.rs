@@ -1,8 +1,8 @@
 //! The end of a log that several processes append to.
 //!
-//! Each process knows the end as of its own last append. Whoever takes the append lock first walks
-//! the records that others have published since. If the last holder died inside, what it may have
-//! stored above the published end is erased before.
+//! Each process knows the end as of its own last append. A process that takes the append lock first
+//! walks the records that others have published since. If the last holder died inside, what it may
+//! have stored above the published end is erased before.
 
 use super::{Appender, RESERVE_STEP, Tail};
 use crate::engine::Topics;

@@ -1,0 +1,28 @@
+"""A console that is served over the network."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+import harness
+
+from forebay.console import Console
+from forebay.console.serve import Server, listen
+
+
+@contextlib.contextmanager
+def serving(console: Console) -> Iterator[str]:
+    """Serve a console in a thread; yield its address."""
+    server = Server(console)
+    with listen("127.0.0.1", 0) as bound:
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        finally:
+            server.handle_exit(signal.SIGTERM, None)
+            thread.join(harness.LONG_S)
+    assert not thread.is_alive()
