@@ -31,7 +31,7 @@ while True:
 
 #: Recovers the store, and reads it in every way that needs no other package.
 READER = """
-import ctypes, sys
+import ctypes, sys, sysconfig
 import forebay
 
 class Array(ctypes.Structure):
@@ -66,7 +66,7 @@ def rows(scan):
         count += array.length
         array.release(array)
 
-if hasattr(sys, "_is_gil_enabled") and "t" in sys.abiflags:
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
     assert not sys._is_gil_enabled(), "the package turned the interpreter's lock on"
 acknowledged = int(sys.argv[1])
 with forebay.open("events") as store:
