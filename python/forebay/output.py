@@ -32,7 +32,8 @@ def human(size: int) -> str:
     value = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{size} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+            whole = "1 byte" if size == 1 else f"{size} bytes"
+            return whole if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 

@@ -618,5 +618,8 @@ def test_the_pages_show_hostile_text_as_text_and_redrive(own, browser):
             page.goto(f"{url}/#/letters?group=billing")
             page.get_by_role("button", name="Redrive").click()
             page.get_by_text("Sent 3 to orders; 0 wait.").wait_for()
+            page.goto(f"{url}/#/nowhere")
+            page.get_by_role("heading", name="There is no such page").wait_for()
+            assert page.title() == "No such page - Forebay"
             page.close()
     assert complaints == []

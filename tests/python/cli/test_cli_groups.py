@@ -8,7 +8,7 @@ import pytest
 from cli_support import state_of
 
 import forebay
-from forebay.output import ago, lasting
+from forebay.output import ago, human, lasting
 
 
 @pytest.fixture
@@ -139,3 +139,8 @@ def test_a_length_of_time_is_shown_in_its_largest_unit(seconds, text):
 def test_a_time_of_a_clock_that_is_ahead_is_not_shown_as_negative():
     assert ago(datetime.now(UTC) + timedelta(hours=1)) == "0 s ago"
     assert ago(datetime.now(UTC) - timedelta(hours=3, minutes=5)) == "3 h ago"
+
+
+def test_a_size_is_shown_in_its_largest_unit():
+    shown = [human(size) for size in (0, 1, 1023, 1536, 3 << 40)]
+    assert shown == ["0 bytes", "1 byte", "1023 bytes", "1.5 KiB", "3.0 TiB"]

@@ -53,6 +53,7 @@ function show() {
   if (!make) {
     view = null;
     main.replaceChildren(h("h1", null, "There is no such page"));
+    document.title = "No such page - Forebay";
     return;
   }
   view = make(Object.fromEntries(new URLSearchParams(query ?? "")));

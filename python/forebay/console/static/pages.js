@@ -20,7 +20,7 @@ function overview() {
     { title: "Count", class: "number", text: (one) => count(one.count) },
     ...["mean", "p50", "p99", "p999", "max"].map((name) => (
       { title: name, class: `number${name === "p999" ? " minor" : ""}`, text: (one) => seconds(one[name]) })),
-  ], (one) => one.name, "Only the process that writes measures sends: mount the console in it to see them here.");
+  ], (one) => one.name, "This process has sent nothing. To see the latency of another, mount the console in it.");
   const opened = h("div");
   let total = null;
 
@@ -31,7 +31,7 @@ function overview() {
     all.set("Log", bytes(one.log_bytes), `to position ${count(one.published)}`);
     all.set("Not on disk yet", bytes(Math.max(one.published - one.durable, 0)));
     all.set("Disk free", bytes(one.disk_free), total ? `of ${bytes(total)}` : "");
-    all.set("Damage", one.damaged ? `${count(one.damaged)} places` : "none found");
+    all.set("Damage", one.damaged ? `${count(one.damaged)} ${one.damaged === 1 ? "place" : "places"}` : "none found");
     if (one.messages_per_second !== undefined) {
       all.set("Sent", rate(one.messages_per_second));
       all.set("Stored", byteRate(one.bytes_per_second));

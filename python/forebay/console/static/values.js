@@ -19,6 +19,7 @@ export function bytes(value) {
     value /= 1024;
     at += 1;
   }
+  if (value === 1 && at === 0) return "1 byte";
   return `${at ? value.toFixed(1) : count(value)} ${units[at]}`;
 }
 
