@@ -557,6 +557,8 @@ def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path, monkeypat
         assert main(["console", str(path), "--port", port]) == 1
     err = capsys.readouterr().err
     assert f"cannot listen on port {port}" in err and len(err.splitlines()) == 1
+    assert main(["console", str(path), "--host", "no.such.host.invalid"]) == 1
+    assert "cannot listen on no.such.host.invalid: " in capsys.readouterr().err
     assert main(["console", str(path), "--port", "65536"]) == 2
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "uvicorn", None)

@@ -214,6 +214,9 @@ def _reach(arguments: argparse.Namespace) -> int | None:
 
 def _query(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store:
+        if arguments.topic not in store.topics:
+            text = unknown("topic", arguments.topic, store.topics)
+            raise forebay.UnknownTopicError(text, topic=arguments.topic)
         found = store.query(
             arguments.topic,
             arguments.key,

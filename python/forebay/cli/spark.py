@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import forebay
 from forebay.cli.arguments import UsageError, add_store, number
 from forebay.cli.inspect import write_findings
 from forebay.output import human, write_json, write_line, write_table
@@ -65,6 +66,10 @@ def _job(jobs: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
 @contextlib.contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     """Start a quiet session for one job, with this interpreter in the workers."""
+    # Java takes seconds to start. A URI is refused by the job.
+    if "://" not in arguments.store and not os.path.exists(arguments.store):
+        text = f"there is no store at {arguments.store}"
+        raise forebay.StoreNotFoundError(text, path=arguments.store)
     pyspark = importlib.import_module("forebay.spark") and importlib.import_module("pyspark.sql")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = pyspark.SparkSession.builder.master(arguments.master)

@@ -24,7 +24,10 @@ _CONNECTIONS = 128
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens: who connects before the server runs waits for it."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}: {error.strerror}") from error
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
