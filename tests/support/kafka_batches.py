@@ -14,7 +14,7 @@ def batch(base: int, records: Sequence[Record]) -> bytes:
     """Return a batch whose first record has the offset `base`."""
     first, last = records[0][0], max(record[0] for record in records)
     encoded = b"".join(
-        _record(time - first, delta, key, value, headers)
+        record(time - first, delta, key, value, headers)
         for delta, (time, key, value, headers) in enumerate(records)
     )
     counts = (0, len(records) - 1, first, last, -1, -1, -1, len(records))
@@ -53,17 +53,18 @@ def _bytes(value: bytes | None) -> bytes:
     return _varint(-1) if value is None else _varint(len(value)) + value
 
 
-def _record(
+def record(
     time: int,
     offset: int,
     key: bytes | None,
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
+    """Return a record with time and offset from those of its batch."""
     pairs = b"".join(_bytes(name.encode()) + _bytes(header) for name, header in headers)
     parts = (_varint(time), _varint(offset), _bytes(key), _bytes(value), _varint(len(headers)))
-    record = b"\0" + b"".join(parts) + pairs
-    return _varint(len(record)) + record
+    own = b"\0" + b"".join(parts) + pairs
+    return _varint(len(own)) + own
 
 
 def _entry(number: int) -> int:

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 /// Bytes read at once.
 const WINDOW_LEN: usize = 32 << 10;
+static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
 /// Entries of an index that are tried after damaged bytes.
 const ENTRIES_TRIED: usize = 16;
 /// What lies at a position of a segment.
@@ -184,7 +185,11 @@ impl Reader {
     fn zeros(&self, position: u64) -> u64 {
         let start = index(position.saturating_sub(self.window_at));
         let rest = self.window.get(start..).unwrap_or_default();
-        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        // Comparing memory is many times as fast as a loop.
+        let zeros = match ZEROS.get(..rest.len()) == Some(rest) {
+            true => rest.len(),
+            false => rest.iter().take_while(|byte| **byte == 0).count(),
+        };
         (zeros as u64).saturating_sub(LEN_END as u64 - 1)
     }
 
