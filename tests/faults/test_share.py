@@ -2,7 +2,8 @@
 
 Four processes send to one store and are killed at random moments, also inside an append, and
 started again. Two others read. What was acknowledged must be there once, at its place; offsets have
-no gaps; the readers see messages in order.
+no gaps; the readers see messages in order. One of the processes removes old files and takes up
+commits for all; when it is killed, another one goes on.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from harness import PROOF, lacks, seed
 from nursery import shim
 
 import forebay
+from forebay import _forebay
 
 SEED = seed()
 #: Seconds of each kind of flush.
@@ -64,7 +67,7 @@ seen = {}
 last = False
 while True:
     for queue in store.topics["orders"].queues:
-        offset = seen.get(queue.id, 0)
+        offset = max(seen.get(queue.id, 0), queue.min_offset)
         while messages := store.read("orders", queue=queue.id, offset=offset, max_messages=500):
             for message in messages:
                 assert message.offset == offset, (message, offset)
@@ -81,8 +84,9 @@ print(sorted(seen.items()))
 class Herd:
     """The processes that share one store."""
 
-    def __init__(self, root: Path, flush: str, draw: random.Random) -> None:
+    def __init__(self, root: Path, flush: str, draw: random.Random, **options: Any) -> None:
         self.path, self.flush, self.draw = root / "store", flush, draw
+        self.options = {**SIZES, **options}
         self.journals = root / "journals"
         self.journals.mkdir()
         self.names: list[str] = []
@@ -92,7 +96,8 @@ class Herd:
         """Start a sender."""
         name = f"c{len(self.names)}"
         self.names.append(name)
-        arguments = [str(self.path), self.flush, name, str(self.journals / name), repr(SIZES)]
+        journal = str(self.journals / name)
+        arguments = [str(self.path), self.flush, name, journal, repr(self.options)]
         self.living[name] = subprocess.Popen(
             [sys.executable, "-c", SENDER, *arguments], stderr=subprocess.PIPE
         )
@@ -121,10 +126,16 @@ class Herd:
         return found
 
 
-@pytest.mark.parametrize("flush", ["async", "sync"])
-def test_processes_that_share_a_store_outlive_one_another(tmp_path: Path, flush: str):
-    draw = random.Random(f"{SEED} {flush}")
-    herd = Herd(tmp_path, flush, draw)
+@pytest.mark.parametrize(
+    ("flush", "options"),
+    [("async", {}), ("sync", {}), ("async", {"retention_bytes": 1 << 20, "disk_reserve": 0})],
+    ids=["async", "sync", "retention"],
+)
+def test_processes_that_share_a_store_outlive_one_another(
+    tmp_path: Path, flush: str, options: dict[str, Any]
+):
+    draw = random.Random(f"{SEED} {flush} {options}")
+    herd = Herd(tmp_path, flush, draw, **options)
     for _ in range(SENDERS):
         herd.start()
     readers = [read_from(herd, mode) for mode in ("share", "r")]
@@ -162,7 +173,10 @@ def check(herd: Herd, counts: list[dict[int, int]]) -> None:
         last: dict[int, int] = defaultdict(lambda: -1)
         bodies = set()
         for queue in store.topics["orders"].queues:
-            offset = 0
+            offset = queue.min_offset
+            assert (offset > 0) == ("retention_bytes" in herd.options), f"seed {SEED}: {queue}"
+            for gone in range(offset):
+                acknowledged.pop((queue.id, gone), None)
             while batch := store.read("orders", queue=queue.id, offset=offset, max_messages=1000):
                 for message in batch:
                     assert message.offset == offset, f"seed {SEED}: {message}"
@@ -183,13 +197,65 @@ def check(herd: Herd, counts: list[dict[int, int]]) -> None:
             batch_name, _, row = body.rpartition(b"-")
             rows[batch_name].add(row)
     for name, found in rows.items():
-        whole = int(name.rpartition(b"-")[2]) % 80 == 79
+        whole = int(name.rpartition(b"-")[2]) % 80 == 79 and "retention_bytes" not in herd.options
         assert not whole or len(found) == 30, f"seed {SEED}: half of {name!r}"
     with forebay.open(herd.path) as store:
         assert store.recovery.clean
         found = store.verify()
         assert found.ok, f"seed {SEED}: {found}"
         assert found.records == found.queue_entries, f"seed {SEED}: {found}"
+
+
+#: Has the store open until it is killed.
+MEMBER = """
+import sys, forebay
+store = forebay.open(sys.argv[1], mode="share", flush=sys.argv[2], default_queues=1, index=False)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_commits_are_taken_up_once_while_processes_die(tmp_path: Path, flush: str):
+    """Each process takes commits up once those that did before are killed."""
+    path, draw = tmp_path / "s", random.Random(f"{SEED} commits {flush}")
+    living: list[subprocess.Popen[str]] = []
+
+    def start() -> None:
+        pipe = subprocess.PIPE
+        arguments = [sys.executable, "-c", MEMBER, str(path), flush]
+        member = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True)
+        assert member.stdout and member.stdout.readline() == "open\n", f"seed {SEED}"
+        living.append(member)
+
+    for _ in range(3):
+        start()
+    rows, batch, end = 0, 0, time.monotonic() + SECONDS / 2
+    while time.monotonic() < end:
+        stager = _forebay.Stager(path, "q", "orders")
+        count = draw.choice([1, 20, 3000])
+        values = [b"%d" % number + b" " * 2000 for number in range(rows, rows + count)]
+        stager.write(pyarrow.record_batch({"value": values}))
+        assert _forebay.publish_commit(path, "q", batch, "stream", [stager.finish()])
+        rows, batch = rows + count, batch + 1
+        time.sleep(draw.uniform(0, 0.1))
+        # The first one leads, or the second if the first was just killed.
+        victim = living.pop(draw.choice([0, 0, 1]))
+        victim.kill()
+        victim.communicate()
+        start()
+    deadline = time.monotonic() + 120
+    for number in range(batch):
+        while (state := _forebay.wait_for_commit(path, "q", number, 1).state) != "gone":
+            assert time.monotonic() < deadline, f"seed {SEED}: batch {number} is {state}"
+    for member in living:
+        member.communicate("")
+        assert member.returncode == 0, f"seed {SEED}"
+    with forebay.open(path) as store:
+        assert store.recovery.clean
+        found = [int(it.body) for it in store.tail("orders", start="earliest", follow=False)]
+        assert found == list(range(rows)), f"seed {SEED}: {len(found)} of {rows}"
+        assert store.verify().ok
 
 
 #: Opens a store whose directory seems to lie on a file system of a kind.

@@ -5,7 +5,7 @@ use crate::engine::directory::group_table::joint::{Joint, Work};
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::page::Word;
 use crate::error::{Error, Result};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use std::sync::Arc;
 
 /// The table of groups, once this process has opened it.
@@ -41,11 +41,10 @@ impl Groups {
         groups
     }
 
-    /// Keeps this process from opening the table until the guard is dropped, and afterwards.
-    pub fn end(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
-        *state = State::Ended;
-        state
+    /// Keeps this process from opening the table any more. Waits for a thread that does so.
+    pub fn end(&self) {
+        // Not locked any longer: retention of this process may ask for the table until it ends.
+        *self.state.lock() = State::Ended;
     }
 
     /// The table. Is created if there is none and the caller `needs` it.

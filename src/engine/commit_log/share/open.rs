@@ -161,7 +161,7 @@ impl Share {
         }
         pass(Point::Leaving);
         // Nobody here may pass the gate any more.
-        let _groups = self.groups.end();
+        self.groups.end();
         let left = self.leave();
         core.allocator.stop();
         core.member.leave();

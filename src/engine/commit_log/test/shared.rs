@@ -1,14 +1,51 @@
-//! Two processes of a shared store, one of which is held up.
+//! Processes of a shared store, one of which is held up.
 
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::share::Share;
+use crate::engine::directory::group_table::joint::Joint;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::hold::Hold;
 use crate::engine::{Atomicity, Durability, Engine};
+use crate::error::Result;
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
 use crate::record::Draft;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const FILE_LEN: u64 = 16 << 10;
+
+fn options() -> Options {
+    Options {
+        mode: Mode::Share,
+        commitlog_file_size: Some(FILE_LEN),
+        default_queues: Some(1),
+        retention_bytes: Some(2 * FILE_LEN),
+        disk_reserve: 0,
+        ..Options::default()
+    }
+}
+
+fn open(root: &Path, holds: Vec<Arc<dyn Hold>>) -> CommitLog {
+    CommitLog::open(&Machine::real(), root, &options(), holds).unwrap()
+}
+
+/// Sends messages of 1 KiB.
+fn send(engine: &CommitLog, count: usize) {
+    let topic = engine.topic_for_append("orders").unwrap();
+    for _ in 0..count {
+        let draft = Draft {
+            body: &[1; 1 << 10],
+            ..Draft::default()
+        };
+        let mut batch = engine.batch();
+        batch.push("orders", 0, &draft, 1).unwrap();
+        let batches = &mut [(&*topic, &mut batch)];
+        let durability = Durability::Default;
+        engine.append(batches, Atomicity::Rows, durability).unwrap();
+    }
+}
 
 /// A process was stopped while others sent and retention removed what they had sent. It has walked
 /// none of that, and knows the next offsets all the same.
@@ -16,34 +53,13 @@ const FILE_LEN: u64 = 16 << 10;
 fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
-    let options = Options {
-        mode: Mode::Share,
-        commitlog_file_size: Some(FILE_LEN),
-        default_queues: Some(1),
-        retention_bytes: Some(2 * FILE_LEN),
-        disk_reserve: 0,
-        ..Options::default()
-    };
-    let machine = Machine::real();
-    let leader = CommitLog::open(&machine, &root, &options, Vec::new()).unwrap();
-    let topic = leader.topic_for_append("orders").unwrap();
-    let send = || {
-        let draft = Draft {
-            body: &[1; 1 << 10],
-            ..Draft::default()
-        };
-        let mut batch = leader.batch();
-        batch.push("orders", 0, &draft, 1).unwrap();
-        let batches = &mut [(&*topic, &mut batch)];
-        let durability = Durability::Default;
-        leader.append(batches, Atomicity::Rows, durability).unwrap();
-    };
-    send();
-    let (share, opened) = Share::open(&machine, &root, &options, Vec::new()).unwrap();
+    let leader = open(&root, Vec::new());
+    send(&leader, 1);
+    let (share, opened) = Share::open(&Machine::real(), &root, &options(), Vec::new()).unwrap();
     // No thread of this process walks on while the lock is held.
     let mut tail = share.core.lock_tail();
     let before = tail.position();
-    (0..100).for_each(|_| send());
+    send(&leader, 100);
     let minimum = || share.core.page().get(Mark::Minimum);
     let first = root.join("commitlog").join(format!("{:020}", 0));
     while minimum() == 0 || first.exists() {
@@ -57,4 +73,42 @@ fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     drop(tail);
     share.close().unwrap();
     leader.close().unwrap();
+}
+
+/// Asks for the table of groups until the process leaves the store.
+#[derive(Default)]
+struct Asking {
+    joint: OnceLock<Arc<dyn Joint>>,
+    asks: AtomicBool,
+}
+
+impl std::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asking").finish_non_exhaustive()
+    }
+}
+
+impl Hold for Asking {
+    fn keep_from(&self) -> Result<u64> {
+        while let Some(joint) = self.joint.get() {
+            joint.found_table()?;
+            self.asks.store(true, Ordering::Release);
+        }
+        Ok(0)
+    }
+}
+
+/// Retention asks consumers, which ask for the table of groups, and the process that closes the
+/// store waits for retention.
+#[test]
+fn a_close_does_not_wait_for_retention_that_waits_for_the_close() {
+    let dir = tempfile::tempdir().unwrap();
+    let hold = Arc::new(Asking::default());
+    let engine = open(dir.path(), vec![Arc::<Asking>::clone(&hold)]);
+    hold.joint.set(engine.joint().unwrap()).ok().unwrap();
+    send(&engine, 100);
+    while !hold.asks.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    engine.close().unwrap();
 }
