@@ -223,6 +223,12 @@ impl Group {
         lanes
     }
 
+    /// Calls `visit` with all lanes, by topic and queue. It must not use the group.
+    pub(super) fn each_lane(&self, visit: impl FnMut(&Lane)) {
+        let state = self.state.lock();
+        state.lanes.values().map(|lane| &**lane).for_each(visit);
+    }
+
     /// All lanes, by topic and queue.
     pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
         self.state.lock().lanes.values().cloned().collect()

@@ -58,9 +58,11 @@ impl Consumers {
         };
         match self.found_occupation()? {
             Some(occupation) => {
-                for found in occupation.all()? {
-                    let committed = occupation.table().row(found.row).fence().committed;
-                    note(&found.topic, &found.group, found.queue, committed);
+                for (of, rows) in occupation.by_topic()? {
+                    for (queue, row) in rows {
+                        let committed = occupation.table().row(row).fence().committed;
+                        note(&of.topic, &of.group, queue, committed);
+                    }
                 }
                 occupation.table().check()?;
             }

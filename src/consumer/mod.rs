@@ -34,6 +34,7 @@ mod peers;
 mod pending;
 mod progress;
 mod retry;
+mod saving;
 mod service;
 mod sharing;
 mod start;
@@ -50,27 +51,24 @@ pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
 pub use start::Start;
 
 use crate::disk::Disk;
-use crate::engine::Point;
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Drive;
-use crate::plant::{Bug, planted};
 use crate::record::check_topic;
 use crate::record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::region::Access;
 use crate::sync::Mutex;
-use crate::table::offsets::OffsetTable;
 use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
 use occupation::{Occupation, PRODUCERS};
 use peers::{Peers, Watch};
-use progress::{GroupProgress, Known, Progress, Saved};
+use progress::{Known, Progress};
 use service::{Due, Service};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -413,129 +411,6 @@ impl Consumers {
             false => Due::Never,
         };
         Ok(delayed?.min(timed?).min(saves).min(reads))
-    }
-
-    /// Saves the progress of all groups, but not past the durable end of the log. In a shared
-    /// store, that of all processes. Durable on return.
-    fn save_progress(&self) -> Result<()> {
-        if let Some(occupation) = self.found_occupation()? {
-            let rows = |saved: &OffsetTable| self.progress_of_all(&occupation, saved);
-            return self.progress()?.save_shared(rows);
-        }
-        let engine = &*self.handle.engine;
-        let durable = match planted(Bug::CommitAhead) {
-            true => u64::MAX,
-            false => engine.durable_position(),
-        };
-        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
-        // Groups read the same queues.
-        let mut ends = HashMap::new();
-        let mut progress: Vec<GroupProgress> = Vec::new();
-        let mut shrunk = BTreeSet::new();
-        let beside = self.progress()?.beside(durable);
-        for group in &groups {
-            for lane in group.lanes() {
-                let key = (lane.topic.id, lane.queue);
-                let end = match ends.get(&key) {
-                    Some(end) => *end,
-                    None => {
-                        let point = Point::Position(durable);
-                        let end = engine.offset_at(&lane.topic, lane.queue, point)?;
-                        ends.insert(key, end);
-                        end
-                    }
-                };
-                let is = lane.progress();
-                if is.is_shrunk {
-                    shrunk.insert((lane.topic.name.clone(), group.name.clone()));
-                }
-                let next = (lane.queue, is.committed.min(end));
-                // The lanes of a topic follow one another.
-                match progress.last_mut() {
-                    Some(it) if it.group == group.name && it.topic == lane.topic.name => {
-                        it.offsets.push(next);
-                    }
-                    _ => progress.push(GroupProgress {
-                        topic: lane.topic.name.clone(),
-                        group: group.name.clone(),
-                        offsets: vec![next],
-                        log: beside,
-                    }),
-                }
-            }
-        }
-        // Progress past a message that was not handled is durable only after its successor. One
-        // that is settled from here on is not in `progress`.
-        let sent_back = self.sent_back.load(Ordering::Acquire);
-        if sent_back > engine.durable_position() && !planted(Bug::ForgetSuccessors) {
-            engine.flush()?;
-        }
-        // The next opening has to notice it, too.
-        progress.retain(|it| !shrunk.contains(&(it.topic.clone(), it.group.clone())));
-        self.progress()?.save(progress)
-    }
-
-    /// The progress of all groups in all processes, without what is `saved` already. The log is
-    /// durable up to all of it on return, and so is what took the place of messages that were not
-    /// handled, in whichever process.
-    fn progress_of_all(
-        &self,
-        occupation: &Occupation,
-        saved: &OffsetTable,
-    ) -> Result<Vec<GroupProgress>> {
-        let mut progress: Vec<GroupProgress> = Vec::new();
-        for found in occupation.all()? {
-            let committed = occupation.table().row(found.row).fence().committed;
-            let known = saved.get(&found.topic, &found.group, found.queue);
-            if known == Some(committed.cast_signed()) {
-                continue;
-            }
-            let next = (found.queue, committed);
-            // The queues of a topic follow one another.
-            match progress.last_mut() {
-                Some(it) if it.group == found.group && it.topic == found.topic => {
-                    it.offsets.push(next);
-                }
-                _ => progress.push(GroupProgress {
-                    topic: found.topic,
-                    group: found.group,
-                    offsets: vec![next],
-                    log: Saved::AsBefore,
-                }),
-            }
-        }
-        occupation.table().check()?;
-        if progress.is_empty() {
-            return Ok(progress);
-        }
-        let durable = self.handle.engine.flush()?;
-        let log = self.log()?;
-        let beside = log
-            .as_ref()
-            .map_or(Saved::Beside(None), |log| log.beside(durable));
-        progress.iter_mut().for_each(|it| it.log = beside);
-        // Where the log came back shorter, the next opening has to notice it, too.
-        let mut whole = Vec::new();
-        for it in progress {
-            let place = saved.place(&it.topic, &it.group);
-            let place = place.map(|of| (of.epoch, of.began_ns, of.position));
-            let cut = log.as_ref().zip(place);
-            let cut = cut.and_then(|(log, place)| log.epochs.intact_until(place, log.durable));
-            if cut.is_none_or(|cut| it.offsets.iter().all(|next| self.is_left(&it, *next, cut))) {
-                whole.push(it);
-            }
-        }
-        Ok(whole)
-    }
-
-    /// Whether an offset is one of the log below `cut`.
-    fn is_left(&self, of: &GroupProgress, (queue, offset): (u32, u64), cut: u64) -> bool {
-        let engine = &*self.handle.engine;
-        let Some(topic) = engine.topics().get(&of.topic) else {
-            return false;
-        };
-        let end = engine.offset_at(&topic, queue, Point::Position(cut));
-        end.is_ok_and(|end| offset <= end)
     }
 
     /// What is known of the log beside which progress is saved.

@@ -62,6 +62,9 @@ pub(super) struct Begun {
     pub(super) committed: u64,
 }
 
+/// Queues and their rows.
+pub(super) type QueueRows = Vec<(u32, u32)>;
+
 /// A queue of a group in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Occupied {
@@ -129,6 +132,13 @@ impl Occupation {
         let mut index = self.index.lock();
         index.read_on(&self.table)?;
         Ok(index.all())
+    }
+
+    /// All queues of all groups, by group and topic.
+    pub(super) fn by_topic(&self) -> Result<Vec<(GroupTopic, QueueRows)>> {
+        let mut index = self.index.lock();
+        index.read_on(&self.table)?;
+        Ok(index.by_topic())
     }
 
     /// Adds a consumer that reads `topics`, and queues that its group has not begun. Returns its
@@ -466,16 +476,26 @@ impl Index {
         numbers
     }
 
-    fn all(&self) -> Vec<Occupied> {
+    fn by_topic(&self) -> Vec<(GroupTopic, QueueRows)> {
         let topics = self.topics.iter();
         let topics = topics.filter(|(key, _)| &*key.group != PRODUCERS);
-        let queues = topics.flat_map(|(key, entry)| {
+        let rows = topics.map(|(key, entry)| {
             let range = self.queues.range((*entry, 0)..=(*entry, u32::MAX));
-            range.map(|((_, queue), row)| Occupied {
+            let rows = range.map(|((_, queue), row)| (*queue, *row));
+            (key.clone(), rows.collect())
+        });
+        rows.collect()
+    }
+
+    fn all(&self) -> Vec<Occupied> {
+        let topics = self.by_topic().into_iter();
+        let queues = topics.flat_map(|(key, rows)| {
+            let rows = rows.into_iter();
+            rows.map(move |(queue, row)| Occupied {
                 group: key.group.clone(),
                 topic: key.topic.clone(),
-                queue: *queue,
-                row: *row,
+                queue,
+                row,
             })
         });
         queues.collect()

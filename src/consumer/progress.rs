@@ -180,17 +180,20 @@ impl Progress {
         rows.collect()
     }
 
-    /// Saves the offsets that changed. Durable on return.
+    /// Saves the offsets that changed; those of each group and topic in the order of the queues.
+    /// Durable on return.
     pub(super) fn save(&self, progress: Vec<GroupProgress>) -> Result<()> {
         let mut stored = self.stored.lock();
         let mut changed = Vec::new();
         for mut it in progress {
             let key = (it.topic, it.group);
             let known = stored.rows.get(&key);
-            let is_new = |(queue, offset): &(u32, u64)| {
-                known.is_none_or(|known| known.get(queue) != Some(offset))
-            };
-            it.offsets.retain(is_new);
+            let mut known = known.into_iter().flatten().peekable();
+            // Both are in the order of the queues.
+            it.offsets.retain(|(queue, offset)| {
+                while known.next_if(|(before, _)| *before < queue).is_some() {}
+                known.peek() != Some(&(queue, offset))
+            });
             if !it.offsets.is_empty() {
                 (it.topic, it.group) = key;
                 changed.push(it);

@@ -36,7 +36,7 @@ const DERIVED: &str = "groupTopicMap";
 const MEMBERS_MAX: usize = 1024;
 
 /// Offsets by the number of their queue. Another system may have numbers that no queue has.
-type Offsets = BTreeMap<i64, i64>;
+pub type Offsets = BTreeMap<i64, i64>;
 
 /// Identifies a log, and tells how far it was durable when offsets were saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,11 @@ impl OffsetTable {
     pub fn get(&self, topic: &str, group: &str, queue: u32) -> Option<i64> {
         let offsets = self.offsets.get(&format!("{topic}@{group}"))?;
         offsets.get(&i64::from(queue)).copied()
+    }
+
+    /// The next offsets that a group consumes in the queues of a topic.
+    pub fn offsets(&self, topic: &str, group: &str) -> Option<&Offsets> {
+        self.offsets.get(&format!("{topic}@{group}"))
     }
 
     /// Topic, group, and the log beside which their offsets were saved last, where it is known.
