@@ -106,7 +106,8 @@ pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use notices::{Notices, Watch};
 pub use options::{
-    AppendLockKind, DelayLevels, EngineKind, Flush, Isolation, Mode, Options, TOPIC_QUEUES_MAX,
+    AppendLockKind, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode, Options,
+    TOPIC_QUEUES_MAX, TimestampType,
 };
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;

@@ -29,7 +29,7 @@ pub enum Mode {
 pub enum EngineKind {
     /// RocketMQ's store.
     CommitLog,
-    /// The log directory of a Kafka broker, for reading.
+    /// Kafka's log: the log directory of a broker.
     PartitionLog,
     /// No files: messages live as long as the handle.
     Memory,
@@ -70,6 +70,75 @@ impl Isolation {
         match word {
             "read_uncommitted" => Some(Isolation::ReadUncommitted),
             "read_committed" => Some(Isolation::ReadCommitted),
+            _ => None,
+        }
+    }
+}
+
+/// How a partition log packs the records of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// gzip
+    Gzip,
+    /// Snappy
+    Snappy,
+    /// LZ4
+    Lz4,
+    /// Zstandard
+    Zstd,
+}
+
+impl Compression {
+    const WORDS: [(Compression, &str); 5] = [
+        (Compression::None, "none"),
+        (Compression::Gzip, "gzip"),
+        (Compression::Snappy, "snappy"),
+        (Compression::Lz4, "lz4"),
+        (Compression::Zstd, "zstd"),
+    ];
+
+    /// The name of the option value.
+    pub fn word(self) -> &'static str {
+        let mut words = Compression::WORDS.iter();
+        words
+            .find(|(it, _)| *it == self)
+            .map_or("", |(_, word)| word)
+    }
+
+    /// The value with this name.
+    pub fn of(word: &str) -> Option<Compression> {
+        let mut words = Compression::WORDS.iter();
+        words.find(|(_, it)| *it == word).map(|(it, _)| *it)
+    }
+}
+
+/// Which time a partition log gives to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TimestampType {
+    /// When it was made.
+    #[default]
+    CreateTime,
+    /// When it was appended.
+    LogAppendTime,
+}
+
+impl TimestampType {
+    /// The name of the option value.
+    pub fn word(self) -> &'static str {
+        match self {
+            TimestampType::CreateTime => "CreateTime",
+            TimestampType::LogAppendTime => "LogAppendTime",
+        }
+    }
+
+    /// The value with this name.
+    pub fn of(word: &str) -> Option<TimestampType> {
+        match word {
+            "CreateTime" => Some(TimestampType::CreateTime),
+            "LogAppendTime" => Some(TimestampType::LogAppendTime),
             _ => None,
         }
     }
@@ -128,6 +197,19 @@ pub struct Options {
     pub engine: Option<EngineKind>,
     /// Which messages of transactions are read; has a meaning for a partition log only.
     pub isolation: Option<Isolation>,
+    /// Bytes of a segment of a partition log; 1 GiB by default.
+    pub segment_bytes: Option<u64>,
+    /// Begin another segment of a partition when a message is this much later, in ms, than the
+    /// first ones of the segment; 7 days by default.
+    pub segment_ms: Option<u64>,
+    /// Bytes of a partition between two entries of its index; 4096 by default.
+    pub index_interval_bytes: Option<u64>,
+    /// Maximum bytes of an index of a partition log; 10 MiB by default.
+    pub segment_index_bytes: Option<u64>,
+    /// How a partition log packs the records of a batch; [`Compression::None`] by default.
+    pub compression: Option<Compression>,
+    /// Which time a partition log gives to a message; [`TimestampType::CreateTime`] by default.
+    pub message_timestamp_type: Option<TimestampType>,
     /// Whether a directory that another system created may be opened for writing.
     pub adopt: bool,
     /// How long opening for writing waits for another writer to finish; by default it fails at
@@ -225,6 +307,12 @@ impl Default for Options {
             mode: Mode::Append,
             engine: None,
             isolation: None,
+            segment_bytes: None,
+            segment_ms: None,
+            index_interval_bytes: None,
+            segment_index_bytes: None,
+            compression: None,
+            message_timestamp_type: None,
             adopt: false,
             lock_timeout: Duration::ZERO,
             commitlog_file_size: None,
@@ -294,6 +382,11 @@ impl Options {
             2,
             80_000_000,
         )?;
+        check_range("segment_bytes", self.segment_bytes, 4096, i32::MAX as u64)?;
+        check_range("segment_ms", self.segment_ms, 1, i64::MAX as u64)?;
+        let interval = self.index_interval_bytes;
+        check_range("index_interval_bytes", interval, 0, i32::MAX as u64)?;
+        check_range("segment_index_bytes", self.segment_index_bytes, 36, 1 << 30)?;
         let (min, max) = DEFAULT_QUEUES.into_inner();
         let queues = self.default_queues.map(u64::from);
         check_range("default_queues", queues, min.into(), max.into())?;

@@ -88,6 +88,18 @@ pub enum Bug {
     TimesAhead,
     /// The table of offsets is not read again before it is written.
     KeepTable,
+    /// A batch of a partition states a last offset that is too high.
+    WrongLastOffset,
+    /// Recovery of a partition keeps the index files that it finds.
+    TrustSegmentIndex,
+    /// A sync for a group forgets one of the partitions.
+    ForgetPartition,
+    /// The mark of a clean stop stays while messages are appended.
+    KeepCleanMark,
+    /// Segments after a hole are kept.
+    KeepLaterSegments,
+    /// Bytes after the end of a partition are not cut off.
+    KeepSegmentTail,
 }
 
 /// Whether this bug is active.

@@ -8,7 +8,7 @@ use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::options::delay_levels::DELAY_MAX_MS;
-use crate::record::{Batch, Draft, java_hash, names};
+use crate::record::{Batch, Draft, names};
 use crate::ticket::{Sent, Ticket};
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -188,6 +188,9 @@ impl Producer {
         delay: Delay,
         durability: Durability,
     ) -> Result<Sent> {
+        if delay != Delay::None {
+            to.engine.refuse("a message that is delivered later")?;
+        }
         match delay {
             Delay::None => {}
             Delay::Level(level) => return self.send_to_level(to, draft, level, durability),
@@ -202,7 +205,7 @@ impl Producer {
                 return self.send_to_timer(to, draft, at, durability);
             }
         }
-        let queue = self.queue_for(&to.topic, draft, self.queue)?;
+        let queue = self.queue_for(to, draft, self.queue)?;
         self.append_one(to, &to.topic, queue, draft, durability)
     }
 
@@ -279,7 +282,7 @@ impl Producer {
             let reason = format!("must be between 1 and {levels}, or 0 for no delay");
             return Err(Error::option("delay_level", delay_level, reason));
         }
-        let real_queue = self.queue_for(&to.topic, draft, self.queue)?.to_string();
+        let real_queue = self.queue_for(to, draft, self.queue)?.to_string();
         let level = delay_level.to_string();
         let system = [
             (names::DELAY, level.as_str()),
@@ -308,7 +311,7 @@ impl Producer {
         if at.saturating_sub(self.shared.clock.now_ms()) > DELAY_MAX_MS {
             return Err(Error::option("deliver_at", at, DELAY_TOO_LONG));
         }
-        let real_queue = self.queue_for(&to.topic, draft, self.queue)?.to_string();
+        let real_queue = self.queue_for(to, draft, self.queue)?.to_string();
         let at = at.to_string();
         let system = [
             (names::DELIVER_AT, at.as_str()),
@@ -327,7 +330,8 @@ impl Producer {
 
     /// The queue of a message: the requested one, else chosen by the first key, else the next.
     #[inline]
-    fn queue_for(&self, topic: &Topic, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
+    fn queue_for(&self, to: &To<'_>, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
+        let topic = &to.topic;
         if let Some(claim) = &self.claim {
             if self.shared.is_forked() {
                 // Its parent owns the queue.
@@ -344,10 +348,7 @@ impl Producer {
         match (draft.queue.or(fallback), draft.keys.first()) {
             (Some(queue), _) if queue < queues => Ok(queue),
             (Some(queue), _) => Err(topic.unknown_queue(queue)),
-            (None, Some(key)) => {
-                let hash = java_hash(key.as_bytes()) as u32 & 0x7FFF_FFFF;
-                Ok(hash % queues.max(1))
-            }
+            (None, Some(key)) => Ok(to.engine.queue_of_key(key.as_bytes(), queues)),
             (None, None) => Ok(topic.next_queue()),
         }
     }
@@ -498,7 +499,7 @@ impl BatchSender<'_> {
     fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
         let producer = self.producer;
         let turn = draft.keys.is_empty().then_some(self.turn);
-        let queue = producer.queue_for(&self.to.topic, draft, turn.or(producer.queue))?;
+        let queue = producer.queue_for(&self.to, draft, turn.or(producer.queue))?;
         let (batch, topic) = (&mut self.batch, &self.to.topic);
         if self.row % ROWS_A_SAMPLE != self.first_sample {
             return producer.push(batch, topic, queue, draft, self.now);

@@ -1,5 +1,6 @@
 //! The request API, the same for every engine.
 
+mod meant;
 mod opened;
 mod path;
 mod read;
@@ -16,7 +17,7 @@ use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::partition_log::names::is_log_directory;
+use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::engine::service::hold::Hold;
 use crate::engine::{
     Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
@@ -25,9 +26,9 @@ use crate::error::{At, Error, Op, Result};
 use crate::handle::{Again, Handle, Reopen};
 use crate::machine::Machine;
 use crate::meter::{GetMeter, PutMeter, RateSampler};
-use crate::options::{EngineKind, Isolation, Mode, Options, TOPIC_QUEUES_MAX};
+use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
-use crate::record::{Contents, Message, check_topic};
+use crate::record::{Contents, Message};
 use crate::stages::intake::Intake;
 use crate::stages::marker;
 use crate::warning::Warning;
@@ -135,6 +136,13 @@ impl Store {
         })
     }
 
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for what a partition log that is open for writing does not have.
+    fn refuse_partition_log(&self, what: &str) -> Result<()> {
+        self.writer()?.refuse(what)
+    }
+
     /// The engine, if it is writable.
     #[inline]
     fn writer(&self) -> Result<&dyn Engine> {
@@ -166,7 +174,7 @@ impl Store {
     /// [`Error::InvalidOption`] if `queues` is not in 1 to [`TOPIC_QUEUES_MAX`], or less than the
     /// topic has: queues are never removed.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        check_topic(name)?;
+        self.engine()?.check_topic(name)?;
         if queues == 0 || queues > TOPIC_QUEUES_MAX {
             let reason = format!("must be between 1 and {TOPIC_QUEUES_MAX}");
             return Err(Error::option("queues", queues, reason));
@@ -185,8 +193,8 @@ impl Store {
     /// Returns the topic. Creates it with [`Options::default_queues`] if it does not exist. Durable
     /// on return.
     pub fn ensure_topic(&self, name: &str) -> Result<Arc<Topic>> {
-        check_topic(name)?;
         let engine = self.writer()?;
+        engine.check_topic(name)?;
         let found = engine.topics().get(name);
         let queues = found.map_or(self.shared.options.default_queues(), |t| t.write_queues());
         engine.create_topic(name, queues, Durability::Flushed)
@@ -194,7 +202,7 @@ impl Store {
 
     /// A producer for `topic`, which is created if it does not exist.
     pub fn producer(&self, topic: &str, queue: Option<u32>) -> Result<Producer> {
-        check_topic(topic)?;
+        self.engine()?.check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
     }
@@ -209,6 +217,7 @@ impl Store {
     /// [`Error::Corrupt`] if the table of owners cannot be read; those of [`Store::producer`].
     pub fn owning_producer(&self, topic: &str, name: &str) -> Result<Producer> {
         let producer = self.producer(topic, None)?;
+        self.refuse_partition_log("a producer that owns a queue")?;
         let topic = self.topic(topic)?;
         let arbiter = self.consumers()?.arbiter()?;
         let (claims, now) = (self.claims()?, self.now_ms());
@@ -237,6 +246,7 @@ impl Store {
         group: &str,
         options: ConsumerOptions,
     ) -> Result<Consumer> {
+        self.refuse_partition_log("a consumer")?;
         self.consumers()?.consumer(topics, group, options)
     }
 
@@ -300,6 +310,7 @@ impl Store {
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
     /// [`Error::ReadOnly`]; [`Error::Corrupt`] if the table of offsets cannot be read.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
+        self.refuse_partition_log("a group of consumers")?;
         self.consumers()?.reset_offsets(group, topic, to)
     }
 
@@ -316,6 +327,7 @@ impl Store {
     ///
     /// [`Error::ReadOnly`]; those of sending and of [`Store::flush`].
     pub fn roll(&self) -> Result<Option<u64>> {
+        self.refuse_partition_log("sealing a log file on request")?;
         self.writer()?.files().map_or(Ok(None), Files::roll)
     }
 
@@ -612,19 +624,6 @@ fn is_partition_log(machine: &Machine, root: &Path, options: &Options) -> Result
     }
 }
 
-/// Refuses an isolation for engines that keep no transactions.
-fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<()> {
-    let Some(isolation) = isolation.filter(|_| engine.name() != "partitionlog") else {
-        return Ok(());
-    };
-    let rule = "only a partition log has transactions";
-    Err(Error::option(
-        "isolation",
-        format!("{:?}", isolation.word()),
-        rule,
-    ))
-}
-
 /// The disk and the folder of the tables of consumers, if the store has files.
 type Tables = Option<(Arc<dyn Disk>, PathBuf)>;
 
@@ -675,7 +674,7 @@ fn open_handle(
             (opened.engine, opened.intake)
         }
     };
-    check_isolation(&*engine, options.isolation)?;
+    meant::check(&*engine, &options)?;
     let handle = Handle {
         meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
         gets: GetMeter::default(),

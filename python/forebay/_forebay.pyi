@@ -61,11 +61,11 @@ class SendResult:
         The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
         delay level, else in rmq_sys_forebay_delay.
     position
-        The position in the log.
+        The position in the log; in a partition log, that of the message's batch in its segment.
     message_id
-        RocketMQ's id of the message.
+        RocketMQ's id of the message; in a partition log ``topic-queue@offset``.
     timestamp
-        Store time, in milliseconds since the epoch.
+        Store time, in milliseconds since the epoch; in a partition log the message's time.
     durable
         Whether the message was durable when the call returned.
 
@@ -94,13 +94,15 @@ class SendResult:
         """
     @property
     def position(self) -> int:
-        """The position in the log."""
+        """The position in the log; in a partition log, that of the message's batch in its
+        segment.
+        """
     @property
     def message_id(self) -> str:
-        """RocketMQ's id of the message."""
+        """RocketMQ's id of the message; in a partition log ``topic-queue@offset``."""
     @property
     def timestamp(self) -> int:
-        """Store time, in milliseconds since the epoch."""
+        """Store time, in milliseconds since the epoch; in a partition log the message's time."""
     @property
     def durable(self) -> bool:
         """Whether the message was durable when the call returned."""

@@ -23,6 +23,7 @@ __all__ = [
     "Ack",
     "AppendLock",
     "BodyType",
+    "Compression",
     "Duration",
     "EngineName",
     "Flush",
@@ -32,6 +33,7 @@ __all__ = [
     "Options",
     "Order",
     "ScanOptions",
+    "TimestampType",
 ]
 
 Mode: TypeAlias = Literal["a", "r", "share", "x"]
@@ -42,6 +44,10 @@ Flush: TypeAlias = Literal["async", "sync"]
 """When a send returns."""
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 """Which messages of Kafka's transactions are read."""
+Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+"""How a partition log packs the records of a batch."""
+TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
+"""Which time a partition log gives to a message."""
 BodyType: TypeAlias = Literal["binary", "binary_view"]
 """The Arrow type of bodies in a scan."""
 AppendLock: TypeAlias = Literal["mutex", "spin"]
@@ -93,6 +99,12 @@ class Options(TypedDict, total=False):
     delete_when: str | None
     disk_warning_ratio: float | None
     isolation: Isolation | None
+    segment_bytes: int | None
+    segment_ms: int | None
+    index_interval_bytes: int | None
+    segment_index_bytes: int | None
+    compression: Compression | None
+    message_timestamp_type: TimestampType | None
 
 
 class OpenOptions(Options, total=False):

@@ -70,8 +70,7 @@ def open(
         creates it if there is none.
     engine
         ``"commitlog"``, ``"partitionlog"`` or ``"memory"``. By default the engine found on disk; a
-        new store gets a commit log. A partition log is the log directory of a Kafka broker, which
-        can only be read, with ``mode="r"``.
+        new store gets a commit log. A partition log is the log directory of a Kafka broker.
     flush
         When a send returns. ``"async"``, the default: once the message is in the page cache. It
         then survives a crash of the process at once, and a power loss after ``flush_interval``
@@ -119,7 +118,12 @@ def open(
 
         In a partition log, ``isolation="read_committed"`` leaves out messages of transactions that
         were aborted, and all from the first message of the oldest open transaction on.
-        ``"read_uncommitted"``, the default, shows all messages.
+        ``"read_uncommitted"``, the default, shows all messages. ``segment_bytes`` (1 GiB),
+        ``segment_ms`` (7 days), ``index_interval_bytes`` (4096) and ``segment_index_bytes``
+        (10 MiB) are Kafka's, for its segments. ``compression`` is ``"none"``, the default,
+        ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``. ``message_timestamp_type`` is
+        ``"CreateTime"``, the default, or ``"LogAppendTime"``. No option of a partition log is
+        remembered.
 
     Returns
     -------
@@ -139,7 +143,8 @@ def open(
         If an option is unknown, out of range, or does not match the files or, with
         ``mode="share"``, the other processes.
     UnsupportedError
-        If a partition log is opened for writing.
+        If the store has a form that cannot be opened, or a partition log is opened with
+        ``mode="share"``.
 
     Examples
     --------

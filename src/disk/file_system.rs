@@ -89,6 +89,13 @@ pub trait FileSystem: Send + Sync + Debug {
         self.write_at(path, start, bytes)
     }
 
+    /// Sets the length of a file that nobody reads or stores to after the new end. What it gains is
+    /// zeros. Durable once the file is synced.
+    fn set_len(&self, path: &Path, len: u64) -> io::Result<()> {
+        let _ = (path, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Zeroes the range and keeps its blocks.
     fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
 

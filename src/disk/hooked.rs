@@ -93,6 +93,11 @@ impl FileSystem for HookedDisk {
         RealDisk.write_at(path, start, bytes)
     }
 
+    fn set_len(&self, path: &Path, len: u64) -> io::Result<()> {
+        (self.before)(Call::Write, path)?;
+        RealDisk.set_len(path, len)
+    }
+
     fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
         RealDisk.erase(path, start, len)
     }

@@ -23,7 +23,7 @@ pub use file_system::FileSystem;
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
 pub use lock::{ByteLocks, FileLock, LockState};
-pub use open_file::OpenFile;
+pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
 pub use syscall::{ByteLock, Holder, coarse_ms, fork_generation, host_address, watch_forks};
 
@@ -154,6 +154,11 @@ pub trait Disk: Send + Sync + Debug {
     ) -> Result<()> {
         let written = self.raw().write_kept(kept, path, start, bytes);
         written.at(Op::Write, path)
+    }
+
+    /// [`FileSystem::set_len`].
+    fn set_len(&self, path: &Path, len: u64) -> Result<()> {
+        self.raw().set_len(path, len).at(Op::Write, path)
     }
 
     /// [`FileSystem::erase`].

@@ -2,22 +2,42 @@
 
 use super::syscall;
 use crate::error::{At, Op, Result};
+use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Bytes that are read by position.
+pub trait ReadAt: Send + Sync + Debug {
+    /// How many there are.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads up to `buffer.len()` bytes at `start`; fewer at the end.
+    fn read_at(&self, start: u64, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
+impl ReadAt for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        read_full(self, start, buffer)
+    }
+}
+
 /// A file that was opened for reading. It can be read even after it was renamed or unlinked.
 #[derive(Debug)]
 pub struct OpenFile {
-    file: File,
+    file: Box<dyn ReadAt>,
     path: PathBuf,
 }
 
 impl OpenFile {
     /// Wraps a file that was opened at `path`.
-    pub(super) fn new(file: File, path: &Path) -> OpenFile {
+    pub fn new(file: impl ReadAt + 'static, path: &Path) -> OpenFile {
         OpenFile {
-            file,
+            file: Box::new(file),
             path: path.to_owned(),
         }
     }
@@ -33,8 +53,7 @@ impl OpenFile {
     ///
     /// [`crate::Error::Io`].
     pub fn len(&self) -> Result<u64> {
-        let metadata = self.file.metadata().at(Op::Stat, &self.path)?;
-        Ok(metadata.len())
+        self.file.len().at(Op::Stat, &self.path)
     }
 
     /// Reads up to `buffer.len()` bytes at `start`; fewer at the end of the file.
@@ -43,7 +62,7 @@ impl OpenFile {
     ///
     /// [`crate::Error::Io`].
     pub fn read_at(&self, start: u64, buffer: &mut [u8]) -> Result<usize> {
-        read_full(&self.file, start, buffer).at(Op::Read, &self.path)
+        self.file.read_at(start, buffer).at(Op::Read, &self.path)
     }
 }
 

@@ -281,6 +281,10 @@ impl FileSystem for RealDisk {
         syscall::write_all_at(file, bytes, start)
     }
 
+    fn set_len(&self, path: &Path, len: u64) -> io::Result<()> {
+        open(path, true)?.set_len(len)
+    }
+
     fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
         let file = open(path, true)?;
         match syscall::erase(&file, start, len) {

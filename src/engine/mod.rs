@@ -31,7 +31,7 @@ pub use waiter::{Listener, Waiter};
 
 use crate::error::Result;
 use crate::record::id::position_of_id;
-use crate::record::{Batch, Message};
+use crate::record::{Batch, Message, check_topic, java_hash};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +69,31 @@ pub trait Engine: Send + Sync {
     /// Finds messages, queues and topics that another process has added, for the topic with this
     /// name or for all topics. Does nothing if this process writes the store.
     fn refresh(&self, topic: Option<&str>) -> Result<()>;
+
+    /// Refuses what this engine does not have, although it can be written.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Unsupported`].
+    fn refuse(&self, what: &str) -> Result<()> {
+        let _ = what;
+        Ok(())
+    }
+
+    /// Checks the name of a topic that users send to.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::InvalidTopic`] with the violated rule.
+    fn check_topic(&self, name: &str) -> Result<()> {
+        check_topic(name)
+    }
+
+    /// The queue of a message with this key, among `queues`.
+    fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
+        let hash = java_hash(key).cast_unsigned() & 0x7FFF_FFFF;
+        hash % queues.max(1)
+    }
 
     /// Returns the topic. Creates it with the default number of queues if it does not exist.
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>>;

@@ -2,7 +2,10 @@
 
 use super::convert::{duration, integer, nearest, wrong_type};
 use super::errors::invalid;
-use crate::{AppendLockKind, DelayLevels, EngineKind, Flush, Isolation, Mode, Options};
+use crate::{
+    AppendLockKind, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode, Options,
+    TimestampType,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
@@ -99,6 +102,12 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "retention" => options.retention = optional_duration(name, value)?,
         "retention_bytes" => options.retention_bytes = optional(name, value)?,
         "isolation" => options.isolation = isolation(name, value)?,
+        "segment_bytes" => options.segment_bytes = optional(name, value)?,
+        "segment_ms" => options.segment_ms = optional(name, value)?,
+        "index_interval_bytes" => options.index_interval_bytes = optional(name, value)?,
+        "segment_index_bytes" => options.segment_index_bytes = optional(name, value)?,
+        "compression" => options.compression = compression(name, value)?,
+        "message_timestamp_type" => options.message_timestamp_type = timestamps(name, value)?,
         "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
         "keep_unarchived" => options.keep_unarchived = truth(name, value)?,
         "disk_reserve" => options.disk_reserve = size(name, value)?,
@@ -119,6 +128,7 @@ const NAMES: &[&str] = &[
     "commit_interval",
     "commit_least_pages",
     "commitlog_file_size",
+    "compression",
     "default_queues",
     "delay_levels",
     "delete_when",
@@ -133,6 +143,7 @@ const NAMES: &[&str] = &[
     "guard_maps",
     "index",
     "index_entries",
+    "index_interval_bytes",
     "index_slots",
     "isolation",
     "keep_unarchived",
@@ -140,6 +151,7 @@ const NAMES: &[&str] = &[
     "lock_memory",
     "lock_timeout",
     "max_message_size",
+    "message_timestamp_type",
     "mode",
     "queue_file_entries",
     "queue_flush_interval",
@@ -147,6 +159,9 @@ const NAMES: &[&str] = &[
     "retention",
     "retention_bytes",
     "roll_after",
+    "segment_bytes",
+    "segment_index_bytes",
+    "segment_ms",
     "store_host",
     "transient_pool",
     "transient_pool_fail_fast",
@@ -256,17 +271,35 @@ fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind>
 }
 
 fn isolation(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Isolation>> {
-    const RULE: &str = "\"read_uncommitted\" or \"read_committed\"";
+    let rule = "\"read_uncommitted\" or \"read_committed\"";
+    word(name, value, rule, Isolation::of)
+}
+
+fn compression(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Compression>> {
+    let rule = "\"none\", \"gzip\", \"snappy\", \"lz4\" or \"zstd\"";
+    word(name, value, rule, Compression::of)
+}
+
+fn timestamps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<TimestampType>> {
+    let rule = "\"CreateTime\" or \"LogAppendTime\"";
+    word(name, value, rule, TimestampType::of)
+}
+
+/// The value that a word stands for. `rule` lists the words.
+fn word<T>(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    rule: &'static str,
+    of: impl Fn(&str) -> Option<T>,
+) -> PyResult<Option<T>> {
     if value.is_none() {
         return Ok(None);
     }
     let text = value.cast::<PyString>();
-    let text = text.map_err(|_| wrong_type(name, value, RULE))?;
-    let found = Isolation::of(text.to_str()?);
-    let rule = format!("must be {RULE}");
-    match found {
+    let text = text.map_err(|_| wrong_type(name, value, rule))?;
+    match of(text.to_str()?) {
         Some(found) => Ok(Some(found)),
-        None => Err(invalid(name, value.repr()?, &rule)),
+        None => Err(invalid(name, value.repr()?, &format!("must be {rule}"))),
     }
 }
 

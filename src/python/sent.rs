@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// The part that all results of a producer share.
 pub(super) struct Origin {
     pub(super) topic: Box<str>,
-    pub(super) host: HostBytes,
+    /// `None` if ids have none.
+    pub(super) host: Option<HostBytes>,
 }
 
 /// Where a message was stored.
@@ -23,11 +24,11 @@ pub(super) struct Origin {
 ///     The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
 ///     delay level, else in rmq_sys_forebay_delay.
 /// position
-///     The position in the log.
+///     The position in the log; in a partition log, that of the message's batch in its segment.
 /// message_id
-///     RocketMQ's id of the message.
+///     RocketMQ's id of the message; in a partition log ``topic-queue@offset``.
 /// timestamp
-///     Store time, in milliseconds since the epoch.
+///     Store time, in milliseconds since the epoch; in a partition log the message's time.
 /// durable
 ///     Whether the message was durable when the call returned.
 ///
@@ -62,7 +63,8 @@ impl Values for SendResult {
         let place = &self.sent.place;
         let values = PyDict::new(py);
         values.set_item("topic", &*self.origin.topic)?;
-        values.set_item("host", PyBytes::new(py, self.origin.host.as_bytes()))?;
+        let host = self.origin.host.as_ref().map(HostBytes::as_bytes);
+        values.set_item("host", PyBytes::new(py, host.unwrap_or_default()))?;
         values.set_item("queue", place.queue)?;
         values.set_item("offset", place.offset)?;
         values.set_item("position", place.position)?;
@@ -73,7 +75,7 @@ impl Values for SendResult {
     }
 
     fn from_values(values: &Bound<'_, PyDict>) -> PyResult<SendResult> {
-        let host = HostBytes::from_bytes(&value::<Vec<u8>>(values, "host")?);
+        let host: Vec<u8> = value(values, "host")?;
         let topic: String = value(values, "topic")?;
         let sent = Sent {
             place: Place {
@@ -85,8 +87,13 @@ impl Values for SendResult {
             store_timestamp: value(values, "timestamp")?,
             durable: value(values, "durable")?,
         };
-        let host =
-            host.ok_or_else(|| PyValueError::new_err("the pickled host must have 8 or 20 bytes"))?;
+        let host = match HostBytes::from_bytes(&host) {
+            None if !host.is_empty() => {
+                let reason = "the pickled host must have 0, 8 or 20 bytes";
+                return Err(PyValueError::new_err(reason));
+            }
+            host => host,
+        };
         let topic = topic.into();
         Ok(SendResult {
             origin: Arc::new(Origin { topic, host }),
@@ -123,7 +130,11 @@ impl SendResult {
 
     #[getter]
     fn message_id(&self) -> String {
-        message_id(self.origin.host.as_bytes(), self.sent.place.position)
+        let place = &self.sent.place;
+        match &self.origin.host {
+            Some(host) => message_id(host.as_bytes(), place.position),
+            None => format!("{}-{}@{}", self.origin.topic, place.queue, place.offset),
+        }
     }
 
     #[getter]

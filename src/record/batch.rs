@@ -2,7 +2,7 @@
 
 use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
 use super::row::Row;
-use super::{copy_coded, rocketmq};
+use super::{copy_coded, kafka, rocketmq};
 use crate::error::{Error, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,6 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub enum Batch {
     /// In RocketMQ's form.
     RocketMq(rocketmq::Batch),
+    /// In Kafka's form.
+    Kafka(kafka::Batch),
 }
 
 impl Batch {
@@ -20,6 +22,12 @@ impl Batch {
     #[inline]
     pub fn in_rocketmq_form(style: RecordStyle) -> Batch {
         Batch::RocketMq(rocketmq::Batch::new(style))
+    }
+
+    /// An empty batch in Kafka's form.
+    #[inline]
+    pub fn in_kafka_form(form: kafka::Form) -> Batch {
+        Batch::Kafka(kafka::Batch::new(form))
     }
 
     /// An empty batch for a stage. Its records have a checksum and no host; the store that takes
@@ -37,27 +45,52 @@ impl Batch {
     pub fn renew(&mut self, empty: &Batch) {
         match (self, empty) {
             (Batch::RocketMq(batch), Batch::RocketMq(empty)) => batch.renew(empty),
+            (Batch::Kafka(batch), Batch::Kafka(empty)) => batch.renew(empty),
+            (batch, empty) => *batch = empty.another(),
         }
     }
 
     /// The records in RocketMQ's form, for callers that know no other.
     #[inline]
     pub fn rocketmq(&self) -> &rocketmq::Batch {
-        let Batch::RocketMq(batch) = self;
-        batch
+        match self {
+            Batch::RocketMq(batch) => batch,
+            Batch::Kafka(_) => unreachable!("a store of RocketMQ's form makes no other batch"),
+        }
     }
 
     /// As [`Batch::rocketmq`], mutable.
     #[inline]
     pub fn rocketmq_mut(&mut self) -> &mut rocketmq::Batch {
-        let Batch::RocketMq(batch) = self;
-        batch
+        match self {
+            Batch::RocketMq(batch) => batch,
+            Batch::Kafka(_) => unreachable!("a store of RocketMQ's form makes no other batch"),
+        }
     }
 
-    /// The store host in the records.
-    pub fn host(&self) -> HostBytes {
+    /// The records in Kafka's form; `None` if they have another.
+    #[inline]
+    pub fn kafka(&self) -> Option<&kafka::Batch> {
         match self {
-            Batch::RocketMq(batch) => batch.style().host,
+            Batch::Kafka(batch) => Some(batch),
+            Batch::RocketMq(_) => None,
+        }
+    }
+
+    /// As [`Batch::kafka`], mutable.
+    #[inline]
+    pub fn kafka_mut(&mut self) -> Option<&mut kafka::Batch> {
+        match self {
+            Batch::Kafka(batch) => Some(batch),
+            Batch::RocketMq(_) => None,
+        }
+    }
+
+    /// The store host in the records; Kafka's form has none.
+    pub fn host(&self) -> Option<HostBytes> {
+        match self {
+            Batch::RocketMq(batch) => Some(batch.style().host),
+            Batch::Kafka(_) => None,
         }
     }
 
@@ -65,6 +98,7 @@ impl Batch {
     pub fn another(&self) -> Batch {
         match self {
             Batch::RocketMq(batch) => Batch::in_rocketmq_form(*batch.style()),
+            Batch::Kafka(batch) => Batch::in_kafka_form(*batch.form()),
         }
     }
 
@@ -73,6 +107,7 @@ impl Batch {
     pub fn clear(&mut self) {
         match self {
             Batch::RocketMq(batch) => batch.clear(),
+            Batch::Kafka(batch) => batch.clear(),
         }
     }
 
@@ -81,6 +116,7 @@ impl Batch {
     pub fn len(&self) -> usize {
         match self {
             Batch::RocketMq(batch) => batch.rows().len(),
+            Batch::Kafka(batch) => batch.rows().len(),
         }
     }
 
@@ -95,6 +131,7 @@ impl Batch {
     pub fn queue(&self, row: usize) -> Option<u32> {
         match self {
             Batch::RocketMq(batch) => batch.rows().get(row).map(|row| row.queue),
+            Batch::Kafka(batch) => batch.rows().get(row).map(|row| row.queue),
         }
     }
 
@@ -103,6 +140,7 @@ impl Batch {
     pub fn clock_ms(&self) -> i64 {
         match self {
             Batch::RocketMq(batch) => batch.clock_ms(),
+            Batch::Kafka(batch) => batch.clock_ms(),
         }
     }
 
@@ -111,6 +149,7 @@ impl Batch {
     pub fn encoded_len(&self) -> usize {
         match self {
             Batch::RocketMq(batch) => batch.encoded_len(),
+            Batch::Kafka(batch) => batch.encoded_len(),
         }
     }
 
@@ -119,6 +158,7 @@ impl Batch {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Batch::RocketMq(batch) => batch.bytes(),
+            Batch::Kafka(batch) => batch.parts().first().map_or(&[], |part| part.bytes()),
         }
     }
 
@@ -127,6 +167,7 @@ impl Batch {
     pub fn capacity(&self) -> usize {
         match self {
             Batch::RocketMq(batch) => batch.capacity(),
+            Batch::Kafka(batch) => batch.capacity(),
         }
     }
 
@@ -148,6 +189,7 @@ impl Batch {
     ) -> Result<()> {
         match self {
             Batch::RocketMq(batch) => batch.push(topic, queue, draft, born_timestamp),
+            Batch::Kafka(batch) => batch.push(queue, draft, born_timestamp),
         }
     }
 
@@ -166,6 +208,7 @@ impl Batch {
     ) -> Result<()> {
         match self {
             Batch::RocketMq(batch) => batch.push_with_id(topic, queue, draft, born_timestamp),
+            Batch::Kafka(batch) => batch.push(queue, draft, born_timestamp),
         }
     }
 
@@ -186,7 +229,7 @@ impl Batch {
             (Batch::RocketMq(batch), Row::RocketMq(staged)) => {
                 batch.push_staged(topic, queue, staged, with_id, clock_ms)
             }
-            (_, Row::Kafka(_)) => Err(other_form()),
+            _ => Err(other_form()),
         }
     }
 
@@ -200,6 +243,7 @@ impl Batch {
         match (self, of) {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
             (Batch::RocketMq(batch), Row::Kafka(_)) => copy_coded::to_rocketmq(batch, of, to),
+            (Batch::Kafka(_), _) => Err(other_form()),
         }
     }
 
@@ -208,6 +252,7 @@ impl Batch {
     pub fn contents_from(&self, start: usize, draft: &Draft<'_>) -> Contents {
         match self {
             Batch::RocketMq(batch) => batch.contents_from(start, draft),
+            Batch::Kafka(_) => Contents::default(),
         }
     }
 
@@ -220,6 +265,7 @@ impl Batch {
                 Some(row) => batch.seal(row, queue_offset, position, store_ts),
                 None => &[],
             },
+            Batch::Kafka(_) => &[],
         }
     }
 
@@ -228,6 +274,7 @@ impl Batch {
     pub fn seal_all(&mut self, position: u64) -> &[u8] {
         match self {
             Batch::RocketMq(batch) => batch.seal_all(position),
+            Batch::Kafka(_) => &[],
         }
     }
 }
@@ -235,6 +282,6 @@ impl Batch {
 #[cold]
 fn other_form() -> Error {
     Error::Unsupported {
-        what: "copying a record in Kafka's form to a store of RocketMQ's".to_owned(),
+        what: "copying a record to a store of another form".to_owned(),
     }
 }

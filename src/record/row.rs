@@ -280,8 +280,11 @@ impl<'a> Row<'a> {
         match self {
             Row::RocketMq(record) => record.keys(),
             Row::Kafka(record) => {
-                let key = record.key().map(String::from_utf8_lossy);
-                key.into_iter().collect()
+                let further = record.further_keys().unwrap_or_default();
+                let further = further.split(|byte| *byte == b' ');
+                let further = further.filter(|key| !key.is_empty());
+                let keys = record.key().into_iter().chain(further);
+                keys.map(String::from_utf8_lossy).collect()
             }
         }
     }
@@ -290,7 +293,7 @@ impl<'a> Row<'a> {
     pub fn tags(&self) -> Option<Cow<'a, str>> {
         match self {
             Row::RocketMq(record) => record.tags(),
-            Row::Kafka(_) => None,
+            Row::Kafka(record) => record.tags().map(String::from_utf8_lossy),
         }
     }
 

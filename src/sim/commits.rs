@@ -12,7 +12,8 @@
 //! all are there or none; refused rows are not there. A commit is refused or disappears only
 //! after somebody has tampered with it or the power has failed, and the repeated batch succeeds.
 
-use super::disk::{Faults, SimDisk, Stop, shared};
+use super::disk::{SimDisk, shared};
+use super::faults::{Faults, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, said};

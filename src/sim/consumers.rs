@@ -10,7 +10,8 @@
 //! no opening finds progress past the end of a queue; a row that another process wrote to the table
 //! of offsets stays there; and a dead letter that was durable is there.
 
-use super::disk::{SimDisk, Stop, shared};
+use super::disk::{SimDisk, shared};
+use super::faults::Stop;
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, options, said};
@@ -96,7 +97,7 @@ impl Story {
         Ok(lives)
     }
 
-    fn faults(&mut self) -> super::disk::Faults {
+    fn faults(&mut self) -> super::faults::Faults {
         let stop = self.random.pick(&[Stop::Power, Stop::Power, Stop::Process]);
         faults(stop)
     }

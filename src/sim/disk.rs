@@ -11,11 +11,14 @@
 //! happens when only the device disappears and comes back. When the process dies nothing is lost,
 //! except sectors that are clean but not on the platter: the kernel may have dropped them.
 
+use super::faults::{CALLS_AFTER_LIE, Faults, Stop};
 use super::inode::{Inode, survivor};
 use super::names::{Name, Names, Node, below, move_names};
 use super::random::Random;
 use super::sites;
-use crate::disk::{Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, Synced};
+use crate::disk::{
+    Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, OpenFile, ReadAt, Synced,
+};
 use crate::region::{Access, Region};
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,51 +26,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The power fails at most this many calls after a sync that was left out.
-const CALLS_AFTER_LIE: [u64; 3] = [8, 60, 400];
-
-/// The faults of a disk, and how its machine stops.
-#[derive(Clone, Copy, Debug)]
-pub struct Faults {
-    /// How the machine stops.
-    pub stop: Stop,
-    /// The power fails at this call, counted from here; `None` for never.
-    pub dies_at: Option<u64>,
-    /// How many syncs of 1,000 fail.
-    pub failing_syncs: u64,
-    /// How many calls of 1,000 find no space.
-    pub full: u64,
-    /// How many calls of 1,000 on a file or name fail without effect: out of descriptors or memory,
-    /// or because the device fails.
-    pub failing_calls: u64,
-    /// The number of one map of a file that fails in the same way, counted from here.
-    pub failing_map: Option<u64>,
-    /// How many sectors at most reach the platter by themselves at a call.
-    pub written_back: u64,
-}
-
-impl Faults {
-    /// Whether some calls fail without effect.
-    fn fail_calls(&self) -> bool {
-        self.failing_calls > 0 || self.failing_map.is_some()
-    }
-}
-
-/// How a machine stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The process dies: the page cache is kept.
-    Process,
-    /// The process dies, and the next one reaches the disk through another mount, as in another
-    /// container: the page cache is kept, but nothing proves that.
-    Moved,
-    /// The power fails: what was not synced survives at random.
-    Power,
-    /// The device disappears and comes back, or a copy of it is mounted: as with a power failure,
-    /// but the machine was not restarted.
-    Device,
-}
 
 #[derive(Debug)]
 struct State {
@@ -106,7 +64,7 @@ type DuringSync = Box<dyn FnMut() + Send>;
 
 /// The disk.
 pub struct SimDisk {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     during_sync: Mutex<Option<DuringSync>>,
 }
 
@@ -128,7 +86,7 @@ impl SimDisk {
 
     fn holding(state: State) -> SimDisk {
         SimDisk {
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
             during_sync: Mutex::new(None),
         }
     }
@@ -618,12 +576,15 @@ impl FileSystem for SimDisk {
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.peek(|state| {
-            let inode = &state.inodes[state.file(path)?];
-            let start = (start as usize).min(inode.len);
-            let len = buffer.len().min(inode.len - start);
-            buffer[..len].copy_from_slice(&inode.cache.contents()[start..start + len]);
-            Ok(len)
+            let number = state.file(path)?;
+            Ok(state.inodes[number].read(start, buffer))
         })
+    }
+
+    fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        let number = self.peek(|state| state.file(path))?;
+        let state = Arc::clone(&self.state);
+        Ok(OpenFile::new(Opened { state, number }, path))
     }
 
     fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()> {
@@ -646,6 +607,18 @@ impl FileSystem for SimDisk {
                 inode.grow(end);
             }
             inode.write(start as usize, bytes);
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, path: &Path, len: u64) -> io::Result<()> {
+        self.call(|state| {
+            let number = state.file(path)?;
+            let inode = &mut state.inodes[number];
+            match len as usize > inode.len {
+                true => inode.grow(len as usize),
+                false => inode.shorten(len as usize),
+            }
             Ok(())
         })
     }
@@ -775,6 +748,34 @@ impl FileSystem for SimDisk {
             inode,
             born_ns: 1,
         })
+    }
+}
+
+/// A file that is open for reading.
+#[derive(Debug)]
+struct Opened {
+    state: Arc<Mutex<State>>,
+    number: usize,
+}
+
+impl Opened {
+    fn peek<T>(&self, act: impl FnOnce(&Inode) -> T) -> io::Result<T> {
+        let mut state = self.state.lock();
+        if state.left.is_some() {
+            return Err(dead());
+        }
+        state.fails()?;
+        Ok(act(&state.inodes[self.number]))
+    }
+}
+
+impl ReadAt for Opened {
+    fn len(&self) -> io::Result<u64> {
+        self.peek(|inode| inode.len as u64)
+    }
+
+    fn read_at(&self, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.peek(|inode| inode.read(start, buffer))
     }
 }
 

@@ -62,14 +62,33 @@ impl Inode {
         }
     }
 
+    /// Reads up to `buffer.len()` bytes at `start`.
+    pub fn read(&self, start: u64, buffer: &mut [u8]) -> usize {
+        let start = (start as usize).min(self.len);
+        let len = buffer.len().min(self.len - start);
+        buffer[..len].copy_from_slice(&self.cache.contents()[start..start + len]);
+        len
+    }
+
     /// Makes the file longer, with zeros. Existing maps do not share what is stored from here on.
     pub fn grow(&mut self, len: usize) {
         self.cache = cache(len, &self.cache.contents()[..self.len]);
+        // The file system stores that a file was cut before it stores that it grew.
+        self.platter.truncate(self.len);
+        self.platter_len = self.platter_len.min(self.len);
         for bytes in [&mut self.clean, &mut self.platter] {
             let mut grown = vec![0; len];
             grown[..self.len].copy_from_slice(bytes);
             *bytes = grown;
         }
+        self.len = len;
+    }
+
+    /// Cuts off what follows the first `len` bytes. The platter keeps it until the next sync.
+    pub fn shorten(&mut self, len: usize) {
+        let rest = self.len - len;
+        self.cache.overwrite(len, &vec![0; rest]);
+        self.clean.truncate(len);
         self.len = len;
     }
 
@@ -101,7 +120,8 @@ impl Inode {
 
     /// Has the kernel store the pages of a range that differ from the platter.
     pub fn dirty_pages(&mut self, start: usize, end: usize) {
-        let pages = start / PAGE * PAGE..end.next_multiple_of(PAGE).min(self.len);
+        let end = end.next_multiple_of(PAGE).min(self.len);
+        let pages = (start / PAGE * PAGE).min(end)..end;
         self.clean[pages.clone()].copy_from_slice(&self.platter[pages]);
     }
 
@@ -139,6 +159,7 @@ impl Inode {
         for at in self.dirty(start, end) {
             self.write_back(at);
         }
+        self.platter.truncate(self.len);
         self.platter_len = self.len;
     }
 }

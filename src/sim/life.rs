@@ -1,6 +1,7 @@
 //! A story: several lives of a store. Each ends with a crash and begins with a recovery.
 
-use super::disk::{Faults, Image, SimDisk, Stop, shared};
+use super::disk::{Image, SimDisk, shared};
+use super::faults::{Faults, Stop};
 use super::model::{Breach, Model, QUEUES, Sent, TOPICS, hold};
 use super::random::Random;
 use crate::clock::{Clock, ManualClock};

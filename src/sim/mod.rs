@@ -10,7 +10,8 @@
 //! [`disk`] is the disk, [`life`] runs one process until it dies, [`model`] knows the messages and
 //! checks the store, and this module has the tests. [`commits`] has stories of another kind: about
 //! rows that are staged, committed and taken up, each exactly once. Those of [`consumers`] are of
-//! messages that are settled, retried and delayed: none is skipped. [`rare`], [`settled`] and
+//! messages that are settled, retried and delayed: none is skipped. Those of [`partitions`] are of
+//! a partition log. [`faults`] is what goes wrong with a disk. [`rare`], [`settled`] and
 //! [`repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each sync, and
 //! [`seeds`] chooses the stories.
 
@@ -25,11 +26,13 @@
 mod commits;
 mod consumers;
 mod disk;
+mod faults;
 mod inode;
 mod left_out;
 mod life;
 mod model;
 mod names;
+mod partitions;
 mod random;
 mod rare;
 mod repairs;
@@ -74,6 +77,10 @@ fn tell_erased_ends(seed: u64) -> Result<u64, Breach> {
 
 fn tell_consumers(seed: u64) -> Result<u64, Breach> {
     consumers::Story::new(seed).tell()
+}
+
+fn tell_partitions(seed: u64) -> Result<u64, Breach> {
+    partitions::Story::new(seed).tell()
 }
 
 fn tell_commits(seed: u64) -> Result<u64, Breach> {
@@ -336,6 +343,52 @@ fn the_simulator_finds_planted_bugs_of_consumers() {
     ] {
         plant(Some(bug));
         let found = run(Seeds::fixed(), CRASHES_TO_FIND / 10, tell_consumers);
+        plant(None);
+        match found {
+            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
+            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn what_a_partition_has_acknowledged_outlives_every_power_loss() {
+    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES);
+    let started = std::time::Instant::now();
+    match run(Seeds::half_drawn(), crashes, tell_partitions) {
+        Ok(stories) => println!(
+            "{crashes} crashes in {stories} stories: {:.0} a second",
+            crashes as f64 / started.elapsed().as_secs_f64()
+        ),
+        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
+    }
+}
+
+#[test]
+fn a_segment_that_a_dead_process_removed_does_not_come_back() {
+    tell_all(partitions::unlinked_by_the_dead);
+}
+
+#[test]
+fn the_simulator_finds_planted_bugs_of_partitions() {
+    let mut missed = Vec::new();
+    for bug in [
+        Bug::AcknowledgeEarly,
+        Bug::RetryFailedSync,
+        Bug::SwapLate,
+        Bug::ProgressAhead,
+        Bug::WrongLastOffset,
+        Bug::NoChecksum,
+        Bug::TrustSegmentIndex,
+        Bug::NoDirectorySync,
+        Bug::ForgetPartition,
+        Bug::KeepCleanMark,
+        Bug::KeepLaterSegments,
+        Bug::KeepSegmentTail,
+    ] {
+        plant(Some(bug));
+        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_partitions);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),

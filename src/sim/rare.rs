@@ -1,7 +1,8 @@
 //! Short stories that random ones reach once in some hundred thousand crashes. After each, queues
 //! and index must agree with the log.
 
-use super::disk::{Faults, SimDisk, Stop, shared};
+use super::disk::{SimDisk, shared};
+use super::faults::{Faults, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
 use crate::disk::{FileSystem, Synced};

@@ -5,7 +5,8 @@
 //! repair; damaged bytes of the log are saved before they are overwritten; a second repair finds
 //! nothing to do; and the result of a repair is durable.
 
-use super::disk::{Faults, SimDisk, Stop, shared};
+use super::disk::{SimDisk, shared};
+use super::faults::{Faults, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, open, said};

@@ -1,6 +1,7 @@
 //! Stories that end with everything durable: a power failure then changes no byte of any file.
 
-use super::disk::{Faults, Image, SimDisk, Stop};
+use super::disk::{Image, SimDisk};
+use super::faults::{Faults, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, flushed_is_kept, open, open_by, open_with, options, said, send};

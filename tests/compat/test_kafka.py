@@ -9,12 +9,13 @@ import shutil
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import store_files
 from golden_stores import DIGESTS, digest, unpack_partitions
-from kafka import Kafka, KafkaError, Row, row
+from kafka import Kafka, KafkaError, Row, Served, row
 
 import forebay
 
@@ -221,3 +222,106 @@ def test_a_broker_serves_and_forebay_reads_what_it_stores(
     with forebay.open(logs, mode="r") as store:
         assert listed(messages(store, "none")[-50:]) == rows(50)
         assert store.verify().ok
+
+
+def written(path: Path, **options: object) -> forebay.Store:
+    """Open a store in Kafka's form with one queue a topic."""
+    given = {"default_queues": 1, "segment_bytes": 1 << 14, "index_interval_bytes": 512, **options}
+    return forebay.open(path, engine="partitionlog", **given)  # type: ignore[arg-type]
+
+
+def send(store: forebay.Store, topic: str, start: int = 0) -> None:
+    producer = store.producer(topic)
+    for number in range(start, start + 60):
+        few = [f"value {number} {it} ".encode() * 7 for it in range(1 + number % 9)]
+        keys = [f"key-{number % 11}"] * len(few)
+        producer.send_batch(few, keys=keys, properties={"n": str(number)})
+        made = 1_700_000_000 + number * number % 1000
+        producer.send(b"alone", timestamp=datetime.fromtimestamp(made, UTC))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafka_reads_what_forebay_writes(kafka: Kafka, tmp_path: Path, codec: str):
+    with written(tmp_path / "log", compression=codec) as store:
+        send(store, "t")
+    folder = tmp_path / "log" / "t-0"
+    assert len([*folder.glob("*.log")]) > (codec == "none")
+    dumped = kafka.dump(folder)
+    assert dumped.problems == ()
+    with forebay.open(tmp_path / "log", mode="r") as store:
+        found = messages(store, "t")
+        assert kafka.files(folder).sha256 == digest(found)
+    assert dumped.counts["records"] == len(found)
+
+
+@pytest.mark.parametrize("ending", ["clean", "halted", "stopped"])
+def test_kafka_recovers_and_continues_what_forebay_writes(
+    kafka: Kafka, tmp_path: Path, ending: str
+):
+    """Kafka rebuilds the same indexes, byte for byte, and Forebay reads what Kafka adds."""
+    store = written(tmp_path / "log")
+    send(store, "t")
+    if ending != "halted":
+        store.close()
+    copy = Path(shutil.copytree(tmp_path / "log", tmp_path / "copy")) / "t-0"
+    store.close()
+    before = store_files.fingerprints(copy)
+    if ending == "stopped":
+        for index in (*copy.glob("*.index"), *copy.glob("*.timeindex")):
+            index.unlink()
+    config = {"internal.segment.bytes": 1 << 14, "index.interval.bytes": 512}
+    added = [("lz4", rows(20))]
+    opened = kafka.open(copy, clean=ending == "clean", append=added, config=config)
+    changed = store_files.difference(before, store_files.fingerprints(copy))
+    if ending == "stopped":
+        active = f"{opened.closed.segments[-1][0]:020}."
+        kept = [it for it in changed if not it.startswith(active) and ".snapshot" not in it]
+        assert [it for it in kept if it != "leader-epoch-checkpoint"] == []
+    with forebay.open(copy.parent, mode="r") as store:
+        found = messages(store, "t")
+        assert listed(found)[-20:] == rows(20)
+        assert digest(found) == opened.read.sha256
+        assert [it.offset for it in found] == list(range(opened.closed.end))
+
+
+def test_forebay_takes_over_what_kafka_wrote(kafka: Kafka, golden: Path, tmp_path: Path):
+    logs = Path(shutil.copytree(golden, tmp_path / "logs"))
+    with pytest.raises(forebay.ForeignStoreError):
+        forebay.open(logs)
+    with forebay.open(logs, adopt=True) as store:
+        for topic in ("none", "zstd", "txn", "compacted", "v1gzip"):
+            before = digest(messages(store, topic))
+            with forebay.open(golden, mode="r") as known:
+                assert digest(messages(known, topic)) == before
+            send(store, topic)
+    with forebay.open(logs) as store:
+        assert store.recovery.clean
+        for topic in ("none", "zstd", "txn", "compacted", "v1gzip"):
+            found = messages(store, topic)
+            listing = kafka.files(logs / f"{topic}-0")
+            assert (listing.sha256, listing.problems) == (digest(found), ())
+
+
+def test_a_broker_serves_what_forebay_writes(kafka: Kafka, tmp_path: Path):
+    logs = tmp_path / "logs"
+    with written(logs, default_queues=2, compression="zstd") as store:
+        send(store, "orders")
+        send(store, "bills")
+        known = {
+            f"{topic}-{queue}": digest(store.read(topic, queue, 0, max_messages=10_000).messages)
+            for topic in ("orders", "bills")
+            for queue in (0, 1)
+        }
+    sent = [{**it, "topic": "orders"} for it in rows(30)]
+    served = kafka.broker(logs, tmp_path / "cluster", produce=sent, codec="gzip")
+    assert {name: it.sha256 for name, it in served.consumed.items()} == known
+    with forebay.open(logs) as store:
+        assert not store.damage
+        assert store.verify().ok
+        assert len(messages(store, "orders")) == served_count(served, "orders") + 30
+        send(store, "orders", 100)
+
+
+def served_count(served: Served, topic: str) -> int:
+    counts = [it.records for name, it in served.consumed.items() if name.startswith(topic)]
+    return sum(counts)

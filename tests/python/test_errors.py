@@ -348,7 +348,7 @@ def test_options_take_the_documented_types(open_store):
 
 def test_what_is_not_supported_is_refused_by_name(tmp_path):
     with pytest.raises(forebay.UnsupportedError) as error:
-        forebay.open(tmp_path, engine="partitionlog")
+        forebay.open(tmp_path, engine="partitionlog", mode="share")
     assert isinstance(error.value, NotImplementedError)
 
 

@@ -39,16 +39,16 @@ pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> 
     }
 }
 
-/// Takes the writer's lock. The directory must exist. Waits up to `timeout` while another process
-/// holds it, and tries again at intervals: no call of the kernel waits for such a lock with a time
-/// limit.
+/// Takes the writer's lock, on the file `name`. The directory must exist. Waits up to `timeout`
+/// while another process holds it, and tries again at intervals: no call of the kernel waits for
+/// such a lock with a time limit.
 ///
 /// # Errors
 ///
 /// [`Error::Locked`] if another process still holds it after `timeout`.
-pub fn lock(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<FileLock> {
+pub fn lock(disk: &dyn Disk, root: &Path, name: &str, timeout: Duration) -> Result<FileLock> {
     let began = Instant::now();
-    let path = root.join(names::LOCK);
+    let path = root.join(name);
     loop {
         if let LockState::Held(lock) = disk.lock(&path)? {
             return Ok(lock);

@@ -7,8 +7,8 @@
 //! A segment that is open is read to its end, even if it was replaced.
 
 use super::folder::{Folder, View};
-use super::segment::{Segment, Segments};
-use super::walk::{Found, Step, Walk};
+use super::segments::segment::{Segment, Segments};
+use super::segments::walk::{Found, Step, Walk};
 use crate::disk::Disk;
 use crate::error::Result;
 use std::sync::Arc;

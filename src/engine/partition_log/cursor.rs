@@ -4,8 +4,8 @@
 use super::batches::Batches;
 use super::folder::View;
 use super::partition::Partition;
+use super::segments::walk::{Found, Step};
 use super::transactions::Outcome;
-use super::walk::{Found, Step};
 use super::{NAME, Shared};
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, STEP};
 use crate::error::{At, Op, Result};

@@ -4,10 +4,11 @@
 //! date before each read. The end is found by walking the last segment from the last entry of its
 //! index, and later from where the previous walk ended.
 
-use super::names::{self, LogFile, State as FileState};
-use super::segment::{Segment, Segments};
-use super::walk::{Here, Reader, Step, Walk};
-use super::waypoints::Waypoints;
+use super::segments::names::{self, LogFile, State as FileState};
+use super::segments::segment::{Segment, Segments};
+use super::segments::walk::{Here, Reader, Step, Walk};
+use super::segments::waypoints::Waypoints;
+use super::write::ends::Ends;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::error::Result;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    /// How far the partition reaches, if this process writes it.
+    pub(super) ends: Option<Arc<Ends>>,
     state: Mutex<State>,
     /// Where walks have found batches.
     pub(super) waypoints: Waypoints,
@@ -69,8 +72,17 @@ impl Folder {
     pub(super) fn new(path: PathBuf) -> Folder {
         Folder {
             path,
+            ends: None,
             state: Mutex::default(),
             waypoints: Waypoints::default(),
+        }
+    }
+
+    /// The folder of a partition that this process writes.
+    pub(super) fn written(ends: Arc<Ends>) -> Folder {
+        Folder {
+            ends: Some(Arc::clone(&ends)),
+            ..Folder::new(ends.folder.clone())
         }
     }
 
@@ -84,6 +96,7 @@ impl Folder {
         self.update(disk, &mut state)?;
         let end = state.end.offset;
         let first = state.segments.first().map_or(0, |segment| segment.base);
+        let first = self.ends.as_ref().map_or(first, |ends| ends.start());
         let start = first.max(state.start).min(end);
         Ok(View {
             segments: Arc::clone(&state.segments),
@@ -128,6 +141,10 @@ impl Folder {
     }
 
     fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {
+        if let Some(ends) = &self.ends {
+            (state.segments, state.end.offset) = ends.seen();
+            return Ok(());
+        }
         let segments = self.list(disk, state)?;
         let before: u64 = state.segments.iter().map(|segment| segment.len).sum();
         let now: u64 = segments.iter().map(|segment| segment.len).sum();

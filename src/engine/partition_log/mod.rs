@@ -1,4 +1,5 @@
-//! The partition log: the log directory of a Kafka broker, for reading. Nothing in it is changed.
+//! The partition log: the log directory of a Kafka broker. It is read beside or after the broker,
+//! and a reader changes nothing; or it is written ([`write`]).
 //!
 //! ```text
 //!   <topic>-<partition>/     a partition; its number is the queue
@@ -10,24 +11,20 @@
 //! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
 //! [`verify`] checks all; a [`partition`] has [`transactions`], which know how they ended, and a
 //! [`folder`], which keeps up with what a broker appends, deletes and replaces. [`batches`] walks
-//! from [`segment`] to segment, [`walk`] in one by the headers of its batches; [`index`] and
-//! [`waypoints`] are where such a walk begins, and [`names`] are the names of it all.
+//! from segment to segment of [`segments`].
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
-//! read by `pread`, never mapped, and a message is a copy of its record.
+//! read by `pread`, never through a map, and a message is a copy of its record.
 
 mod batches;
 mod cursor;
 mod folder;
-mod index;
-pub(crate) mod names;
 mod partition;
-mod segment;
+pub(crate) mod segments;
 mod time;
 mod transactions;
 mod verify;
-mod walk;
-mod waypoints;
+mod write;
 
 #[cfg(test)]
 #[allow(
@@ -40,7 +37,12 @@ pub(crate) mod test;
 use self::cursor::{Chain, QueueCursor};
 use self::folder::{TICK_MS, View};
 use self::partition::Partition;
+use self::segments::names;
+use self::write::ends::Ends;
+use self::write::{Opened, Writer};
 use super::service::condition::Condition;
+use super::service::durability::Durable;
+use super::service::group_commit;
 use super::{
     Appended, Atomicity, COPIED_MAX, Check, Cursor, Damage, DamageKind, Durability, Engine, Files,
     Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
@@ -50,6 +52,7 @@ use crate::disk::{Disk, read_small};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Isolation, Mode, Options};
+use crate::record::kafka::partition_of_key;
 use crate::record::{Batch, Message};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -57,7 +60,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name of the memory that holds records which were read.
@@ -93,7 +96,10 @@ pub struct PartitionLog {
     listed: Mutex<Option<i64>>,
     recovery: Recovery,
     closed: AtomicBool,
-    news: Condition,
+    news: Arc<Condition>,
+    /// `None` if the directory is only read.
+    writer: Option<Writer>,
+    sends_failed: AtomicU64,
 }
 
 impl PartitionLog {
@@ -106,7 +112,9 @@ impl PartitionLog {
     pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
         let began = Instant::now();
         let disk = Arc::clone(&machine.disk);
-        check_root(&*disk, root, options.mode)?;
+        if options.mode == Mode::Read {
+            check_root(&*disk, root)?;
+        }
         let mut engine = PartitionLog {
             root: root.to_owned(),
             shared: Arc::new(Shared {
@@ -120,17 +128,56 @@ impl PartitionLog {
             listed: Mutex::default(),
             recovery: Recovery::default(),
             closed: AtomicBool::new(false),
-            news: Condition::default(),
+            news: Arc::default(),
+            writer: None,
+            sends_failed: AtomicU64::new(0),
         };
-        engine.update()?;
-        let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
-        engine.recovery = Recovery {
-            clean,
-            end: engine.check_all()?,
-            elapsed: began.elapsed(),
-            ..Recovery::default()
-        };
+        match options.mode {
+            Mode::Read => {
+                engine.update()?;
+                let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
+                engine.recovery = Recovery {
+                    clean,
+                    end: engine.check_all()?,
+                    ..Recovery::default()
+                };
+            }
+            Mode::Append | Mode::Create => engine.open_for_writing(machine, options)?,
+            Mode::Share => return unsupported("mode=\"share\" for a partition log"),
+        }
+        engine.recovery.elapsed = began.elapsed();
         Ok(engine)
+    }
+
+    fn open_for_writing(&mut self, machine: &Machine, options: &Options) -> Result<()> {
+        let with = (&self.topics, &self.shared.report, &self.news);
+        let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
+        let mut partitions = self.partitions.write();
+        for Opened { topic, queue, ends } in opened {
+            let partition = Partition::written(&topic.name, queue, ends);
+            partitions.insert((topic.id, queue), Arc::new(partition));
+        }
+        drop(partitions);
+        self.writer = Some(writer);
+        self.recovery = recovery;
+        Ok(())
+    }
+
+    /// The writer of the directory.
+    fn writer(&self) -> Result<&Writer> {
+        self.usable()?;
+        self.writer.as_ref().ok_or_else(|| Error::ReadOnly {
+            what: format!("the store {}", self.root.display()),
+        })
+    }
+
+    /// A topic with at least this many queues.
+    fn topic_with(&self, name: &str, queues: Option<u32>) -> Result<Arc<Topic>> {
+        let add = |topic: &Arc<Topic>, queue: u32, ends: Arc<Ends>| {
+            let partition = Arc::new(Partition::written(&topic.name, queue, ends));
+            self.partitions.write().insert((topic.id, queue), partition);
+        };
+        self.writer()?.create(&self.topics, name, queues, add)
     }
 
     fn disk(&self) -> &dyn Disk {
@@ -148,6 +195,9 @@ impl PartitionLog {
     /// may have a folder for each of many thousand partitions, and each look at a topic comes here.
     /// A broker replaces its checkpoints, which changes it too.
     fn update(&self) -> Result<()> {
+        if self.writer.is_some() {
+            return Ok(());
+        }
         let mut listed = self.listed.lock();
         let modified = self.disk().modified_ms(&self.root)?;
         if modified.is_some() && modified == *listed {
@@ -260,17 +310,11 @@ impl PartitionLog {
     }
 }
 
-/// Checks that the log directory may be opened.
-fn check_root(disk: &dyn Disk, root: &Path, mode: Mode) -> Result<()> {
+/// Checks that the log directory may be read.
+fn check_root(disk: &dyn Disk, root: &Path) -> Result<()> {
     let path = || root.to_owned();
-    let Some(_) = disk.stat(root)? else {
-        return Err(match mode {
-            Mode::Read => Error::NotFound { path: path() },
-            _ => read_only(root),
-        });
-    };
-    if mode != Mode::Read {
-        return Err(read_only(root));
+    if disk.stat(root)?.is_none() {
+        return Err(Error::NotFound { path: path() });
     }
     match names::is_log_directory(disk, root)? {
         true => Ok(()),
@@ -281,23 +325,10 @@ fn check_root(disk: &dyn Disk, root: &Path, mode: Mode) -> Result<()> {
     }
 }
 
-fn read_only(root: &Path) -> Error {
-    Error::Unsupported {
-        what: format!(
-            "writing Kafka's files; open {} with mode \"r\" to read them",
-            root.display()
-        ),
-    }
-}
-
 fn unsupported<T>(what: &str) -> Result<T> {
     Err(Error::Unsupported {
         what: what.to_owned(),
     })
-}
-
-fn writing<T>() -> Result<T> {
-    unsupported("writing Kafka's files; a partition log can only be read")
 }
 
 impl Engine for PartitionLog {
@@ -306,7 +337,10 @@ impl Engine for PartitionLog {
     }
 
     fn batch(&self) -> Batch {
-        Batch::of_stage(0)
+        match &self.writer {
+            Some(writer) => Batch::in_kafka_form(writer.parts.rules.form),
+            None => Batch::of_stage(0),
+        }
     }
 
     fn files(&self) -> Option<&dyn Files> {
@@ -316,7 +350,7 @@ impl Engine for PartitionLog {
     fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         self.wake();
-        Ok(())
+        self.writer.as_ref().map_or(Ok(()), Writer::close)
     }
 
     fn topics(&self) -> &Topics {
@@ -328,12 +362,26 @@ impl Engine for PartitionLog {
         self.update()
     }
 
-    fn topic_for_append(&self, _: &str) -> Result<Arc<Topic>> {
-        writing()
+    fn refuse(&self, what: &str) -> Result<()> {
+        unsupported(&format!("{what} in a partition log"))
     }
 
-    fn create_topic(&self, _: &str, _: u32, _: Durability) -> Result<Arc<Topic>> {
-        writing()
+    fn check_topic(&self, name: &str) -> Result<()> {
+        names::check_topic(name)
+    }
+
+    fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
+        partition_of_key(key, queues)
+    }
+
+    fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
+        names::check_topic(name)?;
+        self.topic_with(name, None)
+    }
+
+    fn create_topic(&self, name: &str, queues: u32, _: Durability) -> Result<Arc<Topic>> {
+        names::check_topic(name)?;
+        self.topic_with(name, Some(queues))
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {
@@ -344,28 +392,57 @@ impl Engine for PartitionLog {
 
     fn append(
         &self,
-        _: &mut [(&Topic, &mut Batch)],
-        _: Atomicity,
-        _: Durability,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+        durability: Durability,
     ) -> Result<Appended> {
-        writing()
+        let writer = self.writer()?;
+        let mut appended = Appended::default();
+        let done = writer.parts.append(batches, atomicity, &mut appended);
+        done.inspect_err(|_| {
+            self.sends_failed.fetch_add(1, Ordering::Relaxed);
+        })?;
+        let rules = &writer.parts.rules;
+        let flushed = match durability {
+            Durability::Default => rules.sync,
+            Durability::Flushed => true,
+            Durability::Written => false,
+        };
+        if flushed {
+            let began = Instant::now();
+            self.enlist(appended.end)
+                .wait_or_fail(rules.flush_timeout)?;
+            appended.waited = began.elapsed();
+            appended.durable = true;
+        }
+        Ok(appended)
     }
 
     fn is_ready_for(&self, _: usize) -> bool {
-        true
+        // Another partition may have to begin a segment.
+        self.writer.is_none()
     }
 
-    fn enlist(&self, _: u64) -> Arc<Waiter> {
-        Waiter::completed(Ok(()))
+    fn enlist(&self, end: u64) -> Arc<Waiter> {
+        match &self.writer {
+            None => Waiter::completed(Ok(())),
+            Some(writer) => group_commit::enlist(&writer.services.group, &writer.parts, end),
+        }
     }
 
     fn flush(&self) -> Result<u64> {
         self.usable()?;
+        if let Some(writer) = &self.writer {
+            writer.parts.flush()?;
+        }
         Ok(self.durable_position())
     }
 
     fn durable_position(&self) -> u64 {
-        self.readable_position()
+        match &self.writer {
+            Some(writer) => writer.parts.durable(),
+            None => self.readable_position(),
+        }
     }
 
     fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>> {
@@ -380,9 +457,13 @@ impl Engine for PartitionLog {
         let (partition, view) = self.existing(topic, queue)?;
         match point {
             Point::Time(time) => time::offset_at(&self.shared, &partition, &view, time),
-            // Positions of different partitions cannot be compared. All that can be read counts
-            // as durable.
-            Point::Position(_) => Ok(view.bounds.end),
+            // Positions count what was appended to all partitions.
+            Point::Position(position) => Ok(match (&self.writer, &partition.folder.ends) {
+                (Some(writer), Some(ends)) if position < writer.parts.published() => {
+                    ends.next_offset(true).min(view.bounds.end)
+                }
+                _ => view.bounds.end,
+            }),
         }
     }
 
@@ -497,6 +578,9 @@ impl Engine for PartitionLog {
     }
 
     fn readable_position(&self) -> u64 {
+        if let Some(writer) = &self.writer {
+            return writer.parts.readable();
+        }
         self.all()
             .iter()
             .map(|partition| partition.folder.seen())
@@ -505,6 +589,16 @@ impl Engine for PartitionLog {
 
     fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
         let deadline = Instant::now().checked_add(timeout);
+        if let Some(writer) = &self.writer {
+            let is_over = || self.closed.load(Ordering::Acquire) || done();
+            let is_due = || writer.parts.readable() > position || is_over();
+            let left =
+                || deadline.map_or(timeout, |it| it.saturating_duration_since(Instant::now()));
+            while !is_due() && !left().is_zero() {
+                self.news.sleep(left(), is_due);
+            }
+            return writer.parts.readable();
+        }
         loop {
             let began = Instant::now();
             // An error of reading is that of the reads that follow.
@@ -612,17 +706,54 @@ impl Engine for PartitionLog {
 
     fn stats(&self) -> Stats {
         let end = self.readable_position();
+        let (messages_sent, bytes_sent) = self.counters();
+        let parts = self.writer.as_ref().map(|writer| &writer.parts);
         Stats {
-            published: end,
+            messages_sent,
+            bytes_sent,
+            sends_failed: self.sends_failed.load(Ordering::Relaxed),
+            published: parts.map_or(end, |parts| parts.published()),
             dispatched: end,
-            durable: end,
+            durable: self.durable_position(),
             damaged: self.shared.report.damaged(),
+            recovered_records: self.recovery.records_checked,
+            truncated_bytes: self.recovery.truncated_bytes,
+            append_held: parts.map_or(Duration::ZERO, |parts| parts.tail.held_for()),
+            flushes: parts.map_or_else(Default::default, |parts| parts.meter.read()),
             ..Stats::default()
         }
     }
 
     fn counters(&self) -> (u64, u64) {
-        (0, 0)
+        let writer = self.writer.as_ref();
+        writer.map_or((0, 0), |writer| writer.parts.tail.counters())
+    }
+}
+
+/// For a caller that steps.
+#[cfg(test)]
+impl PartitionLog {
+    /// The rules of the flush service.
+    pub(crate) fn flush_rules(&self) -> super::service::flush::FlushRules {
+        self.written().services.flush_rules
+    }
+
+    /// What the flush service flushes.
+    pub(crate) fn parts(&self) -> &impl Durable {
+        &*self.written().parts
+    }
+
+    /// One step of group commit.
+    pub(crate) fn step_group_commit(&self) {
+        let writer = self.written();
+        writer.services.group.step_once(&*writer.parts);
+    }
+
+    fn written(&self) -> &Writer {
+        let Some(writer) = &self.writer else {
+            unreachable!("a story opens the log for writing")
+        };
+        writer
     }
 }
 

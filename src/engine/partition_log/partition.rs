@@ -2,6 +2,7 @@
 
 use super::folder::{Folder, View};
 use super::transactions::{Open, Outcomes};
+use super::write::ends::Ends;
 use crate::disk::Disk;
 use crate::engine::Damage;
 use crate::engine::report::Report;
@@ -36,6 +37,14 @@ impl Partition {
             folder: Arc::new(Folder::new(folder)),
             open: Mutex::default(),
             outcomes: Mutex::default(),
+        }
+    }
+
+    /// A partition that this process writes.
+    pub(super) fn written(topic: &str, queue: u32, ends: Arc<Ends>) -> Partition {
+        Partition {
+            folder: Arc::new(Folder::written(ends)),
+            ..Partition::new(topic, queue, PathBuf::new())
         }
     }
 

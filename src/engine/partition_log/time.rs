@@ -4,9 +4,9 @@
 use super::Shared;
 use super::cursor::QueueCursor;
 use super::folder::View;
-use super::index::{TimeEntry, TimeIndex};
 use super::partition::Partition;
-use super::walk::{Reader, Step, Walk};
+use super::segments::index::{TimeEntry, TimeIndex};
+use super::segments::walk::{Reader, Step, Walk};
 use crate::engine::{Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use std::ops::Range;

@@ -10,9 +10,9 @@
 
 use super::batches::Batches;
 use super::folder::{Folder, View};
-use super::names::beside;
-use super::segment::Segment;
-use super::walk::{Found, Step};
+use super::segments::names::beside;
+use super::segments::segment::Segment;
+use super::segments::walk::{Found, Step};
 use crate::disk::{Disk, read_small};
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;

@@ -2,11 +2,11 @@
 
 use super::Shared;
 use super::folder::View;
-use super::index::OffsetIndex;
-use super::names::beside;
 use super::partition::Partition;
-use super::segment::Segment;
-use super::walk::{Found, Reader, Step, Walk};
+use super::segments::index::OffsetIndex;
+use super::segments::names::beside;
+use super::segments::segment::Segment;
+use super::segments::walk::{Found, Reader, Step, Walk};
 use crate::engine::{Damage, DamageKind, Verification};
 use crate::error::Result;
 use crate::record::Flaw;

@@ -38,6 +38,33 @@ pub enum Lz4Header {
 }
 
 impl Codec {
+    /// All, with the names that Kafka gives them.
+    const NAMES: [(Codec, &str); 5] = [
+        (Codec::None, "none"),
+        (Codec::Gzip, "gzip"),
+        (Codec::Snappy, "snappy"),
+        (Codec::Lz4, "lz4"),
+        (Codec::Zstd, "zstd"),
+    ];
+
+    /// The name of the option value.
+    pub fn word(self) -> &'static str {
+        let mut names = Codec::NAMES.iter();
+        let found = names.find(|(codec, _)| *codec == self);
+        found.map_or("none", |(_, word)| *word)
+    }
+
+    /// Its bits in the attributes of a batch.
+    pub fn bits(self) -> u16 {
+        match self {
+            Codec::None => 0,
+            Codec::Gzip => 1,
+            Codec::Snappy => 2,
+            Codec::Lz4 => 3,
+            Codec::Zstd => 4,
+        }
+    }
+
     /// Unpacks `packed`.
     ///
     /// # Errors

@@ -18,6 +18,7 @@
 //! | 52 | `u32` number of headers |
 //! | 56 | topic, key, headers as a batch of format 2 stores them, value |
 
+use super::encode;
 use super::entry::{Entry, Headers};
 use super::header::Header;
 use crate::num::{be_u32, be_u64, short};
@@ -291,10 +292,11 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Names and values of the headers, in order.
+    /// Names and values of the headers, in order, without those that hold tag and keys.
     pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, Option<&'a [u8]>)> + use<'a> {
         let headers = self.raw_headers().iter();
-        headers.map(|(name, value)| (String::from_utf8_lossy(name), value))
+        let own = headers.filter(|(name, _)| !is_label(name));
+        own.map(|(name, value)| (String::from_utf8_lossy(name), value))
     }
 
     /// The value of the last header with this name.
@@ -312,11 +314,33 @@ impl<'a> Record<'a> {
         valued.collect()
     }
 
-    /// The key, by which the record is found.
+    /// The keys after the first, separated by one space.
+    #[inline]
+    pub fn further_keys(&self) -> Option<&'a [u8]> {
+        self.label(encode::KEYS)
+    }
+
+    /// The tag.
+    #[inline]
+    pub fn tags(&self) -> Option<&'a [u8]> {
+        self.label(encode::TAGS)
+    }
+
+    #[inline]
+    fn label(&self, name: &str) -> Option<&'a [u8]> {
+        match self.raw_headers().count {
+            0 => None,
+            _ => self.header(name),
+        }
+    }
+
+    /// The keys and the tag, by which the record is found.
     #[inline]
     pub fn known(&self) -> Known<'a> {
         Known {
             unique_key: self.key(),
+            keys: self.further_keys(),
+            tags: self.tags(),
             ..Known::default()
         }
     }
@@ -326,9 +350,17 @@ impl<'a> Record<'a> {
     pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
         labels.clear();
         labels.keys = self.key();
+        labels.tags = self.tags();
         labels.is_literal = true;
         if with_own {
             labels.own.extend(self.headers());
         }
     }
+}
+
+/// Whether a header holds the tag or keys.
+fn is_label(name: &[u8]) -> bool {
+    [encode::TAGS, encode::KEYS]
+        .iter()
+        .any(|label| label.as_bytes() == name)
 }

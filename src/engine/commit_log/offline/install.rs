@@ -44,7 +44,7 @@ impl StoreLock {
             );
             return Err(Error::Unsupported { what });
         }
-        let lock = writer::lock(&**disk, root, Duration::ZERO)?;
+        let lock = writer::lock(&**disk, root, names::LOCK, Duration::ZERO)?;
         if abort::is_there(&**disk, root)? {
             let what = format!(
                 "replacing the queues of {}, which was not closed: open it for writing once",

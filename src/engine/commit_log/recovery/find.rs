@@ -106,7 +106,7 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
     // A process that shares the store has its locks already.
     let lock = match options.mode {
         Mode::Share => None,
-        _ => Some(writer::lock(disk, root, options.lock_timeout)?),
+        _ => Some(writer::lock(disk, root, names::LOCK, options.lock_timeout)?),
     };
     // Before the lock was taken, another process may have created, written and closed the store.
     writer::permit(disk, root, options)?;

@@ -1,7 +1,7 @@
 //! Damage costs the records that it touches and no others.
 
-use super::super::segment::Segment;
-use super::super::walk::{Reader, Step, Walk};
+use super::super::segments::segment::Segment;
+use super::super::segments::walk::{Reader, Step, Walk};
 use super::*;
 use crate::engine::DamageKind;
 use crate::error::Error;
@@ -238,7 +238,7 @@ fn a_hostile_index_does_not_have_the_segment_checked_again_and_again() {
     let segment = Arc::new(Segment {
         base: 0,
         path: made.log(0),
-        len: LEN,
+        len: LEN + (1 << 20),
     });
     let mut walk = Walk::new(Reader::open(&*disk, &segment).unwrap(), 0);
     let mut found = 0;
@@ -331,10 +331,10 @@ fn a_hole_in_a_file_is_passed_over_at_once() {
     index(&made, &[(2, end)]);
     made.segment(3, &[batch(3, &[4])]);
     let engine = made.open();
-    super::super::walk::counted::looks();
+    super::super::segments::walk::counted::looks();
     // The batch before the one in the index is found too.
     assert_eq!(offsets(&engine), [0, 1, 2, 3]);
-    let looks = super::super::walk::counted::looks();
+    let looks = super::super::segments::walk::counted::looks();
     assert!(looks < 100_000, "{looks}");
     assert_eq!(engine.report().damage().len(), 1);
 }

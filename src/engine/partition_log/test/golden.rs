@@ -172,21 +172,26 @@ fn a_message_is_found_by_its_key_and_its_id() {
 }
 
 #[test]
-fn nothing_can_be_written() {
+fn nothing_can_be_written_by_a_reader_or_to_a_brokers_directory() {
     let root = golden(&["none-0"]);
     let engine = open(root.path(), Isolation::ReadUncommitted).unwrap();
     assert!(matches!(
         engine.topic_for_append("none"),
-        Err(Error::Unsupported { .. })
+        Err(Error::ReadOnly { .. })
     ));
-    for mode in [Mode::Append, Mode::Create] {
+    let refused = |mode| {
         let options = Options {
             mode,
             ..Options::default()
         };
-        let refused = PartitionLog::open(&Machine::real(), root.path(), &options).err();
-        assert!(matches!(refused, Some(Error::Unsupported { .. })));
-    }
+        PartitionLog::open(&Machine::real(), root.path(), &options).err()
+    };
+    assert!(matches!(refused(Mode::Append), Some(Error::Foreign { .. })));
+    assert!(matches!(refused(Mode::Create), Some(Error::Exists { .. })));
+    assert!(matches!(
+        refused(Mode::Share),
+        Some(Error::Unsupported { .. })
+    ));
     engine.close().unwrap();
     assert!(matches!(
         engine.bounds(&topic(&engine, "none"), 0),

@@ -306,7 +306,7 @@ fn small_reads_of_a_partition_without_indexes_read_it_once() {
     let len = fs::metadata(made.log(0)).unwrap().len();
     let engine = made.open();
     let (topic, all) = (topic(&engine, "t"), Filter::default());
-    let read = super::super::walk::counted::take();
+    let read = super::super::segments::walk::counted::take();
     assert!(read > 0);
     let mut next = 0;
     let mut reads = 0;
@@ -322,12 +322,12 @@ fn small_reads_of_a_partition_without_indexes_read_it_once() {
     }
     // Each read fills a window or two of the file, wherever it begins.
     let most = reads * (3 * (32 << 10)) + len;
-    let read = super::super::walk::counted::take();
+    let read = super::super::segments::walk::counted::take();
     assert!(read < most, "{read} bytes of {len}, at most {most}");
     // A read somewhere else begins at a batch that one of them has met.
     let range = COUNT / 2..COUNT / 2 + 1;
     let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
     cursor.next(1, &mut Rows::default()).unwrap();
-    let read = super::super::walk::counted::take();
+    let read = super::super::segments::walk::counted::take();
     assert!(read < 200 << 10, "{read} bytes of {len}");
 }

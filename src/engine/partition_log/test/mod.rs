@@ -4,6 +4,7 @@ mod damage;
 mod golden;
 mod live;
 mod transactions;
+mod write;
 
 use super::PartitionLog;
 use crate::engine::{Check, Engine, Filter, Point, Rows, Topic};

@@ -16,16 +16,16 @@ use crate::num::{be_u32, be_u64};
 
 /// An entry of the offset index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OffsetEntry {
-    pub(super) last_offset: u64,
-    pub(super) position: u64,
+pub struct OffsetEntry {
+    pub last_offset: u64,
+    pub position: u64,
 }
 
 /// An entry of the time index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TimeEntry {
-    pub(super) timestamp: i64,
-    pub(super) offset: u64,
+pub struct TimeEntry {
+    pub timestamp: i64,
+    pub offset: u64,
 }
 
 /// An index file of either kind.
@@ -84,11 +84,11 @@ impl<const LEN: usize> Entries<LEN> {
 }
 
 /// The offset index of a segment.
-pub(super) struct OffsetIndex(Entries<8>);
+pub struct OffsetIndex(Entries<8>);
 
 impl OffsetIndex {
     /// Opens it; `None` if the segment has none.
-    pub(super) fn open(disk: &dyn Disk, segment: &Segment) -> Result<Option<OffsetIndex>> {
+    pub fn open(disk: &dyn Disk, segment: &Segment) -> Result<Option<OffsetIndex>> {
         Ok(Entries::open(disk, segment, ".index")?.map(OffsetIndex))
     }
 
@@ -100,17 +100,17 @@ impl OffsetIndex {
     }
 
     /// How many entries there are.
-    pub(super) fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         self.0.len
     }
 
     /// An entry by its number.
-    pub(super) fn get(&self, number: u64) -> Result<OffsetEntry> {
+    pub fn get(&self, number: u64) -> Result<OffsetEntry> {
         Ok(OffsetIndex::entry(self.0.base, &self.0.read(number)?))
     }
 
     /// The last entry whose batch ends at or before `offset`.
-    pub(super) fn floor(&self, offset: u64) -> Result<Option<OffsetEntry>> {
+    pub fn floor(&self, offset: u64) -> Result<Option<OffsetEntry>> {
         let base = self.0.base;
         let after = self
             .0
@@ -122,7 +122,7 @@ impl OffsetIndex {
     }
 
     /// The first entry after a position.
-    pub(super) fn after(&self, position: u64) -> Result<Option<OffsetEntry>> {
+    pub fn after(&self, position: u64) -> Result<Option<OffsetEntry>> {
         let after = self
             .0
             .first(|bytes| u64::from(be_u32(bytes, 4)) > position)?;
@@ -134,16 +134,16 @@ impl OffsetIndex {
 }
 
 /// The time index of a segment.
-pub(super) struct TimeIndex(Entries<12>);
+pub struct TimeIndex(Entries<12>);
 
 impl TimeIndex {
     /// Opens it; `None` if the segment has none.
-    pub(super) fn open(disk: &dyn Disk, segment: &Segment) -> Result<Option<TimeIndex>> {
+    pub fn open(disk: &dyn Disk, segment: &Segment) -> Result<Option<TimeIndex>> {
         Ok(Entries::open(disk, segment, ".timeindex")?.map(TimeIndex))
     }
 
     /// The last entry.
-    pub(super) fn last(&self) -> Result<Option<TimeEntry>> {
+    pub fn last(&self) -> Result<Option<TimeEntry>> {
         match self.0.len.checked_sub(1) {
             Some(number) => self.get(number).map(Some),
             None => Ok(None),
@@ -159,7 +159,7 @@ impl TimeIndex {
     }
 
     /// The last entry before a time: all batches up to its offset have earlier times.
-    pub(super) fn before(&self, time: i64) -> Result<Option<TimeEntry>> {
+    pub fn before(&self, time: i64) -> Result<Option<TimeEntry>> {
         let after = self
             .0
             .first(|bytes| be_u64(bytes, 0).cast_signed() >= time)?;

@@ -14,13 +14,17 @@ const TOPIC_LEN_MAX: usize = 249;
 const BASE_DIGITS: usize = 20;
 
 /// Table of the first offsets that retention or a user has left.
-pub(super) const LOG_START: &str = "log-start-offset-checkpoint";
+pub const LOG_START: &str = "log-start-offset-checkpoint";
+/// Exists in a directory that Forebay writes.
+pub const FOREBAY: &str = "forebay.partitionlog";
+/// The file whose byte 0 a writer locks, as a broker locks all of it.
+pub const LOCK: &str = ".lock";
 /// Exists if the broker was stopped cleanly.
-pub(super) const CLEAN: &str = ".kafka_cleanshutdown";
+pub const CLEAN: &str = ".kafka_cleanshutdown";
 
 /// In which state of its life a segment's file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub enum State {
     /// In use.
     Used,
     /// A complete replacement of segments that still have to go.
@@ -29,20 +33,44 @@ pub(super) enum State {
     Cleaned,
 }
 
+fn is_topic_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+/// Checks the name of a topic: 1 to 249 bytes of `[a-zA-Z0-9._-]`, and not `.` or `..`.
+///
+/// # Errors
+///
+/// [`Error::InvalidTopic`] with the violated rule.
+pub fn check_topic(topic: &str) -> Result<()> {
+    let reason = if topic.is_empty() {
+        "a topic must have a name".to_owned()
+    } else if topic.len() > TOPIC_LEN_MAX {
+        format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
+    } else if !topic.bytes().all(is_topic_byte) {
+        "only the characters a-z, A-Z, 0-9, ., _ and - are allowed".to_owned()
+    } else if matches!(topic, "." | "..") {
+        "a folder cannot have this name".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidTopic {
+        topic: topic.to_owned(),
+        reason,
+    })
+}
+
 /// Topic and number of the partition in a folder of this name.
-pub(super) fn partition_of(name: &str) -> Option<(&str, u32)> {
+pub fn partition_of(name: &str) -> Option<(&str, u32)> {
     let (topic, number) = name.rsplit_once('-')?;
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    let is_topic = (1..=TOPIC_LEN_MAX).contains(&topic.len())
-        && topic.bytes().all(allowed)
-        && !matches!(topic, "." | "..");
+    let is_topic = check_topic(topic).is_ok();
     let partition: u32 = number.parse().ok()?;
     let is_plain = partition <= i32::MAX.cast_unsigned() && partition.to_string() == number;
     (is_topic && is_plain).then_some((topic, partition))
 }
 
 /// Base offset and state of the segment with a log file of this name.
-pub(super) fn segment_of(name: &str) -> Option<(u64, State)> {
+pub fn segment_of(name: &str) -> Option<(u64, State)> {
     let (digits, rest) = name.split_at_checked(BASE_DIGITS)?;
     let state = match rest {
         ".log" => State::Used,
@@ -57,20 +85,20 @@ pub(super) fn segment_of(name: &str) -> Option<(u64, State)> {
 
 /// The file beside a segment's log file with another ending, such as `.index`. It has the same
 /// suffix.
-pub(super) fn beside(log: &Path, ending: &str) -> std::path::PathBuf {
+pub fn beside(log: &Path, ending: &str) -> std::path::PathBuf {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let (digits, rest) = name.split_at_checked(BASE_DIGITS).unwrap_or_default();
     let suffix = rest.strip_prefix(".log").unwrap_or_default();
     log.with_file_name(format!("{digits}{ending}{suffix}"))
 }
 
-/// Whether a directory is plainly a broker's: it has no files of a commit log, and the folder of a
-/// partition or a broker's own file.
+/// Whether a directory is plainly a partition log: it has no files of a commit log, and the folder
+/// of a partition, a broker's own file or Forebay's mark.
 ///
 /// # Errors
 ///
 /// [`Error::NotAStore`] for the folder of one partition; errors of reading.
-pub(crate) fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
+pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let entries = match disk.list(root) {
         Ok(entries) => entries,
         // Opening it reports what is wrong.
@@ -86,7 +114,7 @@ pub(crate) fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
                 .to_owned(),
         });
     }
-    if has(&entries, META, Kind::File) {
+    if has(&entries, META, Kind::File) || has(&entries, FOREBAY, Kind::File) {
         return Ok(true);
     }
     let mut unread = None;
@@ -118,7 +146,7 @@ fn is_partition(entry: &Entry) -> bool {
 }
 
 /// The partitions in a log directory, in no particular order.
-pub(super) fn partitions(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, u32)>> {
+pub fn partitions(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, u32)>> {
     let entries = disk.list(root)?;
     let named = entries.iter().filter(|entry| is_partition(entry));
     let parsed = named.filter_map(|entry| partition_of(entry.name.as_deref()?));
@@ -129,14 +157,14 @@ pub(super) fn partitions(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, u3
 
 /// A log file in a partition's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogFile {
-    pub(super) base: u64,
-    pub(super) state: State,
-    pub(super) len: u64,
+pub struct LogFile {
+    pub base: u64,
+    pub state: State,
+    pub len: u64,
 }
 
 /// The log files in a partition's folder, by base offset; none if the folder is missing.
-pub(super) fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> {
+pub fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> {
     let entries = match disk.list(folder) {
         Err(error) if error.is_not_found() => Vec::new(),
         found => found?,
@@ -161,7 +189,7 @@ pub(super) fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> 
 /// # Errors
 ///
 /// The reason as text, if the bytes are no checkpoint. Some entries may have been visited.
-pub(super) fn each_start<'a>(
+pub fn each_start<'a>(
     bytes: &'a [u8],
     visit: &mut dyn FnMut(&'a str, u32, u64),
 ) -> Result<(), &'static str> {

@@ -23,7 +23,7 @@ static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
 const ENTRIES_TRIED: usize = 16;
 /// What lies at a position of a segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Here {
+pub enum Here {
     /// A batch.
     Batch(Header),
     /// Nothing, or too few bytes for a batch.
@@ -34,21 +34,22 @@ pub(super) enum Here {
 
 /// An open segment.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub struct Reader {
     file: OpenFile,
     /// The segment.
-    pub(super) segment: Arc<Segment>,
+    pub segment: Arc<Segment>,
     /// Length of the file.
-    pub(super) len: u64,
+    pub len: u64,
     window: Vec<u8>,
     window_at: u64,
 }
 
 impl Reader {
     /// Opens a segment.
-    pub(super) fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
+    pub fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
         let file = disk.open(&segment.path)?;
-        let len = file.len()?;
+        // The file of a writer is longer than its contents.
+        let len = file.len()?.min(segment.len);
         Ok(Reader {
             file,
             segment: Arc::clone(segment),
@@ -59,7 +60,7 @@ impl Reader {
     }
 
     /// What lies at a position.
-    pub(super) fn look(&mut self, position: u64) -> Result<Here> {
+    pub fn look(&mut self, position: u64) -> Result<Here> {
         #[cfg(test)]
         counted::look();
         let left = self.len.saturating_sub(position);
@@ -97,7 +98,7 @@ impl Reader {
     }
 
     /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
-    pub(super) fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
+    pub fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
         let len = header.len as usize;
         let mut bytes = vec![0; len];
         let start = index(position.saturating_sub(self.window_at));
@@ -113,14 +114,14 @@ impl Reader {
     }
 
     /// Whether the batch at a position is whole: its checksum is right.
-    pub(super) fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
+    pub fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
         let bytes = self.batch(position, header)?;
         Ok(bytes.len() == header.len as usize && header.has_crc_of(&bytes))
     }
 
     /// The position of a batch at or before the one that holds `offset`: from the index if its
     /// entry leads to a batch, otherwise the first.
-    pub(super) fn seek(&mut self, disk: &dyn Disk, offset: u64) -> Result<u64> {
+    pub fn seek(&mut self, disk: &dyn Disk, offset: u64) -> Result<u64> {
         let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
             return Ok(0);
         };
@@ -214,7 +215,7 @@ fn read(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<usize> {
 
 /// How many bytes of segments this thread has read.
 #[cfg(test)]
-pub(super) mod counted {
+pub mod counted {
     use std::cell::Cell;
 
     thread_local! {
@@ -222,7 +223,7 @@ pub(super) mod counted {
         static LOOKS: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(super) fn look() {
+    pub fn look() {
         LOOKS.set(LOOKS.get() + 1);
     }
 
@@ -231,7 +232,7 @@ pub(super) mod counted {
         LOOKS.take()
     }
 
-    pub(super) fn add(bytes: usize) {
+    pub fn add(bytes: usize) {
         BYTES.set(BYTES.get() + bytes as u64);
     }
 
@@ -243,14 +244,14 @@ pub(super) mod counted {
 
 /// A batch and where it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub(super) position: u64,
-    pub(super) header: Header,
+pub struct Found {
+    pub position: u64,
+    pub header: Header,
 }
 
 /// A step of a walk.
 #[derive(Debug)]
-pub(super) enum Step {
+pub enum Step {
     /// A batch.
     Batch(Found),
     /// Bytes that are not a batch, before one that is or up to the end of the file.
@@ -265,12 +266,12 @@ pub(super) enum Step {
 /// where it ends; its offsets, which no checksum covers, if they do not pass those of the next
 /// batch. Otherwise the walk goes on with the first whole batch after it.
 #[derive(Debug)]
-pub(super) struct Walk {
-    pub(super) reader: Reader,
+pub struct Walk {
+    pub reader: Reader,
     /// Where the next batch begins.
-    pub(super) position: u64,
+    pub position: u64,
     /// Offsets of the batches rise.
-    pub(super) next_offset: u64,
+    pub next_offset: u64,
     /// The last batch, and [`Walk::next_offset`] before it.
     last: Option<(Found, u64)>,
     /// Whether no batch before the last one has an offset from [`Walk::next_offset`] before it on.
@@ -278,12 +279,12 @@ pub(super) struct Walk {
     is_placed: bool,
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
     /// again and again.
-    pub(super) left: u64,
+    pub left: u64,
 }
 
 impl Walk {
     /// A walk from a position on, at which a batch begins.
-    pub(super) fn new(reader: Reader, position: u64) -> Walk {
+    pub fn new(reader: Reader, position: u64) -> Walk {
         Walk {
             next_offset: reader.segment.base,
             left: 2 * reader.len + BATCH_LEN_MAX as u64,
@@ -295,12 +296,12 @@ impl Walk {
     }
 
     /// The offset after the batches before the last one.
-    pub(super) fn before(&self) -> u64 {
+    pub fn before(&self) -> u64 {
         self.last.map_or(self.next_offset, |(_, before)| before)
     }
 
     /// A walk from the batch at this waypoint on.
-    pub(super) fn at(reader: Reader, waypoint: Waypoint) -> Walk {
+    pub fn at(reader: Reader, waypoint: Waypoint) -> Walk {
         Walk {
             next_offset: waypoint.first,
             is_placed: true,
@@ -309,7 +310,7 @@ impl Walk {
     }
 
     /// Where the last batch begins; `None` if that is not known well enough to begin there.
-    pub(super) fn waypoint(&self) -> Option<Waypoint> {
+    pub fn waypoint(&self) -> Option<Waypoint> {
         let (found, before) = self.last.as_ref()?;
         let first = found.header.first_offset();
         // The old formats may not state the first offset.
@@ -325,7 +326,7 @@ impl Walk {
     }
 
     /// The next step.
-    pub(super) fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
+    pub fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
         let position = self.position;
         let flaw = match self.reader.look(position)? {
             Here::Batch(header) if self.is_out_of_order(position, &header)? => {
@@ -398,7 +399,7 @@ impl Walk {
 
     /// Passes over the last batch, which cannot be read, with as many offsets as it can have had.
     /// Returns the first offset after it.
-    pub(super) fn lose(&mut self, found: &Found) -> Result<u64> {
+    pub fn lose(&mut self, found: &Found) -> Result<u64> {
         let mut after = found.header.last_offset() + 1;
         if let Here::Batch(next) = self.reader.look(self.position)?
             && next.first_offset() > 0
@@ -411,7 +412,7 @@ impl Walk {
     }
 
     /// The bytes of a batch that the walk has found.
-    pub(super) fn batch(&self, found: &Found) -> Result<Vec<u8>> {
+    pub fn batch(&self, found: &Found) -> Result<Vec<u8>> {
         self.reader.batch(found.position, &found.header)
     }
 }

@@ -16,18 +16,18 @@ const LATEST_MAX: usize = 16;
 
 /// Where a batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waypoint {
+pub struct Waypoint {
     /// No batch before this one has this offset, or a higher one.
-    pub(super) first: u64,
+    pub first: u64,
     /// Last offset of the batch.
-    pub(super) last_offset: u64,
+    pub last_offset: u64,
     /// Its position in the segment.
-    pub(super) position: u64,
+    pub position: u64,
 }
 
 /// Waypoints in the segments of a partition.
 #[derive(Debug, Default)]
-pub(super) struct Waypoints(Mutex<Known>);
+pub struct Waypoints(Mutex<Known>);
 
 #[derive(Debug)]
 struct Known {
@@ -91,7 +91,7 @@ impl Known {
 
 impl Waypoints {
     /// Keeps a waypoint of the segment with this base.
-    pub(super) fn note(&self, base: u64, waypoint: Waypoint) {
+    pub fn note(&self, base: u64, waypoint: Waypoint) {
         let mut known = self.0.lock();
         known.spread(base, waypoint);
         known.latest.retain(|it| *it != (base, waypoint));
@@ -102,7 +102,7 @@ impl Waypoints {
     }
 
     /// The last known waypoint of a segment from which a walk finds `offset`.
-    pub(super) fn floor(&self, base: u64, offset: u64) -> Option<Waypoint> {
+    pub fn floor(&self, base: u64, offset: u64) -> Option<Waypoint> {
         let known = self.0.lock();
         let spread = known.spread.range((base, 0)..=(base, offset)).next_back();
         let latest = known.latest.iter();
@@ -112,7 +112,7 @@ impl Waypoints {
     }
 
     /// Forgets the waypoints of segments that were replaced, shortened or deleted.
-    pub(super) fn follow(&self, before: &[Arc<Segment>], after: &[Arc<Segment>]) {
+    pub fn follow(&self, before: &[Arc<Segment>], after: &[Arc<Segment>]) {
         let stays = |segment: &Arc<Segment>| {
             let mut after = after.iter();
             after.any(|it| it.path == segment.path && it.len >= segment.len)

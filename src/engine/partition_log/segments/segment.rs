@@ -7,22 +7,22 @@ use std::sync::Arc;
 const SPAN_MAX: u64 = i32::MAX as u64;
 
 /// The segments of a partition, in order.
-pub(super) type Segments = Arc<[Arc<Segment>]>;
+pub type Segments = Arc<[Arc<Segment>]>;
 
 /// A segment of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub struct Segment {
     /// No offset in it is lower.
-    pub(super) base: u64,
+    pub base: u64,
     /// Its log file.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     /// Length of the log file when it was listed.
-    pub(super) len: u64,
+    pub len: u64,
 }
 
 impl Segment {
     /// Whether an offset is in the range of the segment.
-    pub(super) fn can_hold(&self, offset: u64) -> bool {
+    pub fn can_hold(&self, offset: u64) -> bool {
         (self.base..=self.base.saturating_add(SPAN_MAX)).contains(&offset)
     }
 }

@@ -1,0 +1,129 @@
+//! How far a partition reaches: what its writer tells readers and the thread that syncs.
+
+use crate::engine::partition_log::segments::segment::{Segment, Segments};
+use crate::sync::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The end of a partition at some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// Base of the last segment.
+    pub base: u64,
+    /// Bytes of that segment.
+    pub len: u64,
+    /// The next offset.
+    pub offset: u64,
+}
+
+/// Where a partition begins and ends.
+#[derive(Debug)]
+pub struct Ends {
+    /// The partition's folder.
+    pub folder: PathBuf,
+    /// Whether readers see durable messages only.
+    sync: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Segments that are complete, in order.
+    sealed: Vec<Arc<Segment>>,
+    start: u64,
+    published: End,
+    durable: End,
+    /// What readers were shown last.
+    shown: Option<(End, Segments)>,
+}
+
+impl Ends {
+    /// The ends of a partition that was just opened.
+    pub fn new(
+        folder: PathBuf,
+        sync: bool,
+        sealed: Vec<Segment>,
+        (start, end): (u64, End),
+    ) -> Ends {
+        Ends {
+            folder,
+            sync,
+            state: Mutex::new(State {
+                sealed: sealed.into_iter().map(Arc::new).collect(),
+                start,
+                published: end,
+                durable: end,
+                shown: None,
+            }),
+        }
+    }
+
+    /// The path of a segment's log file.
+    pub fn path_of(&self, base: u64) -> PathBuf {
+        self.folder.join(format!("{base:020}.log"))
+    }
+
+    /// Bytes of all segments.
+    pub fn len(&self) -> u64 {
+        let state = self.state.lock();
+        let sealed: u64 = state.sealed.iter().map(|segment| segment.len).sum();
+        sealed + state.published.len
+    }
+
+    /// The first offset.
+    pub fn start(&self) -> u64 {
+        self.state.lock().start
+    }
+
+    /// The segments that readers may see, and the offset after the last message in them.
+    pub fn seen(&self) -> (Segments, u64) {
+        let mut state = self.state.lock();
+        let end = match self.sync {
+            true => state.durable,
+            false => state.published,
+        };
+        if let Some((shown, segments)) = &state.shown
+            && *shown == end
+        {
+            return (Arc::clone(segments), end.offset);
+        }
+        let before = state.sealed.iter().filter(|it| it.base < end.base);
+        let mut segments: Vec<_> = before.cloned().collect();
+        if end.len > 0 {
+            segments.push(Arc::new(Segment {
+                base: end.base,
+                path: self.path_of(end.base),
+                len: end.len,
+            }));
+        }
+        let segments: Segments = segments.into();
+        state.shown = Some((end, Arc::clone(&segments)));
+        (segments, end.offset)
+    }
+
+    /// The next offset: of what is published, or of what is durable.
+    pub fn next_offset(&self, durable: bool) -> u64 {
+        let state = self.state.lock();
+        match durable {
+            true => state.durable.offset,
+            false => state.published.offset,
+        }
+    }
+
+    /// Moves the end of what is published.
+    pub fn publish(&self, end: End) {
+        self.state.lock().published = end;
+    }
+
+    /// Adds a segment that is complete.
+    pub fn seal(&self, segment: Segment) {
+        let mut state = self.state.lock();
+        state.sealed.push(Arc::new(segment));
+        state.shown = None;
+    }
+
+    /// Moves the end of what is durable.
+    pub fn set_durable(&self, end: End) {
+        self.state.lock().durable = end;
+    }
+}

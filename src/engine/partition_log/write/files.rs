@@ -1,0 +1,157 @@
+//! The small files of a log directory and of a partition, as a broker that is alone writes them.
+
+use crate::disk::{Disk, Kind, read_small, replace};
+use crate::engine::partition_log::segments::names::{self, CLEAN};
+use crate::error::Result;
+use crate::record::coded::base64;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Offsets below which each partition is durable.
+pub const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
+/// Offsets up to which all replicas of each partition have it.
+const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
+/// File of a partition: which leader wrote from which offset on.
+const EPOCHS: &str = "leader-epoch-checkpoint";
+/// File of a partition: the id of its topic.
+const METADATA: &str = "partition.metadata";
+/// Longest small file of a partition that is read.
+const SMALL_LEN_MAX: u64 = 1 << 20;
+
+/// File in the log directory by which a store of Forebay is known: its seed in text.
+pub const MARKER: &str = names::FOREBAY;
+
+/// The seed of the store; `None` if Forebay has not written to the directory.
+pub fn read_seed(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
+    let known = read_table(disk, &root.join(MARKER), SMALL_LEN_MAX)?;
+    let text = known.map(|bytes| String::from_utf8(bytes).unwrap_or_default());
+    Ok(text.map(|text| text.trim().parse().unwrap_or_default()))
+}
+
+/// Makes a directory a store of Forebay. Durable on return.
+pub fn save_seed(disk: &dyn Disk, root: &Path, seed: u64) -> Result<()> {
+    replace(disk, &root.join(MARKER), format!("{seed}\n").as_bytes())
+}
+
+/// A topic, a partition and an offset.
+pub type Line<'a> = (&'a str, u32, u64);
+
+/// Writes a checkpoint file. Durable on return.
+pub fn save_checkpoint(disk: &dyn Disk, root: &Path, name: &str, lines: &[Line<'_>]) -> Result<()> {
+    let mut text = format!("0\n{}\n", lines.len());
+    for (topic, queue, offset) in lines {
+        // Writing to text does not fail.
+        let _ = writeln!(text, "{topic} {queue} {offset}");
+    }
+    replace(disk, &root.join(name), text.as_bytes())
+}
+
+/// Writes what a clean stop leaves, the mark of it last. Everything else is durable. Durable on
+/// return.
+pub fn save_clean_stop(disk: &dyn Disk, root: &Path, lines: &[Line<'_>]) -> Result<()> {
+    save_checkpoint(disk, root, RECOVERY_POINT, lines)?;
+    save_checkpoint(disk, root, HIGH_WATERMARK, lines)?;
+    let mark = b"{\"version\":0,\"brokerEpoch\":-1}";
+    replace(disk, &root.join(CLEAN), mark)
+}
+
+/// The entries of a checkpoint file; none if it is missing or damaged.
+pub fn read_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Vec<(String, u32, u64)>> {
+    let bytes = read_table(disk, path, 64 << 20)?.unwrap_or_default();
+    let mut lines = Vec::new();
+    let read = names::each_start(&bytes, &mut |topic, queue, offset| {
+        lines.push((topic.to_owned(), queue, offset));
+    });
+    match read {
+        Ok(()) => Ok(lines),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// The bytes of a small file; `None` if it is missing, too long or no file.
+fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
+    match disk.stat(path)? {
+        Some(entry) if entry.kind == Kind::File && entry.len <= limit => {
+            read_small(disk, path, limit)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Makes sure that a partition has the small files that a broker expects, and returns the epoch of
+/// its leader. `next` is the next offset, `seed` that of the store. What is made is durable on
+/// return.
+pub fn prepare(disk: &dyn Disk, folder: &Path, topic: &str, next: u64, seed: u64) -> Result<i32> {
+    let metadata = folder.join(METADATA);
+    let known = read_table(disk, &metadata, SMALL_LEN_MAX)?;
+    if !known.is_some_and(|bytes| bytes.starts_with(b"version: 0\ntopic_id: ")) {
+        let id = match known_id(disk, folder, topic)? {
+            Some(id) => id,
+            None => topic_id(topic, seed),
+        };
+        let text = format!("version: 0\ntopic_id: {id}");
+        replace(disk, &metadata, text.as_bytes())?;
+    }
+    let epochs = folder.join(EPOCHS);
+    let known = read_table(disk, &epochs, SMALL_LEN_MAX)?;
+    match known.and_then(|bytes| last_epoch(&bytes)) {
+        Some(epoch) => Ok(epoch),
+        None => {
+            replace(disk, &epochs, format!("0\n1\n0 {next}\n").as_bytes())?;
+            Ok(0)
+        }
+    }
+}
+
+/// The id that another of the topic's first partitions states.
+fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String>> {
+    /// How many are asked.
+    const ASKED: u32 = 16;
+    for queue in 0..ASKED {
+        let other = folder.with_file_name(format!("{topic}-{queue}"));
+        let known = read_table(disk, &other.join(METADATA), SMALL_LEN_MAX)?;
+        let text = known.and_then(|bytes| String::from_utf8(bytes).ok());
+        let id = text
+            .as_deref()
+            .and_then(|text| text.split("topic_id: ").nth(1));
+        if let Some(id) = id {
+            return Ok(Some(id.trim().to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// The epoch in the last line of a table of epochs.
+fn last_epoch(bytes: &[u8]) -> Option<i32> {
+    let text = str::from_utf8(bytes).ok()?;
+    let mut lines = text.lines();
+    if lines.next() != Some("0") {
+        return None;
+    }
+    let count: usize = lines.next()?.parse().ok()?;
+    let last = lines.next_back()?;
+    let (epoch, _) = last.split_once(' ')?;
+    let epoch = epoch.parse().ok().filter(|epoch| *epoch >= 0)?;
+    (count > 0).then_some(epoch)
+}
+
+/// An id for a topic that is created: 16 bytes that name and store decide, in base64 for URLs.
+fn topic_id(topic: &str, seed: u64) -> String {
+    let hash = |salt: u64| {
+        let mut hash = 0xCBF2_9CE4_8422_2325 ^ salt;
+        for byte in topic.bytes() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        hash ^ hash >> 29
+    };
+    let (high, low) = (hash(seed), hash(seed.rotate_left(32) ^ 0x9E37_79B9));
+    // A random UUID states version 4 and variant 2.
+    let high = high & !0xF000 | 0x4000;
+    let low = low & !(0b11 << 62) | 0b10 << 62;
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.chunks_mut(8).zip([high, low]) {
+        to.copy_from_slice(&from.to_be_bytes());
+    }
+    let text = base64(&bytes).replace('+', "-").replace('/', "_");
+    text.trim_end_matches('=').to_owned()
+}

@@ -1,0 +1,134 @@
+//! The last segment of a partition, to which messages are appended.
+//!
+//! Its file has the full length of a segment from its beginning on, blocks in steps ahead of use,
+//! and is stored to through a map. What follows the end are zeros, which are no batch. The file is
+//! cut to its contents when the segment is complete.
+
+use super::indexes::{Indexes, OFFSETS, TIMES};
+use super::rules::Rules;
+use crate::disk::Disk;
+use crate::engine::partition_log::segments::names::beside;
+use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::partition_log::segments::walk::{Here, Reader, Step, Walk};
+use crate::error::Result;
+use crate::mapped::{Extent, MappedFile};
+use crate::region::Access;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Blocks are reserved this far ahead at first, and then as far as the segment is long.
+const STEP_MIN: u64 = 64 << 10;
+/// At most this far ahead.
+const STEP_MAX: u64 = 16 << 20;
+
+/// A segment to which messages are appended.
+#[derive(Debug)]
+pub struct Last {
+    /// No offset in it is lower.
+    pub base: u64,
+    /// Bytes of its batches.
+    pub len: u64,
+    /// The largest time of its first batch.
+    pub first_timestamp: Option<i64>,
+    /// When it was created or opened, in ms.
+    pub opened_ms: i64,
+    /// Its indexes.
+    pub indexes: Indexes,
+    /// Its log file.
+    pub file: Arc<MappedFile>,
+}
+
+impl Last {
+    /// Creates a segment. Its file, with blocks for the first `len` bytes, and its name are durable
+    /// on return. After an error it does not exist.
+    pub fn create(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        (base, len): (u64, u64),
+        rules: &Rules,
+        now_ms: i64,
+    ) -> Result<Last> {
+        // An earlier attempt may have left them.
+        for ending in [OFFSETS, TIMES, ".log"] {
+            let stray = beside(&path, ending);
+            if disk.stat(&stray)?.is_some() {
+                disk.unlink(&stray)?;
+            }
+        }
+        let reserve = (len + STEP_MIN).min(rules.segment_bytes);
+        let file = MappedFile::create(disk, path, 0, rules.segment_bytes, reserve)?;
+        Ok(Last {
+            base,
+            len: 0,
+            first_timestamp: None,
+            opened_ms: now_ms,
+            indexes: Indexes::new(base, rules),
+            file: Arc::new(file),
+        })
+    }
+
+    /// Opens a segment of `len` bytes, all of them durable, that ends before the offset `next`.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        (base, len, next): (u64, u64, u64),
+        rules: &Rules,
+        now_ms: i64,
+    ) -> Result<Last> {
+        let segment = Arc::new(Segment {
+            base,
+            path: path.clone(),
+            len,
+        });
+        let mut reader = Reader::open(&**disk, &segment)?;
+        let first_timestamp = match reader.look(0)? {
+            Here::Batch(header) => Some(header.max_timestamp),
+            _ => None,
+        };
+        let indexes = match Indexes::load(&**disk, &path, (base, len, next), rules)? {
+            Some(indexes) => indexes,
+            None => rebuild(&**disk, reader, base, rules)?,
+        };
+        disk.set_len(&path, rules.segment_bytes)?;
+        let extent = Extent::Part(len);
+        let length = rules.segment_bytes;
+        let file = MappedFile::open(disk, path, 0, length, Access::ReadWrite, extent);
+        Ok(Last {
+            base,
+            len,
+            first_timestamp,
+            opened_ms: now_ms,
+            indexes,
+            file: Arc::new(file),
+        })
+    }
+
+    /// Reserves blocks for the bytes below `end`, and for some that follow.
+    pub fn reserve(&self, end: u64) -> Result<()> {
+        if end <= self.file.reserved() {
+            return Ok(());
+        }
+        let ahead = end.clamp(STEP_MIN, STEP_MAX);
+        // Where there is no room ahead, there may be for these.
+        match self.file.reserve(end + ahead) {
+            Err(error) if error.is_out_of_room() => self.file.reserve(end),
+            reserved => reserved,
+        }
+    }
+}
+
+fn rebuild(disk: &dyn Disk, reader: Reader, base: u64, rules: &Rules) -> Result<Indexes> {
+    let mut indexes = Indexes::new(base, rules);
+    let mut walk = Walk::new(reader, 0);
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(found) => {
+                let header = &found.header;
+                let (last, time) = (header.last_offset(), header.max_timestamp);
+                indexes.add(found.position, header.len.into(), last, time);
+            }
+            Step::Damage(..) => {}
+            Step::End => return Ok(indexes),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Writing a partition log.
+//!
+//! From the top down: [`open`] finds out who made a directory and opens it, [`services`] is the
+//! thread that flushes. [`parts`] appends and syncs. [`tail`] has the end of each partition under
+//! the append lock, [`last`] the segment that a partition ends with, and [`indexes`] its indexes.
+//! [`recovery`] is what opening makes of a partition. [`ends`] tells readers how far a partition
+//! reaches, [`files`] are the small files, and [`rules`] the options.
+
+pub mod ends;
+pub mod files;
+mod indexes;
+mod last;
+mod open;
+pub mod parts;
+mod recovery;
+pub mod rules;
+pub mod services;
+pub mod tail;
+
+pub use open::{Opened, Writer};

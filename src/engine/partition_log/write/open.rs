@@ -1,0 +1,278 @@
+//! Opening a directory for writing.
+//!
+//! ```text
+//!   may it be opened? --> lock --> the mark of a clean stop goes, durably
+//!   --> each partition is opened --> the durable ends are saved --> mark of Forebay
+//! ```
+//!
+//! Nothing else is written before the mark of a clean stop is gone.
+
+use super::ends::Ends;
+use super::files::{self, RECOVERY_POINT};
+use super::parts::Parts;
+use super::recovery::{Known, Opening};
+use super::rules::{self, Rules};
+use super::services::Services;
+use super::tail::Tail;
+use crate::disk::{Disk, FileLock, Kind};
+use crate::engine::directory::recognise::Maker;
+use crate::engine::directory::writer;
+use crate::engine::partition_log::segments::names::{self, CLEAN, LOCK, LOG_START};
+use crate::engine::service::append_lock::AppendLock;
+use crate::engine::service::condition::Condition;
+use crate::engine::topic::initial_queues;
+use crate::engine::{Recovery, Report, Topic, Topics};
+use crate::error::{Error, Op, Result};
+use crate::machine::{Drive, Machine};
+use crate::meter::FlushMeter;
+use crate::options::{Mode, Options};
+use crate::plant::{Bug, planted};
+use crate::sync::Mutex;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A directory that is open for writing.
+pub struct Writer {
+    /// Appends and syncs.
+    pub parts: Arc<Parts>,
+    /// The thread.
+    pub services: Arc<Services>,
+    lock: Mutex<Option<FileLock>>,
+    /// Held while partitions are created.
+    creating: Mutex<()>,
+}
+
+/// A partition that opening found.
+pub struct Opened {
+    /// The topic.
+    pub topic: Arc<Topic>,
+    /// Its number in the topic.
+    pub queue: u32,
+    /// How far it reaches.
+    pub ends: Arc<Ends>,
+}
+
+/// Whether a directory may be opened for writing, and who made it.
+fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
+    let path = || root.to_owned();
+    let maker = match disk.stat(root)? {
+        None => Maker::Nobody,
+        Some(entry) if entry.kind != Kind::Directory => {
+            return Err(Error::NotAStore {
+                path: path(),
+                reason: "it is not a directory".to_owned(),
+            });
+        }
+        Some(_) if files::read_seed(disk, root)?.is_some() => Maker::Forebay,
+        Some(_) if names::is_log_directory(disk, root)? => Maker::Other,
+        Some(_) => match disk.list(root)?.iter().all(is_beginning) {
+            true => Maker::Nobody,
+            false => {
+                return Err(Error::NotAStore {
+                    path: path(),
+                    reason: "it has other files, and no folder of a partition".to_owned(),
+                });
+            }
+        },
+    };
+    match (options.mode, maker) {
+        (Mode::Create, Maker::Forebay | Maker::Other) => Err(Error::Exists { path: path() }),
+        (_, Maker::Other) if !options.adopt => Err(Error::Foreign { path: path() }),
+        _ => Ok(maker),
+    }
+}
+
+/// Whether an entry may exist before a store does: an interrupted creation left it.
+fn is_beginning(entry: &crate::disk::Entry) -> bool {
+    let name = entry.name.as_deref();
+    name == Some(LOCK) || name == Some("forebay.partitionlog.tmp")
+}
+
+impl Writer {
+    /// Opens the directory at `root` for writing, with its topics and partitions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Exists`], [`Error::Foreign`], [`Error::NotAStore`], [`Error::Locked`];
+    /// [`Error::Unsupported`] for an unfinished compaction; those of the disk.
+    pub fn open(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        (topics, report, news): (&Topics, &Report, &Arc<Condition>),
+    ) -> Result<(Writer, Vec<Opened>, Recovery)> {
+        rules::check(options)?;
+        let disk = &machine.disk;
+        let maker = permit(&**disk, root, options)?;
+        writer::make_directory(&**disk, root, maker)?;
+        let lock = writer::lock(&**disk, root, LOCK, options.lock_timeout)?;
+        let clean = root.join(CLEAN);
+        let is_clean = disk.stat(&clean)?.is_some();
+        if is_clean && !planted(Bug::KeepCleanMark) {
+            disk.unlink(&clean)?;
+        }
+        // The mark may have been removed by a process that died before it made that durable.
+        disk.sync_directory(root)?;
+        let known = files::read_seed(&**disk, root)?;
+        let seed = known.unwrap_or_else(|| machine.clock.now_ns());
+        if maker == Maker::Nobody {
+            files::save_seed(&**disk, root, seed)?;
+        }
+        let rules = Rules::new(options);
+        let opening = Opening {
+            disk,
+            rules: &rules,
+            report,
+            is_clean: is_clean || maker == Maker::Nobody,
+            is_own: maker != Maker::Other,
+        };
+        let mut tail = Tail::default();
+        let (opened, recovery) = open_partitions(&opening, root, topics, &mut tail)?;
+        let lines = tail.durable_offsets();
+        let lines: Vec<_> = lines
+            .iter()
+            .map(|(t, queue, at)| (&**t, *queue, *at))
+            .collect();
+        files::save_checkpoint(&**disk, root, RECOVERY_POINT, &lines)?;
+        if maker == Maker::Other {
+            // Until all is recovered, the directory is recovered as a broker does it.
+            files::save_seed(&**disk, root, seed)?;
+        }
+        let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&machine.clock));
+        let parts = Arc::new(Parts::new(
+            (root, disk, &machine.clock),
+            (rules, seed),
+            tail,
+            (Arc::clone(news), FlushMeter::new(&report.warnings)),
+        ));
+        let services = Arc::new(Services::new(options, machine.drive));
+        if machine.drive == Drive::Threads
+            && let Err(error) = services.start(&parts)
+        {
+            return Err(Error::io(Op::StartThreads, root, error));
+        }
+        let writer = Writer {
+            parts,
+            services,
+            lock: Mutex::new(Some(lock)),
+            creating: Mutex::default(),
+        };
+        Ok((writer, opened, recovery))
+    }
+
+    /// Creates the partitions of a topic that do not exist yet. Their folders are durable on
+    /// return. `add` is called with each.
+    pub fn create(
+        &self,
+        topics: &Topics,
+        name: &str,
+        queues: Option<u32>,
+        mut add: impl FnMut(&Arc<Topic>, u32, Arc<Ends>),
+    ) -> Result<Arc<Topic>> {
+        let parts = &self.parts;
+        if let Some(topic) = topics.get(name)
+            && queues.is_none_or(|queues| topic.write_queues() >= queues)
+        {
+            return Ok(topic);
+        }
+        let _alone = self.creating.lock();
+        if parts.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        parts.health.check()?;
+        let known = topics.get(name);
+        let first = known.as_ref().map_or(0, |topic| topic.write_queues());
+        let initial = || initial_queues(name, parts.rules.default_queues);
+        let queues = queues.unwrap_or_else(initial).max(first);
+        for queue in first..queues {
+            let folder = parts.root.join(format!("{name}-{queue}"));
+            parts.disk.create_directory(&folder)?;
+        }
+        if let Err(error) = parts.disk.sync_directory(&parts.root) {
+            if error.ends_writing() {
+                parts.fail(&error);
+            }
+            return Err(error);
+        }
+        let (topic, _) = topics.get_or_add(name, first);
+        for queue in first..queues {
+            let folder = parts.root.join(format!("{name}-{queue}"));
+            let end = Default::default();
+            let ends = Arc::new(Ends::new(folder, parts.rules.sync, Vec::new(), (0, end)));
+            parts
+                .tail
+                .lock()
+                .add((topic.id, queue), name, &ends, (end, false));
+            add(&topic, queue, ends);
+        }
+        topic.configure(queues, queues, topic.permissions());
+        Ok(topic)
+    }
+
+    /// Closes the directory. Everything is durable, and marked so, unless an error is returned. A
+    /// second call does nothing.
+    pub fn close(&self) -> Result<()> {
+        {
+            let _tail = self.parts.tail.lock();
+            if !self.parts.health.close() {
+                return Ok(());
+            }
+        }
+        self.services.end();
+        self.parts.news.notify();
+        let done = self.parts.finish();
+        *self.lock.lock() = None;
+        done
+    }
+}
+
+/// Opens all partitions.
+fn open_partitions(
+    opening: &Opening<'_>,
+    root: &Path,
+    topics: &Topics,
+    tail: &mut Tail,
+) -> Result<(Vec<Opened>, Recovery)> {
+    let disk = &**opening.disk;
+    let table = |name: &str| -> Result<HashMap<(String, u32), u64>> {
+        let lines = files::read_checkpoint(disk, &root.join(name))?.into_iter();
+        Ok(lines
+            .map(|(topic, queue, at)| ((topic, queue), at))
+            .collect())
+    };
+    let (points, starts) = (table(RECOVERY_POINT)?, table(LOG_START)?);
+    let mut named = names::partitions(disk, root)?;
+    named.sort();
+    let mut recovery = Recovery {
+        clean: opening.is_clean,
+        ..Recovery::default()
+    };
+    let mut opened = Vec::with_capacity(named.len());
+    for (name, queue) in named {
+        let folder = root.join(format!("{name}-{queue}"));
+        let (topic, _) = topics.get_or_add(&name, queue.saturating_add(1));
+        if topic.write_queues() <= queue {
+            let queues = queue.saturating_add(1);
+            topic.configure(queues, queues, topic.permissions());
+        }
+        let key = (name, queue);
+        let of = |table: &HashMap<_, u64>| table.get(&key).copied().unwrap_or_default();
+        let known = Known {
+            point: of(&points),
+            start: of(&starts),
+        };
+        let found = opening.open(folder, known)?;
+        recovery.records_checked += found.checked;
+        recovery.truncated_bytes += found.truncated;
+        tail.add(
+            (topic.id, queue),
+            &key.0,
+            &found.ends,
+            (found.end, found.continues),
+        );
+        let ends = found.ends;
+        opened.push(Opened { topic, queue, ends });
+    }
+    Ok((opened, recovery))
+}

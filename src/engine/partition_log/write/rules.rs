@@ -1,0 +1,93 @@
+//! The options of a partition log as numbers.
+
+use crate::error::{Error, Result};
+use crate::options::{Compression, Flush, Options, TimestampType};
+use crate::record::kafka::{Codec, Form};
+use std::time::Duration;
+
+/// Bytes of an entry of the offset index.
+pub const OFFSET_ENTRY: u64 = 8;
+/// Bytes of an entry of the time index.
+pub const TIME_ENTRY: u64 = 12;
+
+/// How messages are appended.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Whether readers see durable messages only, and sends wait for the disk.
+    pub sync: bool,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Longest time, in ms, between the first messages of a segment and its others.
+    pub segment_ms: u64,
+    /// Bytes between two entries of the indexes.
+    pub index_interval: u64,
+    /// Entries of an offset index.
+    pub offsets_max: u64,
+    /// Entries of a time index.
+    pub times_max: u64,
+    /// How records are encoded.
+    pub form: Form,
+    /// Queues of a topic that nobody created explicitly.
+    pub default_queues: u32,
+    /// How long an append waits for the append lock.
+    pub busy_timeout: Duration,
+    /// How long an append waits for the disk.
+    pub flush_timeout: Duration,
+}
+
+impl Rules {
+    /// The rules for a store with these options.
+    pub fn new(options: &Options) -> Rules {
+        let segment_bytes = options.segment_bytes.unwrap_or(1 << 30);
+        let index_bytes = options.segment_index_bytes.unwrap_or(10 << 20);
+        let codec = match options.compression.unwrap_or_default() {
+            Compression::None => Codec::None,
+            Compression::Gzip => Codec::Gzip,
+            Compression::Snappy => Codec::Snappy,
+            Compression::Lz4 => Codec::Lz4,
+            Compression::Zstd => Codec::Zstd,
+        };
+        let timestamps = options.message_timestamp_type.unwrap_or_default();
+        Rules {
+            sync: options.flush() == Flush::Sync,
+            segment_bytes,
+            segment_ms: options.segment_ms.unwrap_or(7 * 24 * 3600 * 1000),
+            index_interval: options.index_interval_bytes.unwrap_or(4096),
+            offsets_max: index_bytes / OFFSET_ENTRY,
+            times_max: index_bytes / TIME_ENTRY,
+            form: Form {
+                batch_len_max: crate::num::index(segment_bytes),
+                value_len_max: options.max_message_size(),
+                codec,
+                append_time: timestamps == TimestampType::LogAppendTime,
+            },
+            default_queues: options.default_queues(),
+            busy_timeout: options.busy_timeout,
+            flush_timeout: options.flush_timeout,
+        }
+    }
+}
+
+/// Refuses options without a meaning for a partition log that is written.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`].
+pub fn check(options: &Options) -> Result<()> {
+    let reason = "a partition log keeps everything";
+    if let Some(age) = options.retention {
+        return Err(Error::option("retention", age.as_secs_f64(), reason));
+    }
+    if let Some(bytes) = options.retention_bytes {
+        return Err(Error::option("retention_bytes", bytes, reason));
+    }
+    if options.transient_pool > 0 {
+        let reason = "a partition log has no transient pool";
+        return Err(Error::option(
+            "transient_pool",
+            options.transient_pool,
+            reason,
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,538 @@
+//! The ends of all partitions, under the append lock.
+//!
+//! An append is planned first: segments are created and blocks reserved. This may fail, and then
+//! nothing was appended. After that it only stores to maps, and publishes.
+//!
+//! What was appended since the last sync is handed to the thread that syncs as [`Unsynced`], for
+//! all partitions at one moment.
+
+use super::ends::{End, Ends};
+use super::files;
+use super::indexes::Indexes;
+use super::last::Last;
+use super::rules::Rules;
+use crate::disk::Disk;
+use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::{Appended, Place, Topic};
+use crate::error::{At, Op, Result};
+use crate::mapped::MappedFile;
+use crate::num::index;
+use crate::plant::{Bug, planted};
+use crate::record::Batch;
+use crate::region::Region;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The number of a topic, and a queue.
+pub type Key = (u32, u32);
+
+/// What an append needs besides the tail.
+pub struct Appender<'a> {
+    /// The disk.
+    pub disk: &'a Arc<dyn Disk>,
+    /// The rules.
+    pub rules: &'a Rules,
+    /// The seed of the store.
+    pub seed: u64,
+    /// The time of the append, in ms.
+    pub now_ms: i64,
+}
+
+/// The end of a partition.
+#[derive(Debug)]
+pub struct Writing {
+    topic: Arc<str>,
+    ends: Arc<Ends>,
+    next: u64,
+    /// Base and length of the last segment.
+    place: (u64, u64),
+    /// Whether messages can be appended to the last segment.
+    continues: bool,
+    /// The last segment, once a message was appended.
+    last: Option<Last>,
+    /// The epoch of the leader, once a message was appended.
+    epoch: Option<i32>,
+    /// Segments that were completed since the last sync: path and length.
+    sealed: Vec<(PathBuf, u64)>,
+    /// Indexes of segments that were completed since they were last written.
+    indexes: Vec<(PathBuf, Indexes)>,
+    /// Bytes of the last segment that were handed to a sync.
+    handed: u64,
+    is_unsynced: bool,
+    is_unsaved: bool,
+    plan: Option<Plan>,
+    /// Log files of segments that were begun and not used. They may have been removed.
+    strays: Vec<PathBuf>,
+}
+
+/// The end of a partition as it will be.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// The log file of a segment that begins.
+    file: Option<Arc<MappedFile>>,
+    base: u64,
+    len: u64,
+    next: u64,
+    first_timestamp: Option<i64>,
+    opened_ms: i64,
+    /// Batches that will be added to the segment.
+    batches: u64,
+}
+
+/// A batch whose place is ready.
+struct Step {
+    key: Key,
+    batch: usize,
+    part: usize,
+    /// The segment that begins with it.
+    begins: Option<Last>,
+    region: Arc<Region>,
+}
+
+type Steps = SmallVec<[Step; 1]>;
+
+/// What has to be synced of a partition.
+#[derive(Debug)]
+pub struct Unsynced {
+    /// The ends of the partition.
+    pub ends: Arc<Ends>,
+    /// Its end when it was taken.
+    pub end: End,
+    /// Segments that are complete: path and length.
+    pub sealed: Vec<(PathBuf, u64)>,
+    /// The last segment, and which bytes of it.
+    pub last: Option<(Arc<MappedFile>, u64, u64)>,
+}
+
+/// What has to be written of the indexes of a partition.
+#[derive(Debug)]
+pub struct Unsaved {
+    /// Log file and indexes of segments that are complete.
+    pub sealed: Vec<(PathBuf, Indexes)>,
+    /// The log file of the last segment, and what its indexes lack.
+    pub pieces: Option<(PathBuf, [super::indexes::Piece; 2])>,
+}
+
+/// The ends of all partitions.
+#[derive(Debug, Default)]
+pub struct Tail {
+    partitions: HashMap<Key, Writing, foldhash::fast::RandomState>,
+    unsynced: Vec<Key>,
+    unsaved: Vec<Key>,
+    /// Bytes of all partitions. Never decreases.
+    end: u64,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Tail {
+    /// Adds a partition that ends at `end`. `continues`: messages may be appended to its last
+    /// segment. What it has counts as appended.
+    pub fn add(&mut self, key: Key, topic: &str, ends: &Arc<Ends>, (end, continues): (End, bool)) {
+        let writing = Writing {
+            topic: topic.into(),
+            ends: Arc::clone(ends),
+            next: end.offset,
+            place: (end.base, end.len),
+            continues,
+            last: None,
+            epoch: None,
+            sealed: Vec::new(),
+            indexes: Vec::new(),
+            handed: end.len,
+            is_unsynced: false,
+            is_unsaved: false,
+            plan: None,
+            strays: Vec::new(),
+        };
+        self.end += ends.len();
+        self.partitions.entry(key).or_insert(writing);
+    }
+
+    /// Messages and bytes appended since opening.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.messages, self.bytes)
+    }
+
+    /// Bytes of all partitions.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Appends completed batches and fills `appended`.
+    ///
+    /// # Errors
+    ///
+    /// Those of creating segments and reserving blocks: nothing was appended. An error of a map is
+    /// a fault, after which nothing is certain.
+    pub fn append(
+        &mut self,
+        with: &Appender<'_>,
+        batches: &mut [(&Topic, &mut Batch)],
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let steps = self.plan(with, batches)?;
+        let mut places: SmallVec<[(u64, u64); 1]> = SmallVec::new();
+        let mut count = 0;
+        for step in steps {
+            let Some((topic, batch)) = batches.get_mut(step.batch) else {
+                continue;
+            };
+            debug_assert_eq!(step.key.0, topic.id);
+            let part = batch.kafka_mut().map(|batch| batch.parts_mut());
+            let part = part.and_then(|parts| parts.get_mut(step.part));
+            let (Some(part), Some(writing)) = (part, self.partitions.get_mut(&step.key)) else {
+                continue;
+            };
+            if let Some(begins) = step.begins {
+                writing.roll(&**with.disk, begins);
+            }
+            let len = part.bytes().len() as u64;
+            places.push((writing.next, writing.store(part, &step.region)?));
+            count += u64::from(part.count());
+            self.end += len;
+            self.bytes += len;
+            if !std::mem::replace(&mut writing.is_unsynced, true) {
+                self.unsynced.push(step.key);
+            }
+            if !std::mem::replace(&mut writing.is_unsaved, true) {
+                self.unsaved.push(step.key);
+            }
+        }
+        self.messages += count;
+        place_rows(batches, &places, appended);
+        appended.end = self.end;
+        Ok(())
+    }
+
+    /// Prepares a place for each batch.
+    fn plan(&mut self, with: &Appender<'_>, batches: &mut [(&Topic, &mut Batch)]) -> Result<Steps> {
+        let mut steps = Steps::new();
+        let planned = self.plan_all(with, batches, &mut steps);
+        for step in &steps {
+            if let Some(writing) = self.partitions.get_mut(&step.key) {
+                writing.plan = None;
+            }
+        }
+        if let Err(error) = planned {
+            for step in steps.iter().rev() {
+                if let Some(begins) = &step.begins {
+                    begins.file.discard();
+                }
+            }
+            return Err(error);
+        }
+        Ok(steps)
+    }
+
+    fn plan_all(
+        &mut self,
+        with: &Appender<'_>,
+        batches: &mut [(&Topic, &mut Batch)],
+        steps: &mut Steps,
+    ) -> Result<()> {
+        for (number, (topic, batch)) in batches.iter().enumerate() {
+            let parts = batch.kafka().map_or(&[][..], |batch| batch.parts());
+            for (part_number, part) in parts.iter().enumerate() {
+                let key = (topic.id, part.queue());
+                let writing = self.partitions.get_mut(&key);
+                let writing = writing.ok_or_else(|| topic.unknown_queue(part.queue()))?;
+                let size = (part.bytes().len() as u64, part.count());
+                let planned = writing.prepare(with, size, part.max_timestamp());
+                let (begins, region) = planned.inspect_err(|_| writing.plan = None)?;
+                steps.push(Step {
+                    key,
+                    batch: number,
+                    part: part_number,
+                    begins,
+                    region,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was appended since the last call, for a sync of all of it, and the end of it.
+    pub fn take_unsynced(&mut self) -> (Vec<Unsynced>, u64) {
+        let mut keys = std::mem::take(&mut self.unsynced);
+        let mut taken = Vec::with_capacity(keys.len());
+        if planted(Bug::ForgetPartition) && keys.len() > 1 {
+            keys.pop();
+        }
+        for key in keys {
+            if let Some(writing) = self.partitions.get_mut(&key) {
+                taken.push(writing.take_unsynced());
+            }
+        }
+        (taken, self.end)
+    }
+
+    /// Takes what the files of the indexes lack.
+    pub fn take_unsaved(&mut self) -> Vec<Unsaved> {
+        let keys = std::mem::take(&mut self.unsaved);
+        let mut taken = Vec::with_capacity(keys.len());
+        for key in keys {
+            if let Some(writing) = self.partitions.get_mut(&key) {
+                taken.push(writing.take_unsaved());
+            }
+        }
+        taken
+    }
+
+    /// Completes the last segments, for a clean stop. All of it is synced. Returns log files,
+    /// lengths and indexes.
+    pub fn seal_all(&mut self) -> Vec<(PathBuf, u64, Indexes)> {
+        let all = self.partitions.values_mut();
+        all.filter_map(Writing::seal_last).collect()
+    }
+
+    /// Removes segments that were begun and not used. Durable on return.
+    pub fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
+        for writing in self.partitions.values_mut() {
+            while let Some(log) = writing.strays.last() {
+                if disk.stat(log)?.is_some() {
+                    disk.unlink(log)?;
+                }
+                disk.sync_directory(&writing.ends.folder)?;
+                writing.strays.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Topic, queue and next offset of each partition.
+    pub fn next_offsets(&self) -> Vec<(Arc<str>, u32, u64)> {
+        let all = self.partitions.iter();
+        let line =
+            |(key, writing): (&Key, &Writing)| (Arc::clone(&writing.topic), key.1, writing.next);
+        let mut lines: Vec<_> = all.map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Topic, queue and durable end of each partition.
+    pub fn durable_offsets(&self) -> Vec<(Arc<str>, u32, u64)> {
+        let all = self.partitions.iter();
+        let line = |(key, writing): (&Key, &Writing)| {
+            let durable = writing.ends.next_offset(true);
+            (Arc::clone(&writing.topic), key.1, durable)
+        };
+        let mut lines: Vec<_> = all.map(line).collect();
+        lines.sort();
+        lines
+    }
+
+    /// Unmaps the files of partitions that were not used since the last call.
+    pub fn unmap_unused(&self) {
+        let lasts = self.partitions.values();
+        for last in lasts
+            .filter(|it| !it.is_unsynced)
+            .filter_map(|it| it.last.as_ref())
+        {
+            last.file.unmap_unused();
+        }
+    }
+}
+
+/// Fills in the places of the rows, given the offset and the position of each batch.
+fn place_rows(batches: &[(&Topic, &mut Batch)], places: &[(u64, u64)], appended: &mut Appended) {
+    let mut rest = places;
+    for (_, batch) in batches {
+        let Some(batch) = batch.kafka() else { continue };
+        let Some((own, others)) = rest.split_at_checked(batch.parts().len()) else {
+            return;
+        };
+        rest = others;
+        let place = |row: &crate::record::kafka::encode::RowPlace| {
+            let (first, position) = own.get(row.part as usize).copied().unwrap_or_default();
+            Place {
+                position,
+                queue: row.queue,
+                offset: first + u64::from(row.delta),
+            }
+        };
+        appended.rows.extend(batch.rows().iter().map(place));
+    }
+}
+
+impl Writing {
+    /// Prepares the place of a batch of `len` bytes and `count` records.
+    fn prepare(
+        &mut self,
+        with: &Appender<'_>,
+        (len, count): (u64, u32),
+        max_timestamp: i64,
+    ) -> Result<(Option<Last>, Arc<Region>)> {
+        let mut plan = match self.plan.take() {
+            Some(plan) => plan,
+            None => self.first_plan(with)?,
+        };
+        let mut begins = None;
+        if self.must_roll(&plan, with, (len, count), max_timestamp) {
+            let path = self.ends.path_of(plan.next);
+            let (base, now_ms) = (plan.next, with.now_ms);
+            self.strays.push(path.clone());
+            let last = Last::create(with.disk, path, (base, len), with.rules, now_ms)?;
+            plan = Plan {
+                file: Some(Arc::clone(&last.file)),
+                base,
+                len: 0,
+                next: base,
+                first_timestamp: None,
+                opened_ms: now_ms,
+                batches: 0,
+            };
+            begins = Some(last);
+        }
+        let end = plan.len + len;
+        let region = match (&plan.file, &self.last) {
+            (Some(file), _) => file.reserve(end).and_then(|()| file.region()),
+            (None, Some(last)) => last.reserve(end).and_then(|()| last.file.region()),
+            (None, None) => unreachable!("without a segment, a batch begins one"),
+        };
+        let discard = || begins.iter().for_each(|last| last.file.discard());
+        let region = region.inspect_err(|_| discard())?;
+        plan.first_timestamp.get_or_insert(max_timestamp);
+        plan.len = end;
+        plan.next += u64::from(count);
+        plan.batches += 1;
+        self.plan = Some(plan);
+        Ok((begins, region))
+    }
+
+    /// The plan of the first batch of an append. Opens the last segment.
+    fn first_plan(&mut self, with: &Appender<'_>) -> Result<Plan> {
+        let (base, len) = self.place;
+        if self.epoch.is_none() {
+            let (folder, seed) = (&self.ends.folder, with.seed);
+            let epoch = files::prepare(&**with.disk, folder, &self.topic, self.next, seed)?;
+            self.epoch = Some(epoch);
+        }
+        if self.last.is_none() && self.continues && len < with.rules.segment_bytes {
+            let path = self.ends.path_of(base);
+            let place = (base, len, self.next);
+            self.last = Some(Last::open(with.disk, path, place, with.rules, with.now_ms)?);
+        }
+        let last = self.last.as_ref();
+        Ok(Plan {
+            file: None,
+            base,
+            len,
+            next: self.next,
+            first_timestamp: last.and_then(|last| last.first_timestamp),
+            opened_ms: last.map_or(with.now_ms, |last| last.opened_ms),
+            batches: 0,
+        })
+    }
+
+    /// Whether a batch needs another segment.
+    fn must_roll(
+        &self,
+        plan: &Plan,
+        with: &Appender<'_>,
+        (len, count): (u64, u32),
+        max_timestamp: i64,
+    ) -> bool {
+        let rules = with.rules;
+        let is_new = plan.file.is_some();
+        let Some(last) = self.last.as_ref().filter(|_| !is_new) else {
+            return !is_new || plan.len + len > rules.segment_bytes;
+        };
+        let waited = match plan.first_timestamp {
+            Some(first) if max_timestamp >= first => max_timestamp - first,
+            _ => with.now_ms - plan.opened_ms,
+        };
+        let is_late = u64::try_from(waited).is_ok_and(|waited| waited > rules.segment_ms);
+        let last_offset = plan.next + u64::from(count.saturating_sub(1));
+        plan.len + len > rules.segment_bytes
+            || (plan.len > 0 && is_late)
+            || last.indexes.are_full(plan.batches + 1)
+            || last_offset - plan.base > i32::MAX as u64
+    }
+
+    /// Completes the last segment, and goes on with another.
+    fn roll(&mut self, disk: &dyn Disk, begins: Last) {
+        let (base, len) = self.place;
+        if len > 0 {
+            let path = self.ends.path_of(base);
+            self.ends.seal(Segment {
+                base,
+                path: path.clone(),
+                len,
+            });
+            if let Some(mut last) = self.last.take() {
+                last.indexes.close();
+                // For other readers. The sync does it again, and so that it lasts.
+                let _ = disk.set_len(&path, len);
+                self.sealed.push((path.clone(), len));
+                self.indexes.push((path, last.indexes));
+            }
+        }
+        self.strays.retain(|stray| stray != begins.file.path());
+        self.place = (begins.base, 0);
+        self.handed = 0;
+        self.continues = true;
+        self.last = Some(begins);
+    }
+
+    /// Stores a batch, whose place is ready, and publishes it. Returns its position.
+    fn store(&mut self, part: &mut crate::record::kafka::Part, region: &Region) -> Result<u64> {
+        part.place(self.next, self.epoch.unwrap_or_default());
+        let Some(last) = &mut self.last else {
+            unreachable!("a plan has opened the last segment or made another")
+        };
+        let (position, bytes) = (last.len, part.bytes());
+        let written = region.write(index(position), bytes);
+        written.at(Op::Store, region.path())?;
+        last.len += bytes.len() as u64;
+        last.file.publish(last.len);
+        let last_offset = self.next + u64::from(part.count().saturating_sub(1));
+        let (len, time) = (bytes.len() as u64, part.max_timestamp());
+        last.indexes.add(position, len, last_offset, time);
+        last.first_timestamp.get_or_insert(time);
+        self.next = last_offset + 1;
+        self.place = (last.base, last.len);
+        self.ends.publish(self.end());
+        Ok(position)
+    }
+
+    fn end(&self) -> End {
+        End {
+            base: self.place.0,
+            len: self.place.1,
+            offset: self.next,
+        }
+    }
+
+    fn take_unsynced(&mut self) -> Unsynced {
+        self.is_unsynced = false;
+        let from = std::mem::replace(&mut self.handed, self.place.1);
+        let last = self.last.as_ref();
+        Unsynced {
+            ends: Arc::clone(&self.ends),
+            end: self.end(),
+            sealed: std::mem::take(&mut self.sealed),
+            last: last.map(|last| (Arc::clone(&last.file), from, last.len)),
+        }
+    }
+
+    fn take_unsaved(&mut self) -> Unsaved {
+        self.is_unsaved = false;
+        let base = self.place.0;
+        let last = self.last.as_mut();
+        let pieces = last.map(|last| last.indexes.take_unwritten());
+        Unsaved {
+            sealed: std::mem::take(&mut self.indexes),
+            pieces: pieces.map(|pieces| (self.ends.path_of(base), pieces)),
+        }
+    }
+
+    fn seal_last(&mut self) -> Option<(PathBuf, u64, Indexes)> {
+        let mut last = self.last.take()?;
+        last.file.unmap();
+        last.indexes.close();
+        Some((self.ends.path_of(last.base), last.len, last.indexes))
+    }
+}

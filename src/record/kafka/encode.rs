@@ -1,0 +1,491 @@
+//! Encodes messages into batches of format 2, before their place in a partition is known.
+//!
+//! A batch of a store gathers rows for several partitions. Each partition gets one batch of the
+//! format, or several where one would be longer than a segment may be. The offset of a batch and
+//! the epoch of its leader lie outside the checksum, so they are stored once the place is known.
+
+use super::compress::Codec;
+use super::header::HEAD_LEN;
+use super::pack::pack;
+use crate::error::{Error, Result};
+use crate::num::{index, low_u8, short};
+use crate::plant::{Bug, planted};
+use crate::record::common::check::{check_born, check_tags, too_large};
+use crate::record::common::{Draft, names};
+use std::collections::HashMap;
+
+/// Header that holds the tag.
+pub const TAGS: &str = "FOREBAY_TAGS";
+/// Header that holds the keys after the first, separated by one space.
+pub const KEYS: &str = "FOREBAY_KEYS";
+
+/// Bytes that the length of a record can take.
+const LENGTH_MAX: usize = 5;
+/// First byte of the attributes, which the checksum covers first.
+const ATTRIBUTES: usize = 21;
+/// Bit of the attributes: the time is that of the append.
+const APPEND_TIME: u16 = 0x8;
+
+/// What the batches of a store have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Maximum bytes of a batch before it is packed.
+    pub batch_len_max: usize,
+    /// Maximum bytes of a value.
+    pub value_len_max: usize,
+    /// How records are packed.
+    pub codec: Codec,
+    /// Whether the records get the time of their append.
+    pub append_time: bool,
+}
+
+/// Where a row went.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPlace {
+    /// The partition.
+    pub queue: u32,
+    /// Number of its part.
+    pub part: u32,
+    /// Its number in the part.
+    pub delta: u32,
+}
+
+/// One batch of the format.
+#[derive(Debug, Default)]
+pub struct Part {
+    queue: u32,
+    bytes: Vec<u8>,
+    count: u32,
+    base_timestamp: i64,
+    max_timestamp: i64,
+}
+
+/// Rows of one topic.
+#[derive(Debug)]
+pub struct Batch {
+    form: Form,
+    rows: Vec<RowPlace>,
+    /// The first `used` are filled; the others keep their memory.
+    parts: Vec<Part>,
+    used: usize,
+    /// The last part of each partition.
+    newest: HashMap<u32, u32, foldhash::fast::RandomState>,
+    clock_ms: i64,
+    encoded_len: usize,
+    packed: Vec<u8>,
+    finished: bool,
+}
+
+impl Batch {
+    /// An empty batch. Does not allocate.
+    pub fn new(form: Form) -> Batch {
+        Batch {
+            form,
+            rows: Vec::new(),
+            parts: Vec::new(),
+            used: 0,
+            newest: HashMap::default(),
+            clock_ms: 0,
+            encoded_len: 0,
+            packed: Vec::new(),
+            finished: false,
+        }
+    }
+
+    /// Becomes `empty`, but keeps its memory.
+    pub fn renew(&mut self, empty: &Batch) {
+        self.form = empty.form;
+        self.clear();
+    }
+
+    /// What the batches have in common.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// Removes the rows but keeps the memory.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.used = 0;
+        self.newest.clear();
+        self.clock_ms = 0;
+        self.encoded_len = 0;
+        self.finished = false;
+    }
+
+    /// The rows, in order.
+    #[inline]
+    pub fn rows(&self) -> &[RowPlace] {
+        &self.rows
+    }
+
+    /// The batches of the format.
+    #[inline]
+    pub fn parts(&self) -> &[Part] {
+        self.parts.get(..self.used).unwrap_or_default()
+    }
+
+    /// As [`Batch::parts`], mutable.
+    #[inline]
+    pub fn parts_mut(&mut self) -> &mut [Part] {
+        self.parts.get_mut(..self.used).unwrap_or_default()
+    }
+
+    /// The sender's clock when the last row was encoded, in ms.
+    pub fn clock_ms(&self) -> i64 {
+        self.clock_ms
+    }
+
+    /// Bytes of all rows before they are packed.
+    pub fn encoded_len(&self) -> usize {
+        self.encoded_len
+    }
+
+    /// Bytes of memory that the batch holds.
+    pub fn capacity(&self) -> usize {
+        let parts: usize = self.parts.iter().map(|part| part.bytes.capacity()).sum();
+        parts + self.packed.capacity() + self.rows.capacity() * size_of::<RowPlace>()
+    }
+
+    /// Encodes a message for a partition. `clock_ms` applies if the draft has no time. After an
+    /// error the batch is unchanged.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`]; [`Error::InvalidOption`] for a tag, a time or the name of a property
+    /// that is not allowed.
+    pub fn push(&mut self, queue: u32, draft: &Draft<'_>, clock_ms: i64) -> Result<()> {
+        check(&self.form, draft)?;
+        let timestamp = draft.born_timestamp.unwrap_or(clock_ms);
+        let further = further_keys(draft);
+        let contents = Contents::new(draft, further.as_deref());
+        let len_max = HEAD_LEN + LENGTH_MAX + contents.len_max();
+        if len_max > self.form.batch_len_max {
+            return Err(too_large("record", len_max, self.form.batch_len_max));
+        }
+        let number = self.part_for(queue, LENGTH_MAX + contents.len_max(), timestamp);
+        let Some(part) = self.parts.get_mut(number as usize) else {
+            unreachable!("the part was found or made just now")
+        };
+        let before = part.bytes.len();
+        let delta = part.count;
+        contents.write(&mut part.bytes, timestamp - part.base_timestamp, delta);
+        part.count += 1;
+        part.max_timestamp = part.max_timestamp.max(timestamp);
+        self.encoded_len += part.bytes.len() - before;
+        if delta == 0 {
+            self.encoded_len += HEAD_LEN;
+        }
+        self.clock_ms = clock_ms;
+        self.rows.push(RowPlace {
+            queue,
+            part: number,
+            delta,
+        });
+        Ok(())
+    }
+
+    /// The number of the part for a record of up to `len` bytes: the last one of its partition if
+    /// that has room.
+    fn part_for(&mut self, queue: u32, len: usize, timestamp: i64) -> u32 {
+        let last = short(self.used).wrapping_sub(1);
+        let of = |parts: &[Part], number: u32| {
+            let part = parts.get(number as usize);
+            part.is_some_and(|part| part.queue == queue)
+        };
+        let known = match self.used > 0 && of(&self.parts, last) {
+            true => Some(last),
+            false => self.newest.get(&queue).copied(),
+        };
+        if let Some(number) = known
+            && let Some(part) = self.parts.get(number as usize)
+            && part.bytes.len() + len <= self.form.batch_len_max
+        {
+            return number;
+        }
+        if self.used == self.parts.len() {
+            self.parts.push(Part::default());
+        }
+        if let Some(part) = self.parts.get_mut(self.used) {
+            part.begin(queue, timestamp);
+        }
+        // A batch for one partition needs no table.
+        if self.used > 0 {
+            if self.used == 1
+                && let Some(first) = self.parts.first()
+            {
+                self.newest.insert(first.queue, 0);
+            }
+            self.newest.insert(queue, short(self.used));
+        }
+        self.used += 1;
+        short(self.used) - 1
+    }
+
+    /// Completes the batches of the format, except for their places. `now_ms` is the time of the
+    /// append. A second call does nothing, and no row may follow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if the library that packs fails.
+    pub fn finish(&mut self, now_ms: i64) -> Result<()> {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(());
+        }
+        let form = self.form;
+        let packed = &mut self.packed;
+        let parts = self.parts.get_mut(..self.used).unwrap_or_default();
+        parts
+            .iter_mut()
+            .try_for_each(|part| part.finish(&form, now_ms, packed))
+    }
+}
+
+impl Part {
+    fn begin(&mut self, queue: u32, timestamp: i64) {
+        self.queue = queue;
+        self.bytes.clear();
+        self.bytes.resize(HEAD_LEN, 0);
+        self.count = 0;
+        self.base_timestamp = timestamp;
+        self.max_timestamp = timestamp;
+    }
+
+    /// The partition.
+    #[inline]
+    pub fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// The bytes of the batch.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Number of its records.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The largest time of its records, in ms.
+    #[inline]
+    pub fn max_timestamp(&self) -> i64 {
+        self.max_timestamp
+    }
+
+    fn finish(&mut self, form: &Form, now_ms: i64, packed: &mut Vec<u8>) -> Result<()> {
+        let mut attributes = 0;
+        if form.append_time {
+            attributes |= APPEND_TIME;
+            self.max_timestamp = now_ms;
+        }
+        if form.codec != Codec::None {
+            packed.clear();
+            packed.resize(HEAD_LEN, 0);
+            let plain = self.bytes.get(HEAD_LEN..).unwrap_or_default();
+            let done = pack(form.codec, plain, packed);
+            done.map_err(|error| {
+                Error::option("compression", form.codec.word(), error.to_string())
+            })?;
+            // A batch that does not shrink stays as it is.
+            if packed.len() < self.bytes.len() {
+                std::mem::swap(packed, &mut self.bytes);
+                attributes |= form.codec.bits();
+            }
+        }
+        self.put_header(attributes);
+        Ok(())
+    }
+
+    fn put_header(&mut self, attributes: u16) {
+        let last_delta = match planted(Bug::WrongLastOffset) {
+            true => self.count,
+            false => self.count.saturating_sub(1),
+        };
+        let mut head = [0; HEAD_LEN];
+        let mut rest: &mut [u8] = &mut head;
+        let mut put = |bytes: &[u8]| {
+            if let Some((to, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes.len()) {
+                to.copy_from_slice(bytes);
+                rest = after;
+            }
+        };
+        put(&[0; 8]);
+        put(&(short(self.bytes.len()) - 12).to_be_bytes());
+        put(&[0; 4]);
+        put(&[2]);
+        put(&[0; 4]);
+        put(&attributes.to_be_bytes());
+        put(&last_delta.to_be_bytes());
+        put(&self.base_timestamp.to_be_bytes());
+        put(&self.max_timestamp.to_be_bytes());
+        // No producer: its id, epoch and sequence are -1.
+        put(&[0xFF; 14]);
+        put(&self.count.to_be_bytes());
+        if let Some(to) = self.bytes.get_mut(..HEAD_LEN) {
+            to.copy_from_slice(&head);
+        }
+        let covered = self.bytes.get(ATTRIBUTES..).unwrap_or_default();
+        let crc = crc32c::crc32c(covered);
+        self.set(17, crc.to_be_bytes());
+    }
+
+    /// Gives the batch its place: the offset of its first record, and the epoch of the leader.
+    #[inline]
+    pub fn place(&mut self, offset: u64, epoch: i32) {
+        self.set(0, offset.to_be_bytes());
+        self.set(12, epoch.to_be_bytes());
+    }
+
+    #[inline]
+    fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        let to = self.bytes.get_mut(at..).and_then(|to| to.first_chunk_mut());
+        if let Some(to) = to {
+            *to = bytes;
+        }
+    }
+}
+
+fn check(form: &Form, draft: &Draft<'_>) -> Result<()> {
+    check_born(draft.born_timestamp)?;
+    if draft.body.len() > form.value_len_max {
+        return Err(too_large("body", draft.body.len(), form.value_len_max));
+    }
+    if let Some(tags) = draft.tags {
+        check_tags(tags)?;
+    }
+    for (name, value) in draft.properties {
+        let reason = if name.is_empty() {
+            "a property must have a name"
+        } else if names::is_reserved(name) || matches!(*name, TAGS | KEYS) {
+            "the name is reserved"
+        } else {
+            continue;
+        };
+        let property = format!("property {name:?}");
+        return Err(Error::option(&property, format!("{value:?}"), reason));
+    }
+    Ok(())
+}
+
+fn further_keys(draft: &Draft<'_>) -> Option<String> {
+    match draft.keys {
+        [_, further @ ..] if !further.is_empty() => Some(further.join(" ")),
+        _ => None,
+    }
+}
+
+/// The contents of one record.
+struct Contents<'a> {
+    key: Option<&'a [u8]>,
+    value: Option<&'a [u8]>,
+    draft: &'a Draft<'a>,
+    further: Option<&'a str>,
+}
+
+impl<'a> Contents<'a> {
+    fn new(draft: &'a Draft<'a>, further: Option<&'a str>) -> Contents<'a> {
+        Contents {
+            key: draft.keys.first().map(|key| key.as_bytes()),
+            value: Some(draft.body),
+            draft,
+            further,
+        }
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let draft = self.draft;
+        let own = draft.properties.iter().copied();
+        let system = draft.system_properties.iter().copied();
+        let tags = draft.tags.map(|tags| (TAGS, tags));
+        let further = self.further.map(|keys| (KEYS, keys));
+        own.chain(system).chain(tags).chain(further)
+    }
+
+    fn header_count(&self) -> usize {
+        let draft = self.draft;
+        draft.properties.len()
+            + draft.system_properties.len()
+            + usize::from(draft.tags.is_some())
+            + usize::from(self.further.is_some())
+    }
+
+    /// Bytes of the record after its length, at most.
+    fn len_max(&self) -> usize {
+        let part = |part: Option<&[u8]>| LENGTH_MAX + part.map_or(0, <[u8]>::len);
+        let header = |(name, value): (&str, &str)| 2 * LENGTH_MAX + name.len() + value.len();
+        let headers: usize = self.headers().map(header).sum();
+        // Attributes, time, offset, and the number of headers.
+        1 + 10 + LENGTH_MAX + part(self.key) + part(self.value) + LENGTH_MAX + headers
+    }
+
+    fn write(&self, to: &mut Vec<u8>, timestamp: i64, delta: u32) {
+        let len = self.len(timestamp, delta);
+        put(to, signed(len));
+        to.push(0);
+        put(to, timestamp);
+        put(to, i64::from(delta));
+        put_bytes(to, self.key);
+        put_bytes(to, self.value);
+        put(to, signed(self.header_count()));
+        for (name, value) in self.headers() {
+            put_bytes(to, Some(name.as_bytes()));
+            put_bytes(to, Some(value.as_bytes()));
+        }
+    }
+
+    /// Bytes of the record after its length.
+    fn len(&self, timestamp: i64, delta: u32) -> usize {
+        let part = |part: Option<&[u8]>| match part {
+            None => 1,
+            Some(bytes) => size(signed(bytes.len())) + bytes.len(),
+        };
+        let header = |(name, value): (&str, &str)| {
+            part(Some(name.as_bytes())) + part(Some(value.as_bytes()))
+        };
+        let headers: usize = self.headers().map(header).sum();
+        let numbers = size(timestamp) + size(i64::from(delta)) + size(signed(self.header_count()));
+        1 + numbers + part(self.key) + part(self.value) + headers
+    }
+}
+
+/// A length; one of bytes in memory is not negative.
+fn signed(len: usize) -> i64 {
+    (len as u64).cast_signed()
+}
+
+/// Zigzag form: 0, -1, 1, -2 ... are 0, 1, 2, 3 ...
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+/// Bytes of a number of variable length.
+#[inline]
+fn size(number: i64) -> usize {
+    let bits = 64 - (zigzag(number) | 1).leading_zeros();
+    bits.div_ceil(7) as usize
+}
+
+/// Writes a number of variable length. That of a `i32` is the same as that of an `i64`.
+#[inline]
+fn put(to: &mut Vec<u8>, number: i64) {
+    let mut bits = zigzag(number);
+    while bits >= 0x80 {
+        to.push(low_u8(index(bits & 0x7F)) | 0x80);
+        bits >>= 7;
+    }
+    to.push(low_u8(index(bits)));
+}
+
+#[inline]
+fn put_bytes(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        None => put(to, -1),
+        Some(bytes) => {
+            put(to, signed(bytes.len()));
+            to.extend_from_slice(bytes);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Packs the records of a batch, framed as Kafka frames them.
+//!
+//! - **gzip**: one member of the default level.
+//! - **snappy**: a stream of snappy-java, in blocks of 32 KiB.
+//! - **lz4**: one frame of independent blocks of 64 KiB. A block that does not shrink is stored
+//!   raw.
+//! - **zstd**: one frame of the default level, without checksum and content size.
+
+use super::compress::Codec;
+use crate::num::short;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::{self, Write};
+
+/// The level of gzip that Java's `-1` means.
+const GZIP_LEVEL: u32 = 6;
+const ZSTD_LEVEL: i32 = 3;
+/// Magic, version and least compatible version of a stream of snappy-java.
+const XERIAL_HEAD: &[u8; 16] = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01";
+const SNAPPY_BLOCK: usize = 32 << 10;
+/// Magic, version 1 with independent blocks, blocks of 64 KiB, checksum of these two bytes.
+const LZ4_HEAD: [u8; 7] = [0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82];
+const LZ4_BLOCK: usize = 64 << 10;
+/// Bit of a block's length: the block is not packed.
+const LZ4_RAW: u32 = 1 << 31;
+
+/// Appends the packed form of `plain` to `to`.
+///
+/// # Errors
+///
+/// An error of the library that packs, which has no reason to fail in memory.
+pub fn pack(codec: Codec, plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+    match codec {
+        Codec::None => {
+            to.extend_from_slice(plain);
+            Ok(())
+        }
+        Codec::Gzip => {
+            let mut encoder = GzEncoder::new(to, Compression::new(GZIP_LEVEL));
+            encoder.write_all(plain)?;
+            encoder.finish().map(drop)
+        }
+        Codec::Snappy => snappy(plain, to),
+        Codec::Lz4 => {
+            lz4(plain, to);
+            Ok(())
+        }
+        Codec::Zstd => {
+            let mut encoder = zstd::Encoder::new(to, ZSTD_LEVEL)?;
+            encoder.write_all(plain)?;
+            encoder.finish().map(drop)
+        }
+    }
+}
+
+fn snappy(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+    let mut encoder = snap::raw::Encoder::new();
+    to.extend_from_slice(XERIAL_HEAD);
+    for block in plain.chunks(SNAPPY_BLOCK) {
+        let packed = encoder.compress_vec(block).map_err(io::Error::other)?;
+        to.extend_from_slice(&short(packed.len()).to_be_bytes());
+        to.extend_from_slice(&packed);
+    }
+    Ok(())
+}
+
+fn lz4(plain: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(&LZ4_HEAD);
+    for block in plain.chunks(LZ4_BLOCK) {
+        let packed = lz4_flex::block::compress(block);
+        if packed.len() < block.len() {
+            to.extend_from_slice(&short(packed.len()).to_le_bytes());
+            to.extend_from_slice(&packed);
+        } else {
+            to.extend_from_slice(&(short(block.len()) | LZ4_RAW).to_le_bytes());
+            to.extend_from_slice(block);
+        }
+    }
+    to.extend_from_slice(&[0; 4]);
+}

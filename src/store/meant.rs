@@ -1,0 +1,58 @@
+//! Options that only one engine has.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::options::{Isolation, Options};
+
+/// Refuses options that mean nothing to an engine.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`].
+pub(super) fn check(engine: &dyn Engine, options: &Options) -> Result<()> {
+    check_isolation(engine, options.isolation)?;
+    check_segments(engine, options)
+}
+
+/// Refuses an isolation for engines that keep no transactions.
+fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<()> {
+    let Some(isolation) = isolation.filter(|_| engine.name() != "partitionlog") else {
+        return Ok(());
+    };
+    let rule = "only a partition log has transactions";
+    Err(Error::option(
+        "isolation",
+        format!("{:?}", isolation.word()),
+        rule,
+    ))
+}
+
+/// Refuses the options of segments for engines that have none.
+fn check_segments(engine: &dyn Engine, options: &Options) -> Result<()> {
+    if engine.name() == "partitionlog" {
+        return Ok(());
+    }
+    let number = |value: Option<u64>| value.map(|value| value.to_string());
+    let compression = options.compression.map(|it| format!("{:?}", it.word()));
+    let timestamps = options.message_timestamp_type;
+    let given = [
+        ("segment_bytes", number(options.segment_bytes)),
+        ("segment_ms", number(options.segment_ms)),
+        ("index_interval_bytes", number(options.index_interval_bytes)),
+        ("segment_index_bytes", number(options.segment_index_bytes)),
+        ("compression", compression),
+        (
+            "message_timestamp_type",
+            timestamps.map(|it| format!("{:?}", it.word())),
+        ),
+    ];
+    let mut given = given.into_iter();
+    match given.find_map(|(name, value)| value.map(|value| (name, value))) {
+        Some((name, value)) => Err(Error::option(
+            name,
+            value,
+            "only a partition log has this option",
+        )),
+        None => Ok(()),
+    }
+}

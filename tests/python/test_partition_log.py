@@ -1,0 +1,190 @@
+"""Stores in Kafka's form that are written: sends, options, places, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import forebay
+
+
+def open_log(path: Path, **options: object) -> forebay.Store:
+    return forebay.open(path, engine="partitionlog", **options)  # type: ignore[arg-type]
+
+
+def bodies(store: forebay.Store, topic: str) -> list[bytes]:
+    return [it.body for it in store.tail(topic, start="earliest", follow=False)]
+
+
+def test_what_is_sent_is_read_with_all_that_it_had(tmp_path: Path):
+    with open_log(tmp_path / "log") as store:
+        assert (store.engine, store.recovery.clean) == ("partitionlog", True)
+        sent = store.send(
+            "orders.eu",
+            b"body",
+            keys=["42", "a"],
+            tags="paid",
+            properties={"region": "eu"},
+            queue=3,
+        )
+        assert (sent.topic, sent.queue, sent.offset) == ("orders.eu", 3, 0)
+        assert sent.message_id == "orders.eu-3@0"
+        assert pickle.loads(pickle.dumps(sent)).message_id == sent.message_id
+        message = store.message(sent.message_id)
+        assert (message.body, message.keys, message.tags) == (b"body", ("42", "a"), "paid")
+        assert message.properties == {"region": "eu"}
+        assert message.headers == (("region", b"eu"),)
+        assert message.store_timestamp == sent.timestamp
+        assert store.get("orders.eu", queue=3, offset=0).body == b"body"
+    with forebay.open(tmp_path / "log") as store:
+        assert (store.engine, store.recovery.clean) == ("partitionlog", True)
+        assert bodies(store, "orders.eu") == [b"body"]
+        assert store.verify().ok
+
+
+def test_batches_and_arrow_data_become_one_batch_of_each_partition(tmp_path: Path):
+    with open_log(tmp_path / "log", default_queues=4) as store:
+        producer = store.producer("orders")
+        sent = producer.send_batch([b"%d" % n for n in range(100)], queue=1)
+        assert sent.ranges == {1: range(100)}
+        table = pa.table({"body": [b"x", b"y", b"z"], "key": ["a", "b", "a"]})
+        more = producer.send_arrow(table)
+        assert more.count == 3
+        assert sum(len(it) for it in more.ranges.values()) == 3
+        assert pa.table(store.scan("orders")).num_rows == 103
+        # All messages of a batch name the byte at which it begins.
+        assert {it.position for it in store.read("orders", 1, 0, max_messages=100).messages} == {0}
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_codecs_and_small_segments(tmp_path: Path, codec: str):
+    options = {"compression": codec, "segment_bytes": 8192, "default_queues": 1}
+    with open_log(tmp_path / "log", **options) as store:
+        sent = [os.urandom(100) * 3 for _ in range(120)]
+        for number in range(0, 120, 3):
+            store.producer("t").send_batch(sent[number : number + 3])
+        found = bodies(store, "t")
+        assert found == sent
+    segments = sorted((tmp_path / "log" / "t-0").glob("*.log"))
+    assert len(segments) > 1
+    with forebay.open(tmp_path / "log", mode="r") as store:
+        assert bodies(store, "t") == found
+        assert store.verify().ok
+
+
+def test_times_are_those_of_the_message_or_of_the_append(tmp_path: Path):
+    then = datetime.fromtimestamp(1_600_000_000, UTC)
+    with open_log(tmp_path / "made") as store:
+        sent = store.send("t", b"", timestamp=then)
+        assert sent.timestamp == 1_600_000_000_000
+        assert store.get("t", sent.queue, 0).store_time == then
+    with open_log(tmp_path / "appended", message_timestamp_type="LogAppendTime") as store:
+        sent = store.send("t", b"", timestamp=then)
+        assert store.get("t", sent.queue, 0).store_timestamp == sent.timestamp > 1_700_000_000_000
+
+
+def test_sync_stores_and_tickets_wait_for_the_disk(tmp_path: Path):
+    with open_log(tmp_path / "log", flush="sync") as store:
+        assert store.send("t", b"1", queue=0).durable
+        assert not store.send("t", b"2", queue=0, flush=False).durable
+        ticket = store.producer("t", queue=0).send_nowait(b"3")
+        assert ticket.result(timeout=30).offset == 2
+        assert bodies(store, "t") == [b"1", b"2", b"3"]
+        assert store.durable_position == store.flush()
+
+
+def test_one_process_writes_and_others_read_meanwhile(tmp_path: Path):
+    with open_log(tmp_path / "log") as store:
+        for number in range(10):
+            store.send("t", b"%d" % number, queue=0)
+        with pytest.raises(forebay.StoreLockedError):
+            forebay.open(tmp_path / "log")
+        with forebay.open(tmp_path / "log", mode="r") as reader:
+            assert bodies(reader, "t") == [b"%d" % number for number in range(10)]
+            store.send("t", b"10", queue=0)
+            assert len(bodies(reader, "t")) == 11
+            assert reader.verify().ok
+            assert not reader.damage
+
+
+def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
+    with open_log(tmp_path / "log") as store:
+        for name in ("%RETRY%g", "a b", "x" * 250, ".."):
+            with pytest.raises(forebay.InvalidTopicError):
+                store.send(name, b"")
+        with pytest.raises(forebay.UnsupportedError, match="delivered later"):
+            store.send("t", b"", delay=1)
+        with pytest.raises(forebay.UnsupportedError, match="consumer"):
+            store.consumer("t", group="g")
+        with pytest.raises(forebay.UnsupportedError, match="sealing"):
+            store.roll()
+        keys = [str(number) for number in range(20)]
+        with pytest.raises(forebay.UnsupportedError, match="several queues"):
+            store.producer("t").send_batch([b""] * 20, keys=keys, atomic=True)
+        assert store.producer("t").send_batch([b"1", b"2"], atomic=True).count == 2
+    with pytest.raises(forebay.InvalidOptionError, match="segment_bytes"):
+        forebay.open(tmp_path / "commits", segment_bytes=8192)
+    for option in ({"compression": "brotli"}, {"segment_bytes": 1}, {"retention": 3600}):
+        with pytest.raises(forebay.InvalidOptionError, match=next(iter(option))):
+            open_log(tmp_path / "other", **option)
+    with pytest.raises(forebay.UnsupportedError, match="share"):
+        open_log(tmp_path / "other", mode="share")
+    with pytest.raises(forebay.StoreExistsError):
+        open_log(tmp_path / "log", mode="x")
+
+
+def test_a_message_that_is_too_large_for_a_segment_is_refused(tmp_path: Path):
+    with open_log(tmp_path / "log", segment_bytes=65536, default_queues=1) as store:
+        with pytest.raises(forebay.MessageTooLargeError):
+            store.send("t", bytes(70_000))
+        # What is longer than a segment is split.
+        store.producer("t").send_batch([bytes(30_000)] * 7)
+        assert [len(it) for it in bodies(store, "t")] == [30_000] * 7
+
+
+KILLED = """
+import forebay, sys
+store = forebay.open(sys.argv[1], engine="partitionlog", segment_bytes=65536, default_queues=3)
+producer = store.producer("t")
+number = 0
+while True:
+    sent = producer.send(b"%d" % number, key=str(number % 7), flush=number % 50 == 0)
+    print(number, sent.queue, sent.offset, flush=True)
+    number += 1
+"""
+
+
+def test_a_killed_writer_loses_nothing_that_was_sent(tmp_path: Path):
+    path = tmp_path / "log"
+    known: dict[tuple[int, int], bytes] = {}
+    for count in (1, 700, 3000):
+        command = [sys.executable, "-c", KILLED, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            for _ in range(count):
+                number, queue, offset = (int(it) for it in child.stdout.readline().split())
+                known[queue, offset] = b"%d" % number
+            os.kill(child.pid, signal.SIGKILL)
+            for line in child.stdout.read().splitlines():
+                parts = line.split()
+                if len(parts) == 3:
+                    number, queue, offset = (int(it) for it in parts)
+                    known[queue, offset] = b"%d" % number
+        with forebay.open(path) as store:
+            assert not store.recovery.clean
+            assert not store.damage
+            found = {
+                (it.queue, it.offset): it.body
+                for it in store.tail("t", start="earliest", follow=False)
+            }
+            assert known.items() <= found.items()
+            assert store.verify().ok
+            known = found
