@@ -47,6 +47,7 @@ mod archive;
 mod arrow;
 mod bound;
 mod claims;
+mod cleanup;
 mod clock;
 mod consumer;
 mod convert;
@@ -88,6 +89,7 @@ pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
 pub use arrow::{BodyType, Column, Dialect, Imported, Interrupt, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
+pub use cleanup::{CleanupPolicy, Compaction, Policy};
 pub use clock::{Clock, ManualClock};
 pub use consumer::{
     ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, Polled,
@@ -98,9 +100,9 @@ pub use disk::{Disk, FileSystem, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
-    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
-    Finding, FoundHole, Listener, Place, Point, Recovery, Repair, RepairStep, Rows, Stats, Stretch,
-    Topic, Verification, Waiter,
+    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
+    Filter, Finding, FoundHole, Listener, Place, Point, Recovery, Repair, RepairStep, Rows, Stats,
+    Stretch, Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};

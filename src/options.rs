@@ -1,6 +1,7 @@
 //! Options for opening a store. Names are those of the Python options; `docs/` maps them to
 //! RocketMQ's.
 
+use crate::cleanup::Compaction;
 use crate::error::{Error, Result};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -210,6 +211,8 @@ pub struct Options {
     pub compression: Option<Compression>,
     /// Which time a partition log gives to a message; [`TimestampType::CreateTime`] by default.
     pub message_timestamp_type: Option<TimestampType>,
+    /// Which topics of a partition log are compacted, and when.
+    pub compaction: Compaction,
     /// Whether a directory that another system created may be opened for writing.
     pub adopt: bool,
     /// How long opening for writing waits for another writer to finish; by default it fails at
@@ -313,6 +316,7 @@ impl Default for Options {
             segment_index_bytes: None,
             compression: None,
             message_timestamp_type: None,
+            compaction: Compaction::default(),
             adopt: false,
             lock_timeout: Duration::ZERO,
             commitlog_file_size: None,
@@ -423,6 +427,7 @@ impl Options {
                 "must be a multiple of 4096",
             ));
         }
+        self.compaction.check()?;
         self.check_retention()
     }
 

@@ -100,6 +100,16 @@ pub enum Bug {
     KeepLaterSegments,
     /// Bytes after the end of a partition are not cut off.
     KeepSegmentTail,
+    /// The copy of a compaction is not synced before it replaces segments.
+    SwapUnsynced,
+    /// Compaction removes segments before the names of their replacement are durable.
+    RemoveBeforeSwap,
+    /// Compaction takes away the suffix of a replacement before it removes segments.
+    SwapBeforeRemove,
+    /// A batch that compaction has rebuilt ends with its last record.
+    WrongCompactedOffset,
+    /// Compaction begins before the recovery point covers what it replaces.
+    CompactUnsaved,
 }
 
 /// Whether this bug is active.

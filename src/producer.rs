@@ -345,6 +345,10 @@ impl Producer {
                 what: format!("topic {:?}", topic.name),
             });
         }
+        if draft.keys.is_empty() && to.engine.needs_key(topic) {
+            let reason = "a message of a topic that is compacted must have a key";
+            return Err(Error::option("key", "None", reason));
+        }
         match (draft.queue.or(fallback), draft.keys.first()) {
             (Some(queue), _) if queue < queues => Ok(queue),
             (Some(queue), _) => Err(topic.unknown_queue(queue)),

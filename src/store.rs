@@ -20,7 +20,8 @@ use crate::engine::partition_log::PartitionLog;
 use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::engine::service::hold::Hold;
 use crate::engine::{
-    Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
+    Compacted, Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic,
+    Verification,
 };
 use crate::error::{At, Error, Op, Result};
 use crate::handle::{Again, Handle, Reopen};
@@ -478,6 +479,19 @@ impl Store {
     /// Checks the whole store; see [`Engine::verify`].
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
         self.engine()?.verify(progress)
+    }
+
+    /// Drops messages that have a later one with the same key; see [`Engine::compact`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Engine::compact`]; [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`].
+    pub fn compact(
+        &self,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted> {
+        self.writer()?.compact(topic, progress)
     }
 
     /// Log files that will never be written again; see [`Files::sealed_files`].

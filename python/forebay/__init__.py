@@ -12,6 +12,7 @@ b'body'
 from forebay._forebay import (
     BatchResult,
     BatchTicket,
+    Compaction,
     Consumer,
     Damage,
     GroupQueue,
@@ -68,6 +69,7 @@ __all__ = [
     "BatchResult",
     "BatchTicket",
     "BusyError",
+    "Compaction",
     "Consumer",
     "Conversion",
     "CorruptError",

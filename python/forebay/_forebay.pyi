@@ -16,8 +16,9 @@ __version__: str
 
 __all__ = [
     "BatchResult", "BatchTicket", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress",
-    "Consumer", "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys",
-    "LaidRange", "LaidRun", "Latency", "ManualClock", "Merged", "Message", "Notices", "Producer",
+    "Compaction", "Consumer", "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue",
+    "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Merged", "Message", "Notices",
+    "Producer",
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
     "Scan", "SealedFile", "SendResult", "Stager", "Stats", "Store", "StoreLock", "Stretch",
     "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
@@ -1557,6 +1558,47 @@ class Verification:
         """A list of all `Damage`."""
 
 @final
+class Compaction:
+    """What a compaction did.
+
+    Attributes
+    ----------
+    partitions
+        Number of queues that were compacted.
+    bytes_read, bytes_written
+        Bytes of the segments that were replaced, and of those that replace them, in all passes.
+    messages_read, messages_written
+        Number of messages in these.
+    complete
+        Whether nothing is left that could be dropped.
+    """
+
+    @property
+    def partitions(self) -> int:
+        """Number of queues that were compacted."""
+    @property
+    def bytes_read(self) -> int:
+        """bytes_read, bytes_written: Bytes of the segments that were replaced, and of those that
+        replace them, in all passes.
+        """
+    @property
+    def bytes_written(self) -> int:
+        """bytes_read, bytes_written: Bytes of the segments that were replaced, and of those that
+        replace them, in all passes.
+        """
+    @property
+    def messages_read(self) -> int:
+        """messages_read, messages_written: Number of messages in these."""
+    @property
+    def messages_written(self) -> int:
+        """messages_read, messages_written: Number of messages in these."""
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that could be dropped."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
+
+@final
 class RepairStep:
     """What a repair did in one region.
 
@@ -2151,6 +2193,48 @@ class Store:
         >>> with forebay.open(":memory:") as store:
         ...     _ = store.send("orders", b"body")
         ...     store.verify().ok
+        True
+        """
+    def compact(
+        self, topic: str | None = None, progress: Callable[[int, int], object] | None = None
+    ) -> Compaction:
+        """Drop messages that have a later one with the same key.
+
+        Compacts the complete segments of a partition log, of all topics with
+        ``cleanup_policy="compact"`` or of one of them, however little is dirty. Offsets never
+        change. A message without a value, a tombstone, and what it deletes are dropped as
+        ``delete_retention_ms`` says. Everything that the call did is durable on return.
+
+        Parameters
+        ----------
+        topic
+            A topic that is compacted; by default all of them.
+        progress
+            Called with the bytes read so far and in total; an exception from it stops the
+            compaction, and what it has replaced stays so.
+
+        Returns
+        -------
+        Compaction
+            Counts of what was read and kept.
+
+        Raises
+        ------
+        InvalidOptionError
+            If the topic is not compacted.
+        UnsupportedError
+            Unless the store is a partition log.
+        CorruptError
+            If a segment is damaged, which is left as it is. All other queues were compacted.
+
+        Examples
+        --------
+        >>> options = {"engine": "partitionlog", "cleanup_policy": "compact"}
+        >>> with forebay.open("state", segment_bytes=4096, **options) as store:
+        ...     for number in range(1000):
+        ...         _ = store.send("state", str(number).encode(), key="counter")
+        ...     done = store.compact("state")
+        >>> done.messages_read > done.messages_written
         True
         """
     def archive(

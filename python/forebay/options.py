@@ -13,7 +13,7 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict
 
@@ -23,6 +23,7 @@ __all__ = [
     "Ack",
     "AppendLock",
     "BodyType",
+    "CleanupPolicy",
     "Compression",
     "Duration",
     "EngineName",
@@ -44,6 +45,8 @@ Flush: TypeAlias = Literal["async", "sync"]
 """When a send returns."""
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 """Which messages of Kafka's transactions are read."""
+CleanupPolicy: TypeAlias = Literal["delete", "compact"]
+"""What happens to old messages of a topic."""
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 """How a partition log packs the records of a batch."""
 TimestampType: TypeAlias = Literal["CreateTime", "LogAppendTime"]
@@ -105,6 +108,14 @@ class Options(TypedDict, total=False):
     segment_index_bytes: int | None
     compression: Compression | None
     message_timestamp_type: TimestampType | None
+    cleanup_policy: CleanupPolicy | Mapping[str, CleanupPolicy] | None
+    min_cleanable_dirty_ratio: float | None
+    delete_retention_ms: int | None
+    min_compaction_lag_ms: int | None
+    max_compaction_lag_ms: int | None
+    log_cleaner_dedupe_buffer_size: int | None
+    log_cleaner_io_max_bytes_per_second: int | None
+    log_cleaner_backoff_ms: int | None
 
 
 class OpenOptions(Options, total=False):

@@ -125,6 +125,16 @@ def open(
         ``"CreateTime"``, the default, or ``"LogAppendTime"``. No option of a partition log is
         remembered.
 
+        ``cleanup_policy`` is ``"delete"``, the default, or ``"compact"``, for all topics, or a
+        mapping of topics to these. A topic that is compacted keeps the latest message of each key,
+        and takes no message without one. A thread compacts a queue when more than
+        ``min_cleanable_dirty_ratio`` (0.5) of its complete segments was not compacted yet, or when
+        messages are older than ``max_compaction_lag_ms``; none that are younger than
+        ``min_compaction_lag_ms`` (0) are dropped. Tombstones stay for ``delete_retention_ms`` (a
+        day). Further options, with Kafka's names and defaults:
+        ``log_cleaner_dedupe_buffer_size`` (128 MiB), ``log_cleaner_io_max_bytes_per_second`` (no
+        limit) and ``log_cleaner_backoff_ms`` (15,000).
+
     Returns
     -------
     Store

@@ -112,6 +112,13 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(None)
     }
 
+    /// States when a file was last modified, in ms since the epoch. A disk that does not know times
+    /// does nothing.
+    fn set_modified_ms(&self, path: &Path, modified: i64) -> io::Result<()> {
+        let _ = (path, modified);
+        Ok(())
+    }
+
     /// Unlinks a file; maps of it stay valid.
     fn unlink(&self, path: &Path) -> io::Result<()>;
 

@@ -181,6 +181,12 @@ pub trait Disk: Send + Sync + Debug {
         self.raw().modified_ms(path).at(Op::Stat, path)
     }
 
+    /// [`FileSystem::set_modified_ms`].
+    fn set_modified_ms(&self, path: &Path, modified: i64) -> Result<()> {
+        let done = self.raw().set_modified_ms(path, modified);
+        done.at(Op::Write, path)
+    }
+
     /// [`FileSystem::unlink`].
     fn unlink(&self, path: &Path) -> Result<()> {
         self.raw().unlink(path).at(Op::Unlink, path)

@@ -318,6 +318,11 @@ impl FileSystem for RealDisk {
             .and_then(|since| i64::try_from(since.as_millis()).ok()))
     }
 
+    fn set_modified_ms(&self, path: &Path, modified: i64) -> io::Result<()> {
+        let since = std::time::Duration::from_millis(u64::try_from(modified).unwrap_or_default());
+        open(path, true)?.set_modified(std::time::UNIX_EPOCH + since)
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }

@@ -7,6 +7,7 @@
 pub mod append;
 pub mod archive;
 pub mod commit_log;
+pub mod compacted;
 pub(crate) mod directory;
 pub mod files;
 pub mod memory;
@@ -21,6 +22,7 @@ pub mod waiter;
 
 pub use crate::damage::{Damage, DamageKind};
 pub use append::{Appended, Atomicity, Durability, Place};
+pub use compacted::Compacted;
 pub use files::Files;
 pub use report::Report;
 pub use rows::{COPIED_MAX, Check, Cursor, Filter, Point, RowRef, Rows, STEP};
@@ -74,7 +76,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Unsupported`].
+    /// [`crate::error::Error::Unsupported`].
     fn refuse(&self, what: &str) -> Result<()> {
         let _ = what;
         Ok(())
@@ -93,6 +95,12 @@ pub trait Engine: Send + Sync {
     fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
         let hash = java_hash(key).cast_unsigned() & 0x7FFF_FFFF;
         hash % queues.max(1)
+    }
+
+    /// Whether a message without a key is refused, because the topic is compacted.
+    fn needs_key(&self, topic: &Topic) -> bool {
+        let _ = topic;
+        false
     }
 
     /// Returns the topic. Creates it with the default number of queues if it does not exist.
@@ -206,6 +214,24 @@ pub trait Engine: Send + Sync {
     /// Checks everything. `progress` receives the bytes done and the total; if it returns false,
     /// the check stops.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
+
+    /// Drops messages that have a later one with the same key, of all topics that are compacted or
+    /// of one of them. `progress` receives the bytes done and the total; if it returns false,
+    /// compaction stops.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Error::Unsupported`] unless the engine keeps a log for each queue.
+    fn compact(
+        &self,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted> {
+        let _ = (topic, progress);
+        Err(crate::error::Error::Unsupported {
+            what: format!("compaction in the engine {}", self.name()),
+        })
+    }
 
     /// Counters. The owner of the engine fills in [`Stats::puts`] and [`Stats::rates`].
     fn stats(&self) -> Stats;

@@ -5,6 +5,7 @@ mod archive;
 mod arrow;
 mod batch;
 mod clock;
+mod compact;
 mod consumer;
 mod conversion;
 mod convert;
@@ -71,7 +72,9 @@ mod _forebay {
         rebuild_merge, rebuild_ranges,
     };
     #[pymodule_export]
-    use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
+    use super::report::{
+        Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification,
+    };
     #[pymodule_export]
     use super::restore::{scan_again, values_again};
     #[pymodule_export]

@@ -3,11 +3,11 @@
 use super::convert::{duration, integer, nearest, wrong_type};
 use super::errors::invalid;
 use crate::{
-    AppendLockKind, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode, Options,
-    TimestampType,
+    AppendLockKind, CleanupPolicy, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode,
+    Options, Policy, TimestampType,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString};
+use pyo3::types::{PyBool, PyDict, PyMapping, PyString};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -108,6 +108,26 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "segment_index_bytes" => options.segment_index_bytes = optional(name, value)?,
         "compression" => options.compression = compression(name, value)?,
         "message_timestamp_type" => options.message_timestamp_type = timestamps(name, value)?,
+        "cleanup_policy" => options.compaction.cleanup_policy = policy(name, value)?,
+        "min_cleanable_dirty_ratio" => {
+            options.compaction.min_cleanable_dirty_ratio = ratio(name, value)?;
+        }
+        "delete_retention_ms" => options.compaction.delete_retention_ms = optional(name, value)?,
+        "min_compaction_lag_ms" => {
+            options.compaction.min_compaction_lag_ms = optional(name, value)?;
+        }
+        "max_compaction_lag_ms" => {
+            options.compaction.max_compaction_lag_ms = optional(name, value)?;
+        }
+        "log_cleaner_dedupe_buffer_size" => {
+            options.compaction.log_cleaner_dedupe_buffer_size = optional(name, value)?;
+        }
+        "log_cleaner_io_max_bytes_per_second" => {
+            options.compaction.log_cleaner_io_max_bytes_per_second = optional(name, value)?;
+        }
+        "log_cleaner_backoff_ms" => {
+            options.compaction.log_cleaner_backoff_ms = optional(name, value)?;
+        }
         "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
         "keep_unarchived" => options.keep_unarchived = truth(name, value)?,
         "disk_reserve" => options.disk_reserve = size(name, value)?,
@@ -125,12 +145,14 @@ const NAMES: &[&str] = &[
     "append_lock",
     "busy_timeout",
     "checksum",
+    "cleanup_policy",
     "commit_interval",
     "commit_least_pages",
     "commitlog_file_size",
     "compression",
     "default_queues",
     "delay_levels",
+    "delete_retention_ms",
     "delete_when",
     "disk_reserve",
     "disk_warning_ratio",
@@ -150,8 +172,14 @@ const NAMES: &[&str] = &[
     "keep_unconsumed",
     "lock_memory",
     "lock_timeout",
+    "log_cleaner_backoff_ms",
+    "log_cleaner_dedupe_buffer_size",
+    "log_cleaner_io_max_bytes_per_second",
+    "max_compaction_lag_ms",
     "max_message_size",
     "message_timestamp_type",
+    "min_cleanable_dirty_ratio",
+    "min_compaction_lag_ms",
     "mode",
     "queue_file_entries",
     "queue_flush_interval",
@@ -283,6 +311,38 @@ fn compression(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Compress
 fn timestamps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<TimestampType>> {
     let rule = "\"CreateTime\" or \"LogAppendTime\"";
     word(name, value, rule, TimestampType::of)
+}
+
+/// The policy of all topics, or those of some.
+fn policy(name: &str, value: &Bound<'_, PyAny>) -> PyResult<CleanupPolicy> {
+    let rule = "\"delete\" or \"compact\", or a mapping of topics to these";
+    if value.is_none() {
+        return Ok(CleanupPolicy::default());
+    }
+    let one = |value: &Bound<'_, PyAny>| {
+        let text = value.cast::<PyString>();
+        let text = text.map_err(|_| wrong_type(name, value, rule))?;
+        let found = Policy::of(text.to_str()?);
+        let wrong = || Ok(invalid(name, value.repr()?, &format!("must be {rule}")));
+        found.map_or_else(|| wrong().and_then(Err), Ok)
+    };
+    if value.is_instance_of::<PyString>() {
+        return Ok(CleanupPolicy {
+            default: one(value)?,
+            ..CleanupPolicy::default()
+        });
+    }
+    let topics = value.cast::<PyMapping>();
+    let topics = topics.map_err(|_| wrong_type(name, value, rule))?;
+    let mut policies = CleanupPolicy::default();
+    for item in topics.items()? {
+        let (topic, policy) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+        let topic = topic.cast::<PyString>();
+        let topic = topic.map_err(|_| wrong_type(name, value, rule))?;
+        let topic = topic.to_str()?.to_owned();
+        policies.topics.insert(topic, one(&policy)?);
+    }
+    Ok(policies)
 }
 
 /// The value that a word stands for. `rule` lists the words.

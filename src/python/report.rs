@@ -417,6 +417,43 @@ impl Verification {
 }
 
 plain!(
+    Compaction,
+    "What a compaction did.
+
+Attributes
+----------
+partitions
+    Number of queues that were compacted.
+bytes_read, bytes_written
+    Bytes of the segments that were replaced, and of those that replace them, in all passes.
+messages_read, messages_written
+    Number of messages in these.
+complete
+    Whether nothing is left that could be dropped.",
+    {
+        partitions: u64,
+        bytes_read: u64,
+        bytes_written: u64,
+        messages_read: u64,
+        messages_written: u64,
+        complete: bool,
+    }
+);
+
+impl From<crate::Compacted> for Compaction {
+    fn from(done: crate::Compacted) -> Compaction {
+        Compaction {
+            partitions: done.partitions,
+            bytes_read: done.bytes_read,
+            bytes_written: done.bytes_written,
+            messages_read: done.messages_read,
+            messages_written: done.messages_written,
+            complete: done.is_complete,
+        }
+    }
+}
+
+plain!(
     RepairStep,
     "What a repair did in one region.
 

@@ -5,7 +5,9 @@ use super::groups::GroupQueue;
 use super::message::ReadBatch;
 use super::pickle::restore;
 use super::rebuild::{IndexKeys, LaidRange, LaidRun, Merged};
-use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
+use super::report::{
+    Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification,
+};
 use super::sent::{BatchResult, SendResult};
 use super::store::Store;
 use super::topic::{Queue, Topic};
@@ -23,6 +25,7 @@ pub(crate) fn values_again(
     values: &Bound<'_, PyDict>,
 ) -> PyResult<Py<PyAny>> {
     match kind {
+        Compaction::NAME => restore::<Compaction>(py, values),
         BatchResult::NAME => restore::<BatchResult>(py, values),
         Damage::NAME => restore::<Damage>(py, values),
         Finding::NAME => restore::<Finding>(py, values),

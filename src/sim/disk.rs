@@ -13,6 +13,7 @@
 
 use super::faults::{CALLS_AFTER_LIE, Faults, Stop};
 use super::inode::{Inode, survivor};
+use super::meanwhile::Meanwhile;
 use super::names::{Name, Names, Node, below, move_names};
 use super::random::Random;
 use super::sites;
@@ -60,12 +61,11 @@ pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 type Left = BTreeMap<Name, Option<Vec<u8>>>;
 
 /// What other senders do during a sync.
-type DuringSync = Box<dyn FnMut() + Send>;
-
 /// The disk.
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
-    during_sync: Mutex<Option<DuringSync>>,
+    /// What to do in the middle of syncs.
+    pub meanwhile: Meanwhile,
 }
 
 impl std::fmt::Debug for SimDisk {
@@ -87,21 +87,15 @@ impl SimDisk {
     fn holding(state: State) -> SimDisk {
         SimDisk {
             state: Arc::new(Mutex::new(state)),
-            during_sync: Mutex::new(None),
+            meanwhile: Meanwhile::default(),
         }
-    }
-
-    /// Sets an action to run in the middle of the next sync of a range.
-    pub fn during_sync(&self, act: DuringSync) {
-        *self.during_sync.lock() = Some(act);
     }
 
     /// Stops the machine here, unless it has stopped already, and restarts it. Returns the disk as
     /// the next process finds it, with other faults. Users of the old disk get errors.
     pub fn restart(&self, faults: Faults) -> SimDisk {
         // The action holds the engine, which holds this disk.
-        let unheard = self.during_sync.lock().take();
-        drop(unheard);
+        self.meanwhile.forget();
         let mut state = self.state.lock();
         state.die();
         let Some(mut left) = state.left.replace(Box::new(State::empty(faults))) else {
@@ -539,10 +533,7 @@ impl FileSystem for SimDisk {
     fn sync(&self, what: Synced<'_>) -> io::Result<()> {
         let lies = sites::lies(&what);
         // The sync writes what was dirty when it began, and not what others store meanwhile.
-        let act = match what {
-            Synced::Range { .. } => self.during_sync.lock().take(),
-            _ => None,
-        };
+        let act = self.meanwhile.take(&what);
         self.call(|state| match (lies, what) {
             (true, _) => {
                 if sites::is_hasty() {
@@ -559,8 +550,8 @@ impl FileSystem for SimDisk {
             (false, Synced::FileSystem(_)) => state.sync_all(),
             (false, Synced::Directory(path)) => state.sync_directory(path),
         })?;
-        if let Some(mut act) = act {
-            act();
+        if let Some(act) = act {
+            self.meanwhile.act(act);
         }
         Ok(())
     }

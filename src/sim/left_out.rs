@@ -5,8 +5,8 @@
 
 use super::model::Breach;
 use super::{
-    commits, partitions, rare, repairs, settled, sites, tell_commits, tell_consumers, tell_lives,
-    tell_partitions,
+    commits, partitions, rare, repairs, settled, sites, tell_commits, tell_compactions,
+    tell_consumers, tell_lives, tell_partitions,
 };
 use crate::seeds::Seeds;
 use sites::{Site, What};
@@ -23,7 +23,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
 /// have their own crashes.
-const KINDS: [(&str, Tell, bool); 36] = [
+const KINDS: [(&str, Tell, bool); 37] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
@@ -59,6 +59,7 @@ const KINDS: [(&str, Tell, bool); 36] = [
     ("commits", tell_commits, true),
     ("consumers", tell_consumers, true),
     ("partitions", tell_partitions, true),
+    ("compactions", tell_compactions, true),
     steps!(partitions::unlinked_by_the_dead),
 ];
 
@@ -71,7 +72,33 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 29] = [
+const UNSHOWN: [(&str, &str, What, &str); 33] = [
+    (
+        "src/engine/partition_log/write/swap.rs",
+        "replace 4",
+        What::Directory,
+        "a crash shows it only if the next compaction of the partition has begun a copy and not \
+         yet synced its name",
+    ),
+    (
+        "src/engine/partition_log/write/swap.rs",
+        "complete 1",
+        What::Directory,
+        "the next opening does again what a crash has undone, unless another compaction has \
+         begun and crashed meanwhile",
+    ),
+    (
+        "src/engine/partition_log/write/swap.rs",
+        "remove 1",
+        What::Directory,
+        "as above",
+    ),
+    (
+        "src/engine/partition_log/compact/copy.rs",
+        "finish 2",
+        What::File,
+        "Forebay takes how a transaction ended from the log; Kafka's readers use the index",
+    ),
     (
         "src/engine/partition_log/write/files.rs",
         "save_seed 1",

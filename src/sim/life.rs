@@ -371,7 +371,7 @@ impl Story {
         let weak = Arc::downgrade(&disk);
         drop(disk);
         let mut sent = Some(sent);
-        life.disk.during_sync(Box::new(move || {
+        life.disk.meanwhile.during_sync(Box::new(move || {
             let (Some(sent), Some(disk)) = (sent.take(), weak.upgrade()) else {
                 return;
             };

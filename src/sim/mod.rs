@@ -24,12 +24,14 @@
 )]
 
 mod commits;
+mod compactions;
 mod consumers;
 mod disk;
 mod faults;
 mod inode;
 mod left_out;
 mod life;
+mod meanwhile;
 mod model;
 mod names;
 mod partitions;
@@ -81,6 +83,10 @@ fn tell_consumers(seed: u64) -> Result<u64, Breach> {
 
 fn tell_partitions(seed: u64) -> Result<u64, Breach> {
     partitions::Story::new(seed).tell()
+}
+
+fn tell_compactions(seed: u64) -> Result<u64, Breach> {
+    compactions::Story::new(seed).tell()
 }
 
 fn tell_commits(seed: u64) -> Result<u64, Breach> {
@@ -389,6 +395,40 @@ fn the_simulator_finds_planted_bugs_of_partitions() {
     ] {
         plant(Some(bug));
         let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_partitions);
+        plant(None);
+        match found {
+            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
+            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn compaction_keeps_the_latest_message_of_each_key_through_every_crash() {
+    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES / 20);
+    let started = std::time::Instant::now();
+    match run(Seeds::half_drawn(), crashes, tell_compactions) {
+        Ok(stories) => println!(
+            "{crashes} crashes in {stories} stories: {:.0} a second",
+            crashes as f64 / started.elapsed().as_secs_f64()
+        ),
+        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
+    }
+}
+
+#[test]
+fn the_simulator_finds_planted_bugs_of_compaction() {
+    let mut missed = Vec::new();
+    for bug in [
+        Bug::SwapUnsynced,
+        Bug::RemoveBeforeSwap,
+        Bug::SwapBeforeRemove,
+        Bug::WrongCompactedOffset,
+        Bug::CompactUnsaved,
+    ] {
+        plant(Some(bug));
+        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_compactions);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),

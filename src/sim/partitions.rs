@@ -304,7 +304,7 @@ impl Story {
         let done = Arc::clone(&life.meanwhile);
         let weak = Arc::downgrade(&life.disk);
         let mut sent = Some(sent);
-        life.disk.during_sync(Box::new(move || {
+        life.disk.meanwhile.during_sync(Box::new(move || {
             let (Some(sent), Some(disk)) = (sent.take(), weak.upgrade()) else {
                 return;
             };

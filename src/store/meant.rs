@@ -47,7 +47,8 @@ fn check_segments(engine: &dyn Engine, options: &Options) -> Result<()> {
         ),
     ];
     let mut given = given.into_iter();
-    match given.find_map(|(name, value)| value.map(|value| (name, value))) {
+    let given = given.find_map(|(name, value)| value.map(|value| (name, value)));
+    match given.or_else(|| options.compaction.first_given()) {
         Some((name, value)) => Err(Error::option(
             name,
             value,

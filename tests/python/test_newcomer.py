@@ -39,6 +39,7 @@ CALLS = {
     ("store", "scan"): {"topic": "orders"},
     ("store", "verify"): {},
     ("store", "repair"): {},
+    ("store", "compact"): {},
     ("store", "archive"): {"target": "archive"},
     ("producer", "send"): {"body": b"x"},
     ("producer", "send_nowait"): {"body": b"x"},

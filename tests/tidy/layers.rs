@@ -21,7 +21,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/region"],
     &["src/error"],
     &["src/disk"],
-    &["src/clock"],
+    &["src/clock", "src/cleanup"],
     &["src/machine", "src/options", "src/warning"],
     &["src/meter", "src/table"],
     &["src/mapped", "src/record/common"],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from forebay._forebay import (
+        Compaction,
         Damage,
         GroupQueue,
         Message,
@@ -234,6 +235,12 @@ class Store:
     async def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification:
         """Check the whole store. `progress` is called in a thread; cancelling stops the check."""
         return await self._waits.long_call(self.plain.verify, progress)
+
+    async def compact(
+        self, topic: str | None = None, progress: Callable[[int, int], object] | None = None
+    ) -> Compaction:
+        """Drop messages that have a later one with the same key. Cancelling stops it."""
+        return await self._waits.long_call(functools.partial(self.plain.compact, topic), progress)
 
     async def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair:
         """Repair what can be repaired. `progress` is called in a thread."""

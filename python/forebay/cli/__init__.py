@@ -1,8 +1,8 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
 Related verbs share a module: `inspect` (info, topics, verify), `read` (cat, tail, query), `send`,
-`repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `convert`, `commits`,
-`doctor`, `spark`, `console`, `shell`, `completion`, `bench`; the demo is `forebay.demo`.
+`repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `convert`, `compact`,
+`commits`, `doctor`, `spark`, `console`, `shell`, `completion`, `bench`; the demo is `forebay.demo`.
 This module joins them. It reports any error of a verb as one line on standard error and an exit
 status.
 
@@ -31,6 +31,7 @@ from forebay.cli import (
     archive,
     bench,
     commits,
+    compact,
     completion,
     console,
     convert,
@@ -53,7 +54,7 @@ __all__ = ["main", "make_parser"]
 
 _VERBS = (
     *(demo, inspect, send, read, groups, dlq),
-    *(export, archive, convert, repair, commits, doctor, spark),
+    *(export, archive, convert, repair, compact, commits, doctor, spark),
     *(console, shell, completion, bench),
 )
 

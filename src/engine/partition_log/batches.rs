@@ -1,16 +1,17 @@
 //! Walks the batches of a partition, from segment to segment.
 //!
-//! A broker replaces segments while they are read: its cleaner joins some of them in a file that is
-//! named `.swap` at first, and then like the first of them. A list of segments is outdated if a
-//! file of it is missing, if a batch has offsets of the next segment, or if a file was shortened.
-//! Then the folder is listed again, and the walk goes on in the segment that holds the next offset.
-//! A segment that is open is read to its end, even if it was replaced.
+//! Segments are replaced while they are read, by a broker or by compaction: a cleaner joins some of
+//! them in a file that is named `.swap` at first, and then like the first of them. A list of
+//! segments is outdated if a file of it is missing or was replaced, if a batch has offsets of the
+//! next segment, or if a file was shortened. Then the segments are listed again, and the walk goes
+//! on in the segment that holds the next offset. A segment that is open is read to its end, even if
+//! it was replaced.
 
 use super::folder::{Folder, View};
 use super::segments::segment::{Segment, Segments};
 use super::segments::walk::{Found, Step, Walk};
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::sync::Arc;
 
 /// Bytes between two waypoints that a walk keeps.
@@ -89,12 +90,20 @@ impl Batches {
                 return Ok(false);
             };
             match self.folder.walk(disk, segment, self.at) {
+                Ok(None) if listings < LISTINGS_MAX => {
+                    listings += 1;
+                    self.list(disk)?;
+                }
                 Err(error) if error.is_not_found() && listings < LISTINGS_MAX => {
                     listings += 1;
                     self.list(disk)?;
                 }
                 Err(error) => return Err(error),
-                Ok(walk) => {
+                Ok(None) => {
+                    let reason = "it was replaced again and again while it was read";
+                    return Err(Error::corrupt(&segment.path, 0, reason));
+                }
+                Ok(Some(walk)) => {
                     self.at = self.at.max(segment.base);
                     self.kept = walk.position;
                     self.walk = Some(walk);

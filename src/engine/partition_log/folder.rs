@@ -49,6 +49,8 @@ struct State {
     end: Place,
     /// How often the end has gone back.
     truncations: u64,
+    /// How often this process has replaced segments.
+    replaced: u64,
     /// Bytes found so far. Never decreases.
     seen: u64,
     /// When the folder was last modified before its segments were listed, if any later change has
@@ -115,24 +117,48 @@ impl Folder {
         Ok((Arc::clone(&state.segments), state.end.offset))
     }
 
-    /// A walk over a segment that finds the batch with `offset`. Begins where the index of the
+    /// A walk over a segment that finds the batch with `offset`; `None` if another file has
+    /// replaced that of the segment since it was listed. Begins where the index of the
     /// segment or an earlier walk knows a batch at or before that one.
     pub(super) fn walk(
         &self,
         disk: &dyn Disk,
         segment: &Arc<Segment>,
         offset: u64,
-    ) -> Result<Walk> {
+    ) -> Result<Option<Walk>> {
         let mut reader = Reader::open(disk, segment)?;
+        if self.was_replaced(&reader) {
+            return Ok(None);
+        }
         let position = reader.seek(disk, offset)?;
         if let Some(waypoint) = self.waypoints.floor(segment.base, offset)
             && waypoint.position > position
             && let Here::Batch(header) = reader.look(waypoint.position)?
             && header.last_offset() == waypoint.last_offset
         {
-            return Ok(Walk::at(reader, waypoint));
+            return Ok(Some(Walk::at(reader, waypoint)));
         }
-        Ok(Walk::new(reader, position))
+        Ok(Some(Walk::new(reader, position)))
+    }
+
+    /// Whether the file that was opened has replaced that of the segment. Only the file of a
+    /// segment that is written, or that was just completed, has another length.
+    fn was_replaced(&self, reader: &Reader) -> bool {
+        let segment = &reader.segment;
+        if reader.file_len == segment.len {
+            return false;
+        }
+        let current = match &self.ends {
+            Some(ends) => ends.seen().0,
+            None => Arc::clone(&self.state.lock().segments),
+        };
+        let after = current.partition_point(|it| it.base <= segment.base);
+        let found = after.checked_sub(1).and_then(|number| current.get(number));
+        let is_last = after == current.len();
+        found.is_none_or(|it| {
+            let is_same = it.base == segment.base && it.path == segment.path;
+            !is_same || !is_last && (self.ends.is_none() || it.len != segment.len)
+        })
     }
 
     /// Bytes that [`Folder::view`] has found so far. Grows whenever there is something new.
@@ -142,6 +168,11 @@ impl Folder {
 
     fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {
         if let Some(ends) = &self.ends {
+            let replaced = ends.replaced();
+            if replaced != state.replaced {
+                state.replaced = replaced;
+                self.waypoints.forget();
+            }
             (state.segments, state.end.offset) = ends.seen();
             return Ok(());
         }

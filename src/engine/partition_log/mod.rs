@@ -17,10 +17,13 @@
 //! read by `pread`, never through a map, and a message is a copy of its record.
 
 mod batches;
+mod compact;
 mod cursor;
 mod folder;
 mod partition;
 pub(crate) mod segments;
+#[cfg(test)]
+mod stepped;
 mod time;
 mod transactions;
 mod verify;
@@ -34,6 +37,8 @@ mod write;
 )]
 pub(crate) mod test;
 
+use self::compact::rules::CompactRules;
+use self::compact::service::Compactor;
 use self::cursor::{Chain, QueueCursor};
 use self::folder::{TICK_MS, View};
 use self::partition::Partition;
@@ -44,13 +49,14 @@ use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
 use super::{
-    Appended, Atomicity, COPIED_MAX, Check, Cursor, Damage, DamageKind, Durability, Engine, Files,
-    Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, COPIED_MAX, Check, Compacted, Cursor, Damage, DamageKind, Durability,
+    Engine, Files, Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification,
+    Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
-use crate::error::{Error, Result};
-use crate::machine::Machine;
+use crate::error::{Error, Op, Result};
+use crate::machine::{Drive, Machine};
 use crate::options::{Isolation, Mode, Options};
 use crate::record::kafka::partition_of_key;
 use crate::record::{Batch, Message};
@@ -99,6 +105,8 @@ pub struct PartitionLog {
     news: Arc<Condition>,
     /// `None` if the directory is only read.
     writer: Option<Writer>,
+    /// As `writer`.
+    compactor: Option<Arc<Compactor>>,
     sends_failed: AtomicU64,
 }
 
@@ -113,7 +121,7 @@ impl PartitionLog {
         let began = Instant::now();
         let disk = Arc::clone(&machine.disk);
         if options.mode == Mode::Read {
-            check_root(&*disk, root)?;
+            names::check_root(&*disk, root)?;
         }
         let mut engine = PartitionLog {
             root: root.to_owned(),
@@ -130,6 +138,7 @@ impl PartitionLog {
             closed: AtomicBool::new(false),
             news: Arc::default(),
             writer: None,
+            compactor: None,
             sends_failed: AtomicU64::new(0),
         };
         match options.mode {
@@ -158,6 +167,14 @@ impl PartitionLog {
             partitions.insert((topic.id, queue), Arc::new(partition));
         }
         drop(partitions);
+        let rules = CompactRules::new(&options.compaction);
+        let warnings = &self.shared.report.warnings;
+        let compactor = Arc::new(Compactor::new(rules, warnings));
+        if machine.drive == Drive::Threads {
+            let started = compactor.start(&writer.parts);
+            started.map_err(|error| Error::io(Op::StartThreads, &self.root, error))?;
+        }
+        self.compactor = Some(compactor);
         self.writer = Some(writer);
         self.recovery = recovery;
         Ok(())
@@ -310,21 +327,6 @@ impl PartitionLog {
     }
 }
 
-/// Checks that the log directory may be read.
-fn check_root(disk: &dyn Disk, root: &Path) -> Result<()> {
-    let path = || root.to_owned();
-    if disk.stat(root)?.is_none() {
-        return Err(Error::NotFound { path: path() });
-    }
-    match names::is_log_directory(disk, root)? {
-        true => Ok(()),
-        false => Err(Error::NotAStore {
-            path: path(),
-            reason: "it has no folder of one of Kafka's partitions, such as orders-0".to_owned(),
-        }),
-    }
-}
-
 fn unsupported<T>(what: &str) -> Result<T> {
     Err(Error::Unsupported {
         what: what.to_owned(),
@@ -350,6 +352,10 @@ impl Engine for PartitionLog {
     fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         self.wake();
+        // It must not replace segments after another process may have opened the store.
+        if let Some(compactor) = &self.compactor {
+            compactor.end();
+        }
         self.writer.as_ref().map_or(Ok(()), Writer::close)
     }
 
@@ -372,6 +378,11 @@ impl Engine for PartitionLog {
 
     fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
         partition_of_key(key, queues)
+    }
+
+    fn needs_key(&self, topic: &Topic) -> bool {
+        let compactor = self.compactor.as_ref();
+        compactor.is_some_and(|compactor| compactor.compacts(&topic.name))
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -704,6 +715,24 @@ impl Engine for PartitionLog {
         Ok(found)
     }
 
+    fn compact(
+        &self,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted> {
+        let writer = self.writer()?;
+        let Some(compactor) = &self.compactor else {
+            return unsupported("compaction of a store that is only read");
+        };
+        if let Some(name) = topic {
+            names::check_topic(name)?;
+            self.topics.get(name).ok_or_else(|| Error::UnknownTopic {
+                topic: name.to_owned(),
+            })?;
+        }
+        compactor.compact(&writer.parts, topic, progress)
+    }
+
     fn stats(&self) -> Stats {
         let end = self.readable_position();
         let (messages_sent, bytes_sent) = self.counters();
@@ -727,33 +756,6 @@ impl Engine for PartitionLog {
     fn counters(&self) -> (u64, u64) {
         let writer = self.writer.as_ref();
         writer.map_or((0, 0), |writer| writer.parts.tail.counters())
-    }
-}
-
-/// For a caller that steps.
-#[cfg(test)]
-impl PartitionLog {
-    /// The rules of the flush service.
-    pub(crate) fn flush_rules(&self) -> super::service::flush::FlushRules {
-        self.written().services.flush_rules
-    }
-
-    /// What the flush service flushes.
-    pub(crate) fn parts(&self) -> &impl Durable {
-        &*self.written().parts
-    }
-
-    /// One step of group commit.
-    pub(crate) fn step_group_commit(&self) {
-        let writer = self.written();
-        writer.services.group.step_once(&*writer.parts);
-    }
-
-    fn written(&self) -> &Writer {
-        let Some(writer) = &self.writer else {
-            unreachable!("a story opens the log for writing")
-        };
-        writer
     }
 }
 

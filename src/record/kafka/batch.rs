@@ -26,6 +26,8 @@ struct Deltas {
     bytes: Vec<u8>,
     at: usize,
     left: u32,
+    /// Where the first record begins.
+    first: usize,
     /// The lowest delta of an offset that the next may have.
     next: u32,
 }
@@ -72,6 +74,14 @@ impl Opened {
         }
     }
 
+    /// Begins again with the first record.
+    pub fn rewind(&mut self) {
+        match &mut self.records {
+            Records::New(deltas) => deltas.rewind(&self.header),
+            Records::Old(messages) => messages.rewind(),
+        }
+    }
+
     /// How the transaction of the producer ends here; `None` if the batch is not a marker of it.
     ///
     /// # Errors
@@ -99,8 +109,15 @@ impl Deltas {
             bytes,
             at,
             left,
+            first: at,
             next: 0,
         })
+    }
+
+    fn rewind(&mut self, header: &Header) {
+        self.at = self.first;
+        self.left = header.record_count.unwrap_or_default();
+        self.next = 0;
     }
 
     fn next(&mut self, header: &Header) -> Result<Option<Entry<'_>>, Flaw> {

@@ -452,7 +452,7 @@ impl<'a> Contents<'a> {
 }
 
 /// A length; one of bytes in memory is not negative.
-fn signed(len: usize) -> i64 {
+pub(super) fn signed(len: usize) -> i64 {
     (len as u64).cast_signed()
 }
 
@@ -463,14 +463,14 @@ fn zigzag(number: i64) -> u64 {
 
 /// Bytes of a number of variable length.
 #[inline]
-fn size(number: i64) -> usize {
+pub(super) fn size(number: i64) -> usize {
     let bits = 64 - (zigzag(number) | 1).leading_zeros();
     bits.div_ceil(7) as usize
 }
 
 /// Writes a number of variable length. That of a `i32` is the same as that of an `i64`.
 #[inline]
-fn put(to: &mut Vec<u8>, number: i64) {
+pub(super) fn put(to: &mut Vec<u8>, number: i64) {
     let mut bits = zigzag(number);
     while bits >= 0x80 {
         to.push(low_u8(index(bits & 0x7F)) | 0x80);
@@ -480,7 +480,7 @@ fn put(to: &mut Vec<u8>, number: i64) {
 }
 
 #[inline]
-fn put_bytes(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
+pub(super) fn put_bytes(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
     match bytes {
         None => put(to, -1),
         Some(bytes) => {

@@ -45,6 +45,7 @@ mod bit {
     pub const APPEND_TIME: u16 = 0x8;
     pub const TRANSACTIONAL: u16 = 0x10;
     pub const CONTROL: u16 = 0x20;
+    pub const HORIZON: u16 = 0x40;
 }
 
 /// The header of a batch.
@@ -162,6 +163,19 @@ impl Header {
     #[inline]
     pub fn is_control(&self) -> bool {
         self.magic == 2 && self.attributes & bit::CONTROL != 0
+    }
+
+    /// When compaction may remove the tombstones of the batch; `None` if that is not decided.
+    #[inline]
+    pub fn delete_horizon(&self) -> Option<i64> {
+        let is_set = self.magic == 2 && self.attributes & bit::HORIZON != 0;
+        is_set.then_some(self.base_timestamp)
+    }
+
+    /// The attributes without codec and delete horizon.
+    #[inline]
+    pub(super) fn kind_bits(&self) -> u16 {
+        self.attributes & (bit::APPEND_TIME | bit::TRANSACTIONAL | bit::CONTROL)
     }
 
     /// Whether the bytes of the whole batch have the checksum that the header states.

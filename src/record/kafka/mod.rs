@@ -1,8 +1,9 @@
 //! Kafka's form of a record. On disk, records come in batches: [`header`] describes a batch,
 //! [`compress`] unpacks its records, and [`batch`] returns them one by one, in the formats 2
 //! ([`entry`]) and 0 and 1 ([`old`]). [`record`] is one record in memory, apart from its batch.
-//! [`varint`] reads numbers. [`encode`] makes batches of format 2, [`pack`] packs their records,
-//! and [`hash`] chooses the partition of a key.
+//! [`varint`] reads numbers. [`encode`] makes batches of format 2, [`rebuild`] makes one from some
+//! records of another, [`pack`] packs the records of both, and [`hash`] chooses the partition of a
+//! key.
 //!
 //! Bytes on disk are untrusted: each length is bounded before use, and bytes that are wrong are a
 //! [`Flaw`](crate::Flaw).
@@ -15,6 +16,7 @@ pub mod hash;
 pub mod header;
 pub mod old;
 pub mod pack;
+pub mod rebuild;
 pub mod record;
 pub mod varint;
 
@@ -24,6 +26,7 @@ pub use encode::{Batch, Form, Part};
 pub use entry::{Entry, Marker};
 pub use hash::partition_of_key;
 pub use header::{HEAD_LEN, Header};
+pub use rebuild::Rebuilt;
 pub use record::{Home, Layout, Record};
 
 #[cfg(test)]

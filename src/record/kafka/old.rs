@@ -58,6 +58,12 @@ impl Messages {
         Ok(messages)
     }
 
+    /// Begins again with the first message.
+    pub(super) fn rewind(&mut self) {
+        self.at = 0;
+        self.next = 0;
+    }
+
     /// Offset of the last complete message.
     fn last_offset(&self) -> Result<u64, Flaw> {
         let (mut at, mut last) = (0, None);

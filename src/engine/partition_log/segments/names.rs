@@ -4,7 +4,7 @@
 use crate::disk::{Disk, Entry, Kind};
 use crate::engine::directory::names::{COMMIT_LOG, STATE};
 use crate::error::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// File of a broker that names its cluster.
 const META: &str = "meta.properties";
@@ -21,6 +21,9 @@ pub const FOREBAY: &str = "forebay.partitionlog";
 pub const LOCK: &str = ".lock";
 /// Exists if the broker was stopped cleanly.
 pub const CLEAN: &str = ".kafka_cleanshutdown";
+
+/// The files of a segment, the log file last.
+pub const ENDINGS: [&str; 4] = [".index", ".timeindex", ".txnindex", ".log"];
 
 /// In which state of its life a segment's file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,18 +81,30 @@ pub fn segment_of(name: &str) -> Option<(u64, State)> {
         ".log.cleaned" => State::Cleaned,
         _ => return None,
     };
+    Some((base_of(digits)?, state))
+}
+
+/// The base offset that the digits of a name state.
+pub fn base_of(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
     let base = digits.parse().ok().filter(|base| *base < i64::MAX as u64);
-    Some((base.filter(|_| is_number)?, state))
+    base.filter(|_| is_number && digits.len() == BASE_DIGITS)
 }
 
 /// The file beside a segment's log file with another ending, such as `.index`. It has the same
 /// suffix.
-pub fn beside(log: &Path, ending: &str) -> std::path::PathBuf {
+pub fn beside(log: &Path, ending: &str) -> PathBuf {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let (digits, rest) = name.split_at_checked(BASE_DIGITS).unwrap_or_default();
     let suffix = rest.strip_prefix(".log").unwrap_or_default();
     log.with_file_name(format!("{digits}{ending}{suffix}"))
+}
+
+/// The path of a log file with a suffix instead of the one that it has.
+pub fn with_suffix(log: &Path, suffix: &str) -> PathBuf {
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    let plain = name.split_inclusive(".log").next().unwrap_or_default();
+    log.with_file_name(format!("{plain}{suffix}"))
 }
 
 /// Whether a directory is plainly a partition log: it has no files of a commit log, and the folder
@@ -128,6 +143,25 @@ pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
         }
     }
     unread.map_or(Ok(false), Err)
+}
+
+/// Checks that the log directory may be read.
+///
+/// # Errors
+///
+/// [`Error::NotFound`], [`Error::NotAStore`]; errors of reading.
+pub fn check_root(disk: &dyn Disk, root: &Path) -> Result<()> {
+    let path = || root.to_owned();
+    if disk.stat(root)?.is_none() {
+        return Err(Error::NotFound { path: path() });
+    }
+    match is_log_directory(disk, root)? {
+        true => Ok(()),
+        false => Err(Error::NotAStore {
+            path: path(),
+            reason: "it has no folder of one of Kafka's partitions, such as orders-0".to_owned(),
+        }),
+    }
 }
 
 fn has(entries: &[Entry], name: &str, kind: Kind) -> bool {

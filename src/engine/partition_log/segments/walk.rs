@@ -38,8 +38,10 @@ pub struct Reader {
     file: OpenFile,
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Length of the file.
+    /// Bytes of the segment that the file has.
     pub len: u64,
+    /// Length of the file.
+    pub file_len: u64,
     window: Vec<u8>,
     window_at: u64,
 }
@@ -49,11 +51,13 @@ impl Reader {
     pub fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
         let file = disk.open(&segment.path)?;
         // The file of a writer is longer than its contents.
-        let len = file.len()?.min(segment.len);
+        let file_len = file.len()?;
+        let len = file_len.min(segment.len);
         Ok(Reader {
             file,
             segment: Arc::clone(segment),
             len,
+            file_len,
             window: Vec::new(),
             window_at: 0,
         })

@@ -111,6 +111,13 @@ impl Waypoints {
         all.max_by_key(|it| it.position).copied()
     }
 
+    /// Forgets all waypoints.
+    pub fn forget(&self) {
+        let mut known = self.0.lock();
+        known.spread.clear();
+        known.latest.clear();
+    }
+
     /// Forgets the waypoints of segments that were replaced, shortened or deleted.
     pub fn follow(&self, before: &[Arc<Segment>], after: &[Arc<Segment>]) {
         let stays = |segment: &Arc<Segment>| {

@@ -1,7 +1,9 @@
 //! How far a partition reaches: what its writer tells readers and the thread that syncs.
 
 use crate::engine::partition_log::segments::segment::{Segment, Segments};
+use crate::error::Result;
 use crate::sync::Mutex;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ struct State {
     start: u64,
     published: End,
     durable: End,
+    /// How often segments were replaced.
+    replaced: u64,
     /// What readers were shown last.
     shown: Option<(End, Segments)>,
 }
@@ -53,6 +57,7 @@ impl Ends {
                 start,
                 published: end,
                 durable: end,
+                replaced: 0,
                 shown: None,
             }),
         }
@@ -120,6 +125,37 @@ impl Ends {
         let mut state = self.state.lock();
         state.sealed.push(Arc::new(segment));
         state.shown = None;
+    }
+
+    /// The segments that are complete, and the base of the one that follows.
+    pub fn complete(&self) -> (Vec<Arc<Segment>>, u64) {
+        let state = self.state.lock();
+        let end = state.published.base;
+        let before = state.sealed.iter().filter(|it| it.base < end);
+        (before.cloned().collect(), end)
+    }
+
+    /// How often segments were replaced.
+    pub fn replaced(&self) -> u64 {
+        self.state.lock().replaced
+    }
+
+    /// Replaces the complete segments whose bases are in the range by one with the first of them,
+    /// after `rename` has given its file the name. No reader sees the one without the other.
+    pub fn replace(
+        &self,
+        bases: Range<u64>,
+        by: &Segment,
+        rename: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        rename()?;
+        state.replaced += 1;
+        state.sealed.retain(|it| !bases.contains(&it.base));
+        let after = state.sealed.partition_point(|it| it.base < by.base);
+        state.sealed.insert(after, Arc::new(by.clone()));
+        state.shown = None;
+        Ok(())
     }
 
     /// Moves the end of what is durable.

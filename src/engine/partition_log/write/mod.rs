@@ -4,17 +4,18 @@
 //! thread that flushes. [`parts`] appends and syncs. [`tail`] has the end of each partition under
 //! the append lock, [`last`] the segment that a partition ends with, and [`indexes`] its indexes.
 //! [`recovery`] is what opening makes of a partition. [`ends`] tells readers how far a partition
-//! reaches, [`files`] are the small files, and [`rules`] the options.
+//! reaches, [`files`] are the small files, and [`rules`] the options. [`swap`] replaces segments.
 
 pub mod ends;
 pub mod files;
-mod indexes;
+pub mod indexes;
 mod last;
 mod open;
 pub mod parts;
 mod recovery;
 pub mod rules;
 pub mod services;
+pub mod swap;
 pub mod tail;
 
 pub use open::{Opened, Writer};

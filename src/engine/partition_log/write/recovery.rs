@@ -17,8 +17,9 @@
 use super::ends::{End, Ends};
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
+use super::swap;
 use crate::disk::Disk;
-use crate::engine::partition_log::segments::names::{self, LogFile, State, beside};
+use crate::engine::partition_log::segments::names::{self, LogFile, beside};
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
 use crate::engine::report::Report;
@@ -91,36 +92,13 @@ impl Opening<'_> {
     ///
     /// Those of reading and of making durable what is kept.
     pub fn open(&self, folder: PathBuf, known: Known) -> Result<Found> {
-        self.tidy(&folder)?;
+        swap::complete(&**self.disk, &folder, self.rules)?;
         let files = names::log_files(&**self.disk, &folder)?;
-        if let Some(swap) = files.iter().find(|file| file.state != State::Used) {
-            let path = folder.join(format!("{:020}.log.swap", swap.base));
-            return Err(Error::Unsupported {
-                what: format!("completing the compaction of {}", path.display()),
-            });
-        }
         let segments: Vec<Segment> = files.iter().map(|file| segment(&folder, file)).collect();
         match self.is_clean {
             true => self.open_clean(folder, segments, known),
             false => self.recover(folder, segments, known),
         }
-    }
-
-    /// Removes what no segment needs.
-    fn tidy(&self, folder: &Path) -> Result<()> {
-        let entries = match self.disk.list(folder) {
-            Err(error) if error.is_not_found() => return Ok(()),
-            listed => listed?,
-        };
-        for name in entries.iter().filter_map(|entry| entry.name.as_deref()) {
-            let is_of_segment = name
-                .split_at_checked(20)
-                .is_some_and(|(digits, _)| digits.bytes().all(|byte| byte.is_ascii_digit()));
-            if is_of_segment && (name.ends_with(".deleted") || name.ends_with(".cleaned")) {
-                self.disk.unlink(&folder.join(name))?;
-            }
-        }
-        Ok(())
     }
 
     fn open_clean(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Found> {

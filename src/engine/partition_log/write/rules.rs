@@ -51,7 +51,7 @@ impl Rules {
         Rules {
             sync: options.flush() == Flush::Sync,
             segment_bytes,
-            segment_ms: options.segment_ms.unwrap_or(7 * 24 * 3600 * 1000),
+            segment_ms: segment_ms(options),
             index_interval: options.index_interval_bytes.unwrap_or(4096),
             offsets_max: index_bytes / OFFSET_ENTRY,
             times_max: index_bytes / TIME_ENTRY,
@@ -74,7 +74,7 @@ impl Rules {
 ///
 /// [`Error::InvalidOption`].
 pub fn check(options: &Options) -> Result<()> {
-    let reason = "a partition log keeps everything";
+    let reason = "a partition log has no retention";
     if let Some(age) = options.retention {
         return Err(Error::option("retention", age.as_secs_f64(), reason));
     }
@@ -90,4 +90,15 @@ pub fn check(options: &Options) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Longest time between the first messages of a segment and its others. Compaction needs complete
+/// segments, so that its longest lag is a limit too.
+fn segment_ms(options: &Options) -> u64 {
+    let time = options.segment_ms.unwrap_or(7 * 24 * 3600 * 1000);
+    let compaction = &options.compaction;
+    match compaction.max_compaction_lag_ms {
+        Some(lag) if compaction.cleanup_policy.compacts_any() => time.min(lag),
+        _ => time,
+    }
 }

@@ -151,6 +151,13 @@ impl Tail {
         self.partitions.entry(key).or_insert(writing);
     }
 
+    /// Topic, queue and ends of each partition.
+    pub fn all_ends(&self) -> Vec<(Arc<str>, u32, Arc<Ends>)> {
+        let all = self.partitions.iter();
+        all.map(|(key, it)| (Arc::clone(&it.topic), key.1, Arc::clone(&it.ends)))
+            .collect()
+    }
+
     /// Messages and bytes appended since opening.
     pub fn counters(&self) -> (u64, u64) {
         (self.messages, self.bytes)

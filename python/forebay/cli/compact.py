@@ -1,0 +1,63 @@
+"""The verb compact: keeps the latest message of each key in topics of a partition log."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import forebay
+from forebay.cli.arguments import UsageError, add_store, number
+from forebay.output import write_json, write_line
+from forebay.progress import Bar
+
+__all__ = ["add"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to the parser."""
+    text = "keep the latest message of each key in topics of a partition log"
+    parser = verbs.add_parser("compact", help=text, description=text, allow_abbrev=False)
+    add_store(parser)
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic to compact")
+    parser.add_argument("--json", action="store_true", help="write a JSON document")
+    parser.add_argument(
+        "--segment-bytes",
+        metavar="BYTES",
+        type=number,
+        help="segments are merged up to this length (1 GiB)",
+    )
+    parser.add_argument(
+        "--delete-retention-ms",
+        metavar="MS",
+        type=number,
+        help="how long tombstones stay after the first compaction that kept them (a day)",
+    )
+    parser.set_defaults(run=_compact)
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    with forebay.open(arguments.store, mode="r") as store:
+        if store.engine != "partitionlog":
+            raise UsageError(f"{arguments.store} is no partition log, and cannot be compacted")
+        for topic in arguments.topics:
+            store.topics[topic]
+    done: dict[str, dict[str, Any]] = {}
+    with forebay.open(
+        arguments.store,
+        cleanup_policy=dict.fromkeys(arguments.topics, "compact"),
+        segment_bytes=arguments.segment_bytes,
+        delete_retention_ms=arguments.delete_retention_ms,
+    ) as store:
+        for topic in dict.fromkeys(arguments.topics):
+            with Bar(f"compacting {topic}", "bytes") as progress:
+                done[topic] = store.compact(topic, progress)._asdict()
+    if arguments.json:
+        write_json(done)
+        return 0
+    for topic, counts in done.items():
+        write_line(
+            f"{topic}: {counts['partitions']:,} queues, {counts['messages_read']:,} messages in "
+            f"{counts['bytes_read']:,} bytes became {counts['messages_written']:,} in "
+            f"{counts['bytes_written']:,}"
+        )
+    return 0

@@ -1,0 +1,26 @@
+//! Compaction: a partition keeps the latest message of each key.
+//!
+//! From the top down: [`service`] says when a partition is compacted, by the facts that
+//! [`cleanable`] finds out, and runs it. [`pass`] maps the latest offsets in the [`offsets`] map,
+//! and [`copy`] copies what [`keep`] keeps. [`transactions`] and [`producers`] say what else a log
+//! still needs, [`source`] reads complete segments, and [`rules`] are the options. How segments are
+//! replaced is told with the writing of files: opening completes a replacement.
+
+mod cleanable;
+mod copy;
+mod keep;
+mod offsets;
+mod pass;
+mod producers;
+pub mod rules;
+pub mod service;
+mod source;
+mod transactions;
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;

@@ -1,0 +1,501 @@
+//! Runs compaction: in the background, where enough is dirty, and on demand.
+//!
+//! One partition is compacted at a time. Before its segments are replaced, the recovery point is
+//! moved past them: above it, recovery takes a gap between offsets for the end of the log.
+
+use super::cleanable::{Survey, dirty_ratio, has_passed_horizon};
+use super::pass::Pass;
+use super::rules::CompactRules;
+use super::source::Complete;
+use crate::damage::{Damage, DamageKind};
+use crate::engine::Compacted;
+use crate::engine::partition_log::write::ends::Ends;
+use crate::engine::partition_log::write::files;
+use crate::engine::partition_log::write::parts::Parts;
+use crate::engine::service::durability::Durable;
+use crate::engine::service::shutdown::Shutdown;
+use crate::error::{Error, Result};
+use crate::plant::{Bug, planted};
+use crate::region::guard;
+use crate::sync::{Mutex, TimedMutex, TimedMutexGuard};
+use crate::warning::{Warning, Warnings};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::{JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+/// A thread that waits for another compaction looks up this often.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Bytes between two reports of progress.
+const TELL_EVERY: u64 = 1 << 20;
+/// First dirty offset of each partition.
+const CHECKPOINT: &str = "cleaner-offset-checkpoint";
+
+/// Compacts the partitions of a store.
+#[derive(Debug)]
+pub struct Compactor {
+    rules: CompactRules,
+    warnings: Arc<Warnings>,
+    shutdown: Shutdown,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Held while partitions are compacted.
+    work: TimedMutex<Work>,
+    /// The thread that holds it.
+    holder: Mutex<Option<ThreadId>>,
+}
+
+/// The right to compact.
+struct Held<'a> {
+    work: TimedMutexGuard<'a, Work>,
+    holder: &'a Mutex<Option<ThreadId>>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        *self.holder.lock() = None;
+    }
+}
+
+type Key = (Arc<str>, u32);
+
+/// What is known of the partitions.
+#[derive(Debug, Default)]
+struct Work {
+    /// `None` before the checkpoint was read.
+    first_dirty: Option<BTreeMap<(String, u32), u64>>,
+    known: BTreeMap<Key, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    survey: Survey,
+    /// Nothing is compacted until the store is opened again: a segment is damaged, or a replacement
+    /// is not complete.
+    is_given_up: bool,
+}
+
+/// A partition that can be compacted.
+struct Candidate {
+    key: Key,
+    ends: Arc<Ends>,
+    complete: Complete,
+    /// All segments, including the one that is written.
+    ahead: Complete,
+    first_dirty: u64,
+    /// The dirty part of it.
+    ratio: f64,
+    is_overdue: bool,
+}
+
+/// When a partition is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// When enough is dirty.
+    Due,
+    /// When anything can be dropped.
+    Asked,
+}
+
+impl Compactor {
+    /// Compaction by these rules. No thread runs yet.
+    pub fn new(rules: CompactRules, warnings: &Arc<Warnings>) -> Compactor {
+        Compactor {
+            rules,
+            warnings: Arc::clone(warnings),
+            shutdown: Shutdown::default(),
+            thread: Mutex::default(),
+            work: TimedMutex::new(Work::default()),
+            holder: Mutex::default(),
+        }
+    }
+
+    /// Whether a topic is compacted.
+    pub fn compacts(&self, topic: &str) -> bool {
+        self.rules.policy.compacts_any() && self.rules.policy.compacts(topic)
+    }
+
+    /// Starts the thread, if any topic is compacted.
+    pub fn start(self: &Arc<Compactor>, parts: &Arc<Parts>) -> std::io::Result<()> {
+        if !self.rules.policy.compacts_any() {
+            return Ok(());
+        }
+        let (compactor, parts) = (Arc::clone(self), Arc::clone(parts));
+        let thread = std::thread::Builder::new().name("forebay-compact".to_owned());
+        let started = thread.spawn(move || compactor.run_service(&parts))?;
+        *self.thread.lock() = Some(started);
+        Ok(())
+    }
+
+    /// Ends the thread, and waits until no segment is being replaced.
+    pub fn end(&self) {
+        self.shutdown.begin();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        // The callback of a compaction that closes the store is called between replacements.
+        let _ = self.hold(|| true);
+    }
+
+    /// Waits for the right to compact. `goes_on` is asked repeatedly whether to wait on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] for the callback of a compaction; [`Error::Closed`] if the wait ends.
+    fn hold(&self, mut goes_on: impl FnMut() -> bool) -> Result<Held<'_>> {
+        let own = std::thread::current().id();
+        if *self.holder.lock() == Some(own) {
+            return Err(Error::Busy { waited_ms: 0 });
+        }
+        loop {
+            if let Some(work) = self.work.try_lock_for(ASK_EVERY) {
+                *self.holder.lock() = Some(own);
+                let holder = &self.holder;
+                return Ok(Held { work, holder });
+            }
+            if !goes_on() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+
+    fn run_service(&self, parts: &Parts) {
+        while !self.shutdown.has_begun() {
+            self.shutdown.sleep(self.rules.backoff);
+            while !self.shutdown.has_begun() && self.step(parts) {}
+        }
+    }
+
+    /// Compacts the partition of which most is dirty, if enough is. Returns whether there may be
+    /// another one.
+    pub fn step(&self, parts: &Parts) -> bool {
+        guard::renew();
+        let Ok(mut held) = self.hold(|| !self.shutdown.has_begun()) else {
+            return false;
+        };
+        let work = &mut *held.work;
+        let due = match self.find(parts, work, None, When::Due) {
+            Ok(found) => found.into_iter().max_by(|one, other| {
+                let order = one.is_overdue.cmp(&other.is_overdue);
+                order.then(one.ratio.total_cmp(&other.ratio))
+            }),
+            Err(error) => return self.take_error(parts, &error),
+        };
+        let Some(candidate) = due else {
+            return false;
+        };
+        let mut pace = Pace::new(self);
+        let mut pace = |bytes| pace.spend(bytes);
+        match self.compact_one(parts, work, candidate, &mut pace) {
+            Ok(_) => true,
+            Err(error) => self.take_error(parts, &error),
+        }
+    }
+
+    /// Handles an error of the background. Returns whether another partition may be compacted.
+    fn take_error(&self, parts: &Parts, error: &Error) -> bool {
+        if let Error::Corrupt {
+            path,
+            position,
+            reason,
+        } = error
+        {
+            let place = *position..*position;
+            let damage = Damage::new(DamageKind::Log, path, place, reason);
+            self.warnings.add(Warning::Damage(damage));
+            return true;
+        }
+        if !matches!(error, Error::Closed | Error::Unsupported { .. }) && error.ends_writing() {
+            parts.fail(error);
+        }
+        false
+    }
+
+    /// Compacts all topics that are compacted, or one of them, as far as anything can be dropped.
+    /// `progress` gets the bytes done and the total; if it returns `false`, compaction ends after
+    /// the groups that it has replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for a topic that is not compacted; [`Error::Busy`] for a call from
+    /// `progress`; [`Error::Corrupt`] for the first damaged segment, after the other partitions
+    /// were compacted; [`Error::Closed`] if the store is closed meanwhile; errors of the disk.
+    pub fn compact(
+        &self,
+        parts: &Parts,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted> {
+        parts.health.check()?;
+        if let Some(topic) = topic.filter(|topic| !self.rules.policy.compacts(topic)) {
+            let reason =
+                "the topic is not compacted: open the store with cleanup_policy=\"compact\"";
+            return Err(Error::option("topic", format!("{topic:?}"), reason));
+        }
+        let mut held = match self.hold(|| !self.shutdown.has_begun() && progress(0, 0)) {
+            Err(Error::Closed) if !self.shutdown.has_begun() => return Ok(Compacted::default()),
+            held => held?,
+        };
+        let work = &mut *held.work;
+        let found = self.find(parts, work, topic, When::Asked)?;
+        let total = found.iter().map(|it| {
+            let dirty = it.complete.bytes_from(it.first_dirty);
+            dirty + it.complete.bytes_from(0)
+        });
+        let total = total.sum();
+        let (mut done, mut told) = (0, 0);
+        let mut goes_on = progress(0, total);
+        let mut compacted = Compacted::default();
+        let mut outcome = Ok(());
+        for candidate in found {
+            if !goes_on {
+                break;
+            }
+            let mut pace = |bytes| {
+                if self.shutdown.has_begun() {
+                    return Err(Error::Closed);
+                }
+                done += bytes;
+                if done - told >= TELL_EVERY {
+                    told = done;
+                    goes_on = progress(u64::min(done, total), total);
+                }
+                match goes_on {
+                    true => Ok(()),
+                    // Not seen by a caller: it is the end of the loop.
+                    false => Err(Error::Closed),
+                }
+            };
+            match self.compact_one(parts, work, candidate, &mut pace) {
+                Ok(counts) => compacted.add(&counts),
+                Err(Error::Closed) if !goes_on => {}
+                Err(error @ Error::Corrupt { .. }) => outcome = outcome.and(Err(error)),
+                Err(error) => {
+                    self.take_error(parts, &error);
+                    return Err(error);
+                }
+            }
+        }
+        outcome?;
+        compacted.is_complete = goes_on;
+        Ok(compacted)
+    }
+
+    /// The partitions that can be compacted.
+    fn find(
+        &self,
+        parts: &Parts,
+        work: &mut Work,
+        topic: Option<&str>,
+        when: When,
+    ) -> Result<Vec<Candidate>> {
+        let all = parts.tail.lock().all_ends();
+        if work.first_dirty.is_none() {
+            let path = parts.root.join(CHECKPOINT);
+            let lines = files::read_checkpoint(&*parts.disk, &path)?.into_iter();
+            let known = lines.map(|(topic, queue, at)| ((topic, queue), at));
+            work.first_dirty = Some(known.collect());
+        }
+        let now_ms = parts.clock.now_ms();
+        let mut found = Vec::new();
+        for (topic_name, queue, ends) in all {
+            let is_meant = topic.is_none_or(|topic| *topic == *topic_name);
+            if !is_meant || !self.rules.policy.compacts(&topic_name) {
+                continue;
+            }
+            let key = (topic_name, queue);
+            let candidate = self.look(parts, work, (key, ends), when, now_ms);
+            match candidate {
+                Ok(candidate) => found.extend(candidate),
+                // Reported when it is asked for, and once in the background.
+                Err(error @ Error::Corrupt { .. }) if when == When::Due => {
+                    self.take_error(parts, &error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a partition can be compacted, and how much of it is dirty.
+    fn look(
+        &self,
+        parts: &Parts,
+        work: &mut Work,
+        (key, ends): (Key, Arc<Ends>),
+        when: When,
+        now_ms: i64,
+    ) -> Result<Option<Candidate>> {
+        let disk = &*parts.disk;
+        let mut complete = complete(parts, &ends);
+        let start = complete.segments.first().map_or(0, |first| first.base);
+        let next_offset = ends.next_offset(false);
+        let first_dirty = work.first_dirty(&key);
+        let first_dirty = first_dirty.filter(|it| (start..=next_offset).contains(it));
+        let first_dirty = first_dirty.unwrap_or(start);
+        let known = work.known.entry(key.clone()).or_default();
+        if known.is_given_up {
+            return Ok(None);
+        }
+        let rules = &self.rules;
+        // Headers are read only where that can change the answer.
+        let is_due = |ratio: Option<f64>| ratio.is_some_and(|it| it > rules.dirty_ratio);
+        let ages = rules.max_lag_ms < i64::MAX as u64;
+        if when == When::Due && !ages && !is_due(dirty_ratio(&complete, first_dirty)) {
+            return Ok(None);
+        }
+        let surveyed = known.survey.update(disk, &complete, first_dirty);
+        surveyed.inspect_err(|error| known.take(error))?;
+        let ahead = all(&ends);
+        let cut = known
+            .survey
+            .cut(disk, &mut complete, &ahead, (rules, now_ms));
+        cut.inspect_err(|error| known.take(error))?;
+        let is_overdue = known.survey.is_overdue(complete.end, rules, now_ms);
+        let ratio = dirty_ratio(&complete, first_dirty);
+        let is_wanted = match when {
+            When::Due => is_due(ratio) || ratio.is_some() && is_overdue,
+            When::Asked => ratio.is_some() || has_passed_horizon(disk, &complete, now_ms)?,
+        };
+        Ok(is_wanted.then_some(Candidate {
+            key,
+            ends,
+            complete,
+            ahead,
+            first_dirty,
+            ratio: ratio.unwrap_or_default(),
+            is_overdue,
+        }))
+    }
+
+    /// Compacts a partition, in as many passes as its keys need.
+    fn compact_one(
+        &self,
+        parts: &Parts,
+        work: &mut Work,
+        mut candidate: Candidate,
+        pace: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Compacted> {
+        if !planted(Bug::CompactUnsaved) {
+            parts.full_pass()?;
+        }
+        let mut counts = Compacted {
+            partitions: 1,
+            ..Compacted::default()
+        };
+        let bound = candidate.complete.end;
+        loop {
+            let mut pass = Pass {
+                disk: &*parts.disk,
+                rules: &parts.rules,
+                compact: &self.rules,
+                ends: &candidate.ends,
+                complete: &candidate.complete,
+                ahead: &candidate.ahead,
+                now_ms: parts.clock.now_ms(),
+                pace,
+                is_swapping: false,
+            };
+            let done = pass.run(candidate.first_dirty);
+            let is_swapping = pass.is_swapping;
+            let known = work.known.entry(candidate.key.clone()).or_default();
+            known.survey = Survey::default();
+            known.is_given_up |= is_swapping;
+            let (end, own) = done.inspect_err(|error| known.take(error))?;
+            counts.add(&own);
+            work.set_first_dirty(&candidate.key, end);
+            self.save(parts, work)?;
+            if end >= bound {
+                return Ok(counts);
+            }
+            candidate.first_dirty = end;
+            candidate.ahead = all(&candidate.ends);
+            candidate.complete = complete(parts, &candidate.ends);
+            candidate.complete.cut(bound);
+        }
+    }
+
+    fn save(&self, parts: &Parts, work: &Work) -> Result<()> {
+        let lines = work.first_dirty.iter().flatten();
+        let lines: Vec<_> = lines
+            .map(|((topic, queue), at)| (&**topic, *queue, *at))
+            .collect();
+        files::save_checkpoint(&*parts.disk, &parts.root, CHECKPOINT, &lines)
+    }
+}
+
+/// The complete segments of a partition. Everything appended to them was published.
+fn complete(parts: &Parts, ends: &Ends) -> Complete {
+    // A segment is completed under the append lock, in the append that publishes more.
+    let _tail = parts.tail.lock();
+    let (segments, end) = ends.complete();
+    Complete { segments, end }
+}
+
+/// All segments of a partition.
+fn all(ends: &Ends) -> Complete {
+    let (segments, _) = ends.seen();
+    Complete {
+        segments: segments.to_vec(),
+        end: u64::MAX,
+    }
+}
+
+impl Work {
+    fn first_dirty(&self, (topic, queue): &Key) -> Option<u64> {
+        let known = self.first_dirty.as_ref()?;
+        known.get(&(topic.to_string(), *queue)).copied()
+    }
+
+    fn set_first_dirty(&mut self, (topic, queue): &Key, at: u64) {
+        let known = self.first_dirty.get_or_insert_default();
+        known.insert((topic.to_string(), *queue), at);
+    }
+}
+
+impl Known {
+    /// What an error of reading or replacing segments means for later passes.
+    fn take(&mut self, error: &Error) {
+        self.is_given_up |= matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
+    }
+}
+
+/// Keeps the background below its bytes per second.
+struct Pace<'a> {
+    compactor: &'a Compactor,
+    began: Instant,
+    spent: u64,
+}
+
+impl Pace<'_> {
+    fn new(compactor: &Compactor) -> Pace<'_> {
+        Pace {
+            compactor,
+            began: Instant::now(),
+            spent: 0,
+        }
+    }
+
+    /// Waits until `bytes` more may have been read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] if the store is being closed.
+    fn spend(&mut self, bytes: u64) -> Result<()> {
+        self.spent += bytes;
+        let shutdown = &self.compactor.shutdown;
+        if let Some(rate) = self.compactor.rules.bytes_per_second {
+            let nanos = u128::from(self.spent) * 1_000_000_000 / u128::from(rate.max(1));
+            let due = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            while !shutdown.has_begun()
+                && let Some(left) = due.checked_sub(self.began.elapsed())
+                && !left.is_zero()
+            {
+                shutdown.sleep(left);
+            }
+        }
+        match shutdown.has_begun() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+}

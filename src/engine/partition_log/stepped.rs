@@ -1,0 +1,31 @@
+//! What a story needs that steps through an engine without threads.
+
+use super::PartitionLog;
+use super::write::Writer;
+use crate::engine::service::durability::Durable;
+
+/// For a caller that steps.
+impl PartitionLog {
+    /// The rules of the flush service.
+    pub(crate) fn flush_rules(&self) -> crate::engine::service::flush::FlushRules {
+        self.written().services.flush_rules
+    }
+
+    /// What the flush service flushes.
+    pub(crate) fn parts(&self) -> &impl Durable {
+        &*self.written().parts
+    }
+
+    /// One step of group commit.
+    pub(crate) fn step_group_commit(&self) {
+        let writer = self.written();
+        writer.services.group.step_once(&*writer.parts);
+    }
+
+    fn written(&self) -> &Writer {
+        let Some(writer) = &self.writer else {
+            unreachable!("a story opens the log for writing")
+        };
+        writer
+    }
+}

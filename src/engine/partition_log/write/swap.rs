@@ -1,0 +1,219 @@
+//! Replaces segments by one, so that a crash at any point leaves the old ones or the new one.
+//!
+//! ```text
+//!   .cleaned (durable contents) --> sync of the folder --> .swap --> sync
+//!   (from here on the new one is valid)
+//!   --> the old ones become .deleted --> sync --> .swap loses its suffix --> sync --> unlink
+//! ```
+//!
+//! Each sync separates names that a power loss could otherwise keep in any combination. An index
+//! with the suffix `.swap`, and no log file with it or with `.cleaned`, is taken for the last file
+//! of a replacement that is complete but for it. The old segments are out of the way before the
+//! suffix goes: without it nothing says which of them the new one covers. The new one ends with
+//! the last offset of the old ones, so that it covers them all.
+
+use super::ends::Ends;
+use super::indexes::Indexes;
+use super::rules::Rules;
+use crate::disk::{Disk, Kind};
+use crate::engine::partition_log::segments::names::{self, ENDINGS, beside, with_suffix};
+use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
+use crate::error::Result;
+use crate::plant::{Bug, planted};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+const SNAPSHOT: &str = ".snapshot";
+
+/// Replaces segments by `cleaned`, whose files are durable except for their names. Readers go over
+/// to it. Durable on return.
+///
+/// # Errors
+///
+/// Those of the disk. Opening the store completes the replacement or removes what was begun.
+pub fn replace(
+    disk: &dyn Disk,
+    ends: &Ends,
+    cleaned: &Segment,
+    replaced: &[Arc<Segment>],
+) -> Result<()> {
+    let folder = &ends.folder;
+    let swap = Segment {
+        path: with_suffix(&cleaned.path, ".swap"),
+        ..*cleaned
+    };
+    disk.sync_directory(folder)?;
+    rename_all(disk, &cleaned.path, &swap.path)?;
+    if !planted(Bug::RemoveBeforeSwap) {
+        disk.sync_directory(folder)?;
+    }
+    let bases = replaced.iter().map(|segment| segment.base);
+    let bases = bases.clone().min().unwrap_or_default()..bases.max().unwrap_or_default() + 1;
+    ends.replace(bases.clone(), &swap, || Ok(()))?;
+    let deleted = |segment: &Segment| with_suffix(&segment.path, ".deleted");
+    for segment in replaced {
+        rename_all(disk, &segment.path, &deleted(segment))?;
+        // Only the snapshot of the producers at the first base still belongs to a segment.
+        if segment.base != cleaned.base {
+            let path = beside(&segment.path, SNAPSHOT);
+            rename(disk, &path, &beside(&deleted(segment), SNAPSHOT))?;
+        }
+    }
+    if !planted(Bug::SwapBeforeRemove) {
+        disk.sync_directory(folder)?;
+    }
+    let done = Segment {
+        path: with_suffix(&cleaned.path, ""),
+        ..*cleaned
+    };
+    ends.replace(bases, &done, || rename_all(disk, &swap.path, &done.path))?;
+    disk.sync_directory(folder)?;
+    for segment in replaced {
+        for ending in ENDINGS.iter().chain([&SNAPSHOT]) {
+            let path = beside(&deleted(segment), ending);
+            if disk.stat(&path)?.is_some() {
+                disk.unlink(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Renames the files of a segment, the log file last.
+fn rename_all(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
+    for ending in ENDINGS {
+        rename(disk, &beside(from, ending), &beside(to, ending))?;
+    }
+    Ok(())
+}
+
+/// Renames a file if it exists.
+fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
+    match disk.stat(from)? {
+        Some(_) => disk.rename(from, to),
+        None => Ok(()),
+    }
+}
+
+/// Completes or undoes the replacements that a crash has interrupted in a partition, and removes
+/// what no segment needs. Durable on return.
+///
+/// # Errors
+///
+/// Those of the disk.
+pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules) -> Result<()> {
+    let files = match disk.list(folder) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        listed => listed?,
+    };
+    let files = files.iter().filter(|it| it.kind == Kind::File);
+    let files: Vec<File<'_>> = files
+        .filter_map(|entry| File::of(entry.name.as_deref()?))
+        .collect();
+    let ending = |suffix: &'static str| files.iter().filter(move |it| it.suffix == suffix);
+    let unfinished = ending("cleaned").map(|file| file.base).min();
+    let is_undone = |file: &&File<'_>| unfinished.is_some_and(|base| file.base >= base);
+    // The names that make a replacement invalid go last.
+    let undone: Vec<_> = ending("swap").filter(is_undone).collect();
+    remove(disk, folder, undone.into_iter())?;
+    remove(disk, folder, ending("cleaned").chain(ending("deleted")))?;
+    let swaps: Vec<_> = ending("swap").filter(|it| !is_undone(it)).collect();
+    if swaps.is_empty() {
+        return Ok(());
+    }
+    let mut covered: Option<Range<u64>> = None;
+    for file in swaps.iter().filter(|it| it.ending == ".log") {
+        let log = folder.join(file.name);
+        let next = rebuild(disk, &log, file.base, rules)?;
+        let before = covered.unwrap_or(file.base..next);
+        covered = Some(before.start.min(file.base)..before.end.max(next));
+    }
+    let covered = covered.unwrap_or_default();
+    let is_swap = |base| swaps.iter().any(|it| it.base == base);
+    let is_old = |file: &&File<'_>| {
+        covered.contains(&file.base) && (file.ending != SNAPSHOT || !is_swap(file.base))
+    };
+    remove(disk, folder, ending("").filter(is_old))?;
+    for file in &swaps {
+        let log = folder.join(format!("{:020}.log.swap", file.base));
+        rename_all(disk, &log, &with_suffix(&log, ""))?;
+    }
+    disk.sync_directory(folder)
+}
+
+/// A file of a segment by its name.
+struct File<'a> {
+    name: &'a str,
+    base: u64,
+    ending: &'a str,
+    /// Empty for one that is in use.
+    suffix: &'a str,
+}
+
+impl File<'_> {
+    fn of(name: &str) -> Option<File<'_>> {
+        let (digits, rest) = name.split_at_checked(20)?;
+        let base = names::base_of(digits)?;
+        let ending = ENDINGS.into_iter().chain([SNAPSHOT]);
+        let ending = ending.into_iter().find(|it| rest.starts_with(it))?;
+        let suffix = rest.get(ending.len()..)?;
+        let suffix = match suffix.strip_prefix('.') {
+            None if suffix.is_empty() => suffix,
+            Some(suffix @ ("cleaned" | "swap" | "deleted")) => suffix,
+            _ => return None,
+        };
+        let ending = rest.get(..ending.len())?;
+        Some(File {
+            name,
+            base,
+            ending,
+            suffix,
+        })
+    }
+}
+
+/// Removes files, and makes that durable.
+fn remove<'a>(
+    disk: &dyn Disk,
+    folder: &Path,
+    files: impl Iterator<Item = &'a File<'a>>,
+) -> Result<()> {
+    let mut removed = false;
+    for file in files {
+        disk.unlink(&folder.join(file.name))?;
+        removed = true;
+    }
+    match removed {
+        true => disk.sync_directory(folder),
+        false => Ok(()),
+    }
+}
+
+/// Writes the indexes of a replacement anew, because a crash may have left only some of its files.
+/// Returns the offset after its last batch.
+fn rebuild(disk: &dyn Disk, log: &Path, base: u64, rules: &Rules) -> Result<u64> {
+    let len = disk.stat(log)?.map_or(0, |entry| entry.len);
+    let segment = Arc::new(Segment {
+        base,
+        path: log.to_owned(),
+        len,
+    });
+    let mut walk = Walk::new(Reader::open(disk, &segment)?, 0);
+    let mut indexes = Indexes::new(base, rules);
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(found) => {
+                let header = &found.header;
+                let (last, time) = (header.last_offset(), header.max_timestamp);
+                indexes.add(found.position, header.len.into(), last, time);
+            }
+            Step::Damage(..) => {}
+            Step::End => break,
+        }
+    }
+    indexes.close();
+    indexes.save(disk, log)?;
+    Ok(walk.next_offset)
+}
