@@ -159,12 +159,6 @@ impl Story {
     /// One life: open, check, work, crash. Returns the disk that the next life finds.
     fn live(&mut self, disk: SimDisk, last: bool) -> std::result::Result<SimDisk, Breach> {
         let disk = Arc::new(disk);
-        if std::env::var_os("FOREBAY_SIM_TRACE").is_some() {
-            println!("-- before opening {:?}", disk.faults());
-            for (path, bytes) in disk.contents() {
-                println!("   {path:?} {:?}", bytes.map(|b| b.len()));
-            }
-        }
         let engine = match self.open(&disk) {
             Ok(engine) => engine,
             Err(_) if disk.is_dead() || disk.has_faults() => return Ok(self.restart(&disk, last)),
@@ -297,9 +291,6 @@ impl Story {
             }));
         }
         let done = life.engine.compact(None, &mut |_, _| true);
-        if std::env::var_os("FOREBAY_SIM_TRACE").is_some() {
-            println!("compact {done:?} dead {}", life.disk.is_dead());
-        }
         life.disk.meanwhile.during_names(Box::new(|| {}));
         if let Some(breach) = breach.lock().take() {
             return Err(format!("while compacting, {breach}"));
