@@ -14,8 +14,10 @@ STEP := .ci/step
 CARGO := cargo
 # Many tests wait for the disk, for a JVM or for a child.
 TEST_THREADS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# Each of these collects all tests and starts a session of Spark, so there are fewer.
+WORKERS := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2) / 2)))
 PYTEST := -m pytest --quiet
-SIDE_BY_SIDE := -n $(TEST_THREADS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # PyO3 looks for an interpreter when it is compiled.
 export PYO3_PYTHON := $(BIN)/python
@@ -122,10 +124,12 @@ test: tools $(VENV)/bin/python  ## the gate
 lane-rust: lint-rust test-rust docs-rust
 
 # The extension is built between clippy and the tests of the other lane, which waits for that. So that nothing else
-# does, Spark's archive is made at the same time. test_package.py runs the newcomer's tests, from the wheel.
+# does, Spark's archive is made at the same time. Collecting compiles the tests, and what they import; else each worker
+# would. test_package.py runs the newcomer's tests, from the wheel.
 lane-python: lint-python
 	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s $(EXTENSION) $(WHEEL) && wait $$!
 	@$(MAKE) -s test-stubs docs-python
+	@$(STEP) "collecting" $(BIN)/python $(PYTEST) --collect-only
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) $(NEWCOMER:%=--ignore=%)
 
 lint: lint-rust lint-python  ## check format, lints and types

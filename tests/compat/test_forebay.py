@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import rocketmq
+import store_files
 import workload
 from golden_stores import unpack
 from rocketmq import Job, Listing
@@ -117,7 +118,7 @@ def test_rocketmq_continues_after_a_kill_and_halts_and_forebay_recovers(
     stores: dict[str, Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
-    subprocess.run(["cp", "-a", "--sparse=always", stores["killed"], path], check=True)
+    store_files.copy(stores["killed"], path)
     appended = rocketmq.append(path, count=150, seed=9, sizes=SIZES, halt=True)
     assert not appended.clean
     with forebay.open(path) as store:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import rocketmq
+import store_files
 from rocketmq import Job, Listing, RocketMQError, Sizes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -164,11 +165,11 @@ def test_damage_is_found_and_does_not_stop_a_batch(tmp_path: Path) -> None:
     store = tmp_path / "store"
     written = rocketmq.write(store, count=100, seed=4, sizes=SMALL, record_checksum=True)
     last = written.messages[-1]["physicalOffset"]
-    flipped = shutil.copytree(store, tmp_path / "flipped")
+    flipped = store_files.copy(store, tmp_path / "flipped")
     with open(flipped / "commitlog" / "0".zfill(20), "r+b") as log:
         log.seek(last + 56)  # The store time, which only the whole-record checksum covers.
         log.write(b"\xff")
-    unindexed = shutil.copytree(store, tmp_path / "unindexed")
+    unindexed = store_files.copy(store, tmp_path / "unindexed")
     (index,) = (unindexed / "index").iterdir()
     with open(index, "r+b") as slots:
         slots.seek(40)

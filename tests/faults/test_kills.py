@@ -15,6 +15,7 @@ from typing import Any
 import maven
 import pytest
 import rocketmq
+import store_files
 from child import CALLS
 from harness import PROOF, lacks, seed
 from law import Acknowledged
@@ -233,7 +234,7 @@ def test_the_real_rocketmq_shows_what_a_killed_process_had_acknowledged(
         lacks("maven", reason)
     numbers = range(10_000, 10_000 + (100 if PROOF else 3))
     series = [run_series(nursery, tmp_path, number, counts) for number in numbers]
-    recovered = [shutil.copytree(one.root, one.root.with_name("recovered")) for one in series]
+    recovered = [store_files.copy(one.root, one.root.with_name("recovered")) for one in series]
     for path in recovered:
         forebay.open(path, **SMALL).close()
     listings = rocketmq.list_stores([one.root for one in series] + recovered)

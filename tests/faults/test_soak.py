@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import law
 import pytest
+import store_files
 from harness import LONG_S, PROOF, seed
 from law import Acknowledged
 from nursery import Nursery, Outcome
@@ -214,7 +215,7 @@ class Forgets(Soak):
             shutil.rmtree(self.root)
             kept.rename(self.root)
         else:
-            shutil.copytree(self.root, kept)
+            store_files.copy(self.root, kept)
 
 
 class Leaks(Soak):

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import harness
 import httpx
 import pytest
+import store_files
 from console_support import serving
 from golden_stores import unpack
 from starlette.applications import Starlette
@@ -407,7 +408,7 @@ def test_places_outside_the_queues_are_moved_into_them(console):
 @pytest.fixture
 def own(path, tmp_path):
     """Return a copy of the store that a test may change."""
-    return shutil.copytree(path, tmp_path / "own")
+    return store_files.copy(path, tmp_path / "own")
 
 
 def redrive(console, given=None, **more):

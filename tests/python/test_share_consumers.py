@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import store_files
 
 import forebay
 from forebay import _forebay
@@ -470,7 +471,7 @@ def test_a_log_that_came_back_shorter_stops_the_consumers_of_all_processes(
     path, copy = tmp_path / "s", tmp_path / "copy"
     with share(path) as store:
         fill(store, 8)
-    shutil.copytree(path, copy)
+    store_files.copy(path, copy)
     with share(path) as store, store.consumer("orders", group="billing") as consumer:
         fill(store, 8)
         take_all(consumer, 16)

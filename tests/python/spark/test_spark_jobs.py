@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import store_files
 from golden_stores import unpack
 
 import forebay
@@ -40,7 +41,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(built: Path, tmp_path: Path) -> Path:
     """Return a copy of the store."""
-    return Path(shutil.copytree(built, tmp_path / "store"))
+    return store_files.copy(built, tmp_path / "store")
 
 
 def facts(found: Any) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def test_a_rebuild_writes_the_same_bytes_as_dispatch(
     with pytest.raises(forebay.StoreExistsError):
         rebuild(spark, built, target)
     # Together with the log they are a store.
-    shutil.copytree(built / "commitlog", target / "commitlog")
+    store_files.copy(built / "commitlog", target / "commitlog")
     with forebay.open(target, mode="r") as opened:
         assert opened.recovery.queue_entries_rebuilt == 0
         assert facts(opened.verify())["damage"] == []
@@ -197,7 +198,7 @@ def test_a_rebuild_replaces_what_is_lost_and_damaged(spark: Any, built: Path, st
 def test_a_rebuild_keeps_queues_whose_messages_are_retired(spark: Any, store: Path) -> None:
     # As retention leaves it: the queue's last file stays, and has its next offset.
     lost = store / "consumequeue" / "gone" / "2"
-    shutil.copytree(store / "consumequeue" / "orders" / "0", lost)
+    store_files.copy(store / "consumequeue" / "orders" / "0", lost)
     before = {path.name: path.read_bytes() for path in lost.iterdir()}
     rebuild(spark, store)
     assert {path.name: path.read_bytes() for path in lost.iterdir()} == before
@@ -221,7 +222,7 @@ def test_a_rebuild_refuses_what_it_cannot_decide(spark: Any, store: Path, tmp_pa
             with pytest.raises(forebay.StoreLockedError) as raised:
                 rebuild(spark, store, target)
             assert raised.value.pid == os.getpid()
-        halted = Path(shutil.copytree(store, tmp_path / "halted"))
+        halted = store_files.copy(store, tmp_path / "halted")
     with pytest.raises(forebay.UnsupportedError):
         rebuild(spark, halted)
     (store / "forebay.state").unlink()

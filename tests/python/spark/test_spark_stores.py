@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import store_files
 from hypothesis import given
 from hypothesis import strategies as some
 from pyspark.errors import PySparkException
@@ -213,7 +214,7 @@ def test_a_topic_must_be_in_at_least_one_store(shards, tmp_path):
 def damage(shards, tmp_path, how):
     """Copy five stores, and damage the fourth."""
     folder = tmp_path / how
-    shutil.copytree(shards, folder)
+    store_files.copy(shards, folder)
     broken = folder / "3" / "events"
     if how == "no store":
         shutil.rmtree(broken)
@@ -258,7 +259,7 @@ def test_a_store_that_lost_a_message_returns_the_others(shards, tmp_path, caplog
 
 
 def test_a_store_that_vanishes_after_planning_fails_or_is_skipped(shards, tmp_path, caplog):
-    shutil.copytree(shards, tmp_path / "s")
+    store_files.copy(shards, tmp_path / "s")
     readers = [
         reader(str(tmp_path / "s" / "[12]" / "events"), failOnDataLoss=fail)
         for fail in ("true", "false")
