@@ -257,7 +257,7 @@ def test_wrong_arguments_are_refused_by_name(store):
         with pytest.raises(forebay.OffsetOutOfRangeError):
             consumer.seek({("orders", sent.queue): 99})
         for arguments in ({"threads": 0}, {"batch": 0}):
-            with pytest.raises(ValueError, match="must be (at least 1|from 1 to 1024), got 0"):
+            with pytest.raises(ValueError, match=r"must be (at least 1|from 1 to 1024), got 0"):
                 consumer.run(print, **arguments)
 
 
