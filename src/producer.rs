@@ -345,14 +345,14 @@ impl Producer {
                 what: format!("topic {:?}", topic.name),
             });
         }
-        if draft.keys.is_empty() && to.engine.needs_key(topic) {
+        if draft.first_key().is_none() && to.engine.needs_key(topic) {
             let reason = "a message of a topic that is compacted must have a key";
             return Err(Error::option("key", "None", reason));
         }
-        match (draft.queue.or(fallback), draft.keys.first()) {
+        match (draft.queue.or(fallback), draft.first_key()) {
             (Some(queue), _) if queue < queues => Ok(queue),
             (Some(queue), _) => Err(topic.unknown_queue(queue)),
-            (None, Some(key)) => Ok(to.engine.queue_of_key(key.as_bytes(), queues)),
+            (None, Some(key)) => Ok(to.engine.queue_of_key(key, queues)),
             (None, None) => Ok(topic.next_queue()),
         }
     }
@@ -502,7 +502,7 @@ impl BatchSender<'_> {
     #[inline]
     fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
         let producer = self.producer;
-        let turn = draft.keys.is_empty().then_some(self.turn);
+        let turn = draft.first_key().is_none().then_some(self.turn);
         let queue = producer.queue_for(&self.to, draft, turn.or(producer.queue))?;
         let (batch, topic) = (&mut self.batch, &self.to.topic);
         if self.row % ROWS_A_SAMPLE != self.first_sample {

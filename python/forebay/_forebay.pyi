@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final, overload
 
 from typing_extensions import Buffer, CapsuleType
 
@@ -34,6 +34,7 @@ __all__ = [
 _Text: TypeAlias = str | bytes
 _Keys: TypeAlias = Iterable[_Text]
 _Properties: TypeAlias = Mapping[str, str]
+_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
 _Time: TypeAlias = datetime | int
 _Limit: TypeAlias = Bound
 _Tags: TypeAlias = str | Iterable[str]
@@ -249,6 +250,7 @@ class Producer:
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
+    @overload
     def send(
         self,
         body: Buffer,
@@ -257,6 +259,7 @@ class Producer:
         keys: _Keys | None = None,
         tags: _Text | None = None,
         properties: _Properties | None = None,
+        headers: _Headers | None = None,
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
@@ -270,13 +273,17 @@ class Producer:
         ----------
         body
             Any contiguous buffer: bytes, bytearray, memoryview, a NumPy array, an Arrow buffer.
+            In a partition log also None with a key: a tombstone, which has no body.
         key, keys
             One or several keys to find the message by: text without spaces or control
-            characters.
+            characters. In a partition log, the first may be any bytes.
         tags
             A tag, by which readers can filter.
         properties
             Names and values that you choose, as a mapping of text.
+        headers
+            In a partition log, a sequence of names and values, which are bytes or None. Order
+            and duplicates are kept. Properties become headers too, and precede these.
         queue
             Number of the queue. The default is the producer's queue. If that has none, the first
             key selects a queue; without a key, messages go to each queue in turn.
@@ -307,7 +314,27 @@ class Producer:
             If the body, or all properties together, exceed the limit.
         InvalidOptionError
             If a key, tag or property has characters that the format cannot store.
+        UnsupportedError
+            For headers, if the store is not a partition log.
         """
+    @overload
+    def send(
+        self,
+        body: None,
+        *,
+        key: _Text,
+        keys: None = None,
+        tags: _Text | None = None,
+        properties: _Properties | None = None,
+        headers: _Headers | None = None,
+        queue: int | None = None,
+        delay_level: int = 0,
+        timestamp: datetime | None = None,
+        flush: bool | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult: ...
+    @overload
     def send_nowait(
         self,
         body: Buffer,
@@ -316,6 +343,7 @@ class Producer:
         keys: _Keys | None = None,
         tags: _Text | None = None,
         properties: _Properties | None = None,
+        headers: _Headers | None = None,
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
@@ -339,13 +367,30 @@ class Producer:
         ...     ticket.result().durable
         True
         """
+    @overload
+    def send_nowait(
+        self,
+        body: None,
+        *,
+        key: _Text,
+        keys: None = None,
+        tags: _Text | None = None,
+        properties: _Properties | None = None,
+        headers: _Headers | None = None,
+        queue: int | None = None,
+        delay_level: int = 0,
+        timestamp: datetime | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
+    ) -> Ticket: ...
     def send_batch(
         self,
-        bodies: Iterable[Buffer],
+        bodies: Iterable[Buffer | None],
         *,
         keys: Iterable[_Text | _Keys | None] | None = None,
         tags: _Text | Iterable[_Text | None] | None = None,
         properties: _Properties | Iterable[_Properties | None] | None = None,
+        headers: _Headers | Iterable[_Headers | None] | None = None,
         queue: int | None = None,
         atomic: bool = False,
         timestamp: datetime | None = None,
@@ -363,6 +408,9 @@ class Producer:
             One tag for all messages, or a sequence with one entry per message.
         properties
             One mapping for all messages, or a sequence with one entry per message.
+        headers
+            One sequence of names and values for all messages, or a sequence with one such
+            sequence or None per message.
         queue
             Number of the queue. The default is the producer's queue. If that has none, the first
             key of a message selects its queue; all messages without a key go to one queue, the
@@ -395,11 +443,12 @@ class Producer:
         """
     def send_batch_nowait(
         self,
-        bodies: Iterable[Buffer],
+        bodies: Iterable[Buffer | None],
         *,
         keys: Iterable[_Text | _Keys | None] | None = None,
         tags: _Text | Iterable[_Text | None] | None = None,
         properties: _Properties | Iterable[_Properties | None] | None = None,
+        headers: _Headers | Iterable[_Headers | None] | None = None,
         queue: int | None = None,
         atomic: bool = False,
         timestamp: datetime | None = None,
@@ -435,8 +484,9 @@ class Producer:
         data
             Any object with ``__arrow_c_stream__`` or ``__arrow_c_array__``. The column ``body``
             (or ``value``) is required; ``key`` (or ``keys``), ``tags``, ``properties``,
-            ``queue`` and ``timestamp`` are optional. ``timestamp`` is a timestamp with a time
-            zone, or int64 milliseconds since the epoch.
+            ``headers``, ``queue`` and ``timestamp`` are optional. ``timestamp`` is a timestamp
+            with a time zone, or int64 milliseconds since the epoch; ``headers`` a list of
+            structs of name and bytes.
         atomic, flush
             As for `send_batch`.
 
@@ -1725,6 +1775,7 @@ class Store:
     @property
     def closed(self) -> bool:
         """Whether the store was closed."""
+    @overload
     def send(
         self,
         topic: str,
@@ -1734,6 +1785,7 @@ class Store:
         keys: _Keys | None = None,
         tags: _Text | None = None,
         properties: _Properties | None = None,
+        headers: _Headers | None = None,
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
@@ -1770,6 +1822,24 @@ class Store:
         ...     store.send("orders", b"body", key="42", tags="paid").offset
         0
         """
+    @overload
+    def send(
+        self,
+        topic: str,
+        body: None,
+        *,
+        key: _Text,
+        keys: None = None,
+        tags: _Text | None = None,
+        properties: _Properties | None = None,
+        headers: _Headers | None = None,
+        queue: int | None = None,
+        delay_level: int = 0,
+        timestamp: datetime | None = None,
+        flush: bool | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
+    ) -> SendResult: ...
     def producer(
         self,
         topic: str,

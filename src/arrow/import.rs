@@ -2,17 +2,18 @@
 //!
 //! | column | types | |
 //! |---|---|---|
-//! | `body` or `value` | bytes | not null; may be empty |
+//! | `body` or `value` | bytes | may be empty; null only in a partition log, with a key |
 //! | `key` | bytes, list of bytes | one key, or a list of them |
 //! | `keys` | bytes, list of bytes | as stored: keys separated by one space; or a list of them |
 //! | `tags` | bytes | |
 //! | `properties` | map, list of structs with two fields | bytes to bytes |
+//! | `headers` | map, list of structs with two fields | bytes to bytes or null; partition logs |
 //! | `queue` | integers | null: as without the column |
 //! | `timestamp` | timestamp with time zone, int64 (ms) | when the message was made |
 //!
 //! *Bytes* are any binary or utf8 type (also large, view and dictionary), or fixed-size binary.
-//! Columns that become text must be UTF-8. Every column except the body may have nulls, or be of
-//! type null.
+//! Columns that become text must be UTF-8; in a partition log, the first key need not. Every column
+//! except the body may have nulls, or be of type null.
 
 use super::ffi::guarded;
 use super::values::{Broken, Bytes, Integers, Lists, Maybe, Times, is_bytes};
@@ -100,6 +101,7 @@ struct Plan {
     keys: Option<(usize, KeyForm)>,
     tags: Option<usize>,
     properties: Option<usize>,
+    headers: Option<usize>,
     queue: Option<usize>,
     timestamp: Option<usize>,
 }
@@ -120,6 +122,7 @@ impl Plan {
             keys: None,
             tags: None,
             properties: None,
+            headers: None,
             queue: None,
             timestamp: None,
         };
@@ -134,6 +137,7 @@ impl Plan {
                 "keys" => put(&mut plan.keys, some.map(|index| (index, KeyForm::Stored))),
                 "tags" => put(&mut plan.tags, some),
                 "properties" => put(&mut plan.properties, some),
+                "headers" => put(&mut plan.headers, some),
                 "queue" => put(&mut plan.queue, some),
                 _ => put(&mut plan.timestamp, some),
             };
@@ -162,14 +166,43 @@ impl Plan {
             let reason = "the columns do not match the schema";
             Error::option("data", "a record batch", reason)
         })?;
-        let (mut keys, mut properties) = (Vec::new(), Vec::new());
+        let mut parts = Parts::default();
         for row in 0..batch.num_rows() {
-            keys.clear();
-            properties.clear();
-            match columns.draft(row, &mut keys, &mut properties) {
+            parts.clear();
+            match columns.draft(row, &mut parts) {
                 Ok(draft) => imported.add(sender.push(&draft)?),
                 Err(error) => return Err(sender.refuse(error)),
             }
+        }
+        Ok(())
+    }
+}
+
+/// The lists of a message, which are reused for each row.
+#[derive(Default)]
+struct Parts<'a> {
+    /// The first key, if it is not text.
+    key: Option<&'a [u8]>,
+    keys: Vec<&'a str>,
+    properties: Vec<(&'a str, &'a str)>,
+    headers: Vec<(&'a str, Option<&'a [u8]>)>,
+}
+
+impl<'a> Parts<'a> {
+    fn clear(&mut self) {
+        self.key = None;
+        self.keys.clear();
+        self.properties.clear();
+        self.headers.clear();
+    }
+
+    /// Adds a key. Only the first may be other bytes than text.
+    fn add_key(&mut self, key: &'a [u8]) -> Result<()> {
+        let is_first = self.keys.is_empty() && self.key.is_none();
+        match text("keys", key) {
+            Ok(key) => self.keys.push(key),
+            Err(_) if is_first => self.key = Some(key),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -194,6 +227,10 @@ fn check_type(name: &str, data_type: &DataType) -> Result<()> {
             (is_bytes(element), format!("{BYTES}, or a list of these"))
         }
         "properties" => (is_properties(data_type), "map<utf8, utf8>".to_owned()),
+        "headers" => {
+            let wanted = "list<struct<key: utf8, value: binary>>";
+            (is_properties(data_type), wanted.to_owned())
+        }
         "queue" => (data_type.is_integer(), "an integer".to_owned()),
         "timestamp" => {
             if matches!(data_type, DataType::Timestamp(_, None)) {
@@ -215,7 +252,7 @@ fn check_type(name: &str, data_type: &DataType) -> Result<()> {
         }
         _ => {
             let reason = "unknown; the columns are body or value, key or keys, tags, properties, \
-                          queue, timestamp";
+                          headers, queue, timestamp";
             return Err(Error::option("column", format!("{name:?}"), reason));
         }
     };
@@ -245,6 +282,7 @@ struct Columns<'a> {
     keys: Option<(Keys<'a>, KeyForm)>,
     tags: Option<Bytes<'a>>,
     properties: Option<Properties<'a>>,
+    headers: Option<Properties<'a>>,
     queue: Option<Integers<'a>>,
     timestamp: Option<Times<'a>>,
 }
@@ -283,6 +321,10 @@ impl<'a> Columns<'a> {
             Some(index) => Some(Properties::new(column(index)?)?),
             None => None,
         };
+        let headers = match plan.headers {
+            Some(index) => Some(Properties::new(column(index)?)?),
+            None => None,
+        };
         let queue = match plan.queue {
             Some(index) => Some(Integers::new(column(index)?)?),
             None => None,
@@ -296,31 +338,30 @@ impl<'a> Columns<'a> {
             keys,
             tags,
             properties,
+            headers,
             queue,
             timestamp,
         })
     }
 
-    /// The message of a row. `keys` and `properties` must be empty; the message borrows from them.
+    /// The message of a row. `parts` must be clear; the message borrows from them.
     #[inline]
-    fn draft<'b>(
-        &self,
-        row: usize,
-        keys: &'b mut Vec<&'a str>,
-        properties: &'b mut Vec<(&'a str, &'a str)>,
-    ) -> Result<Draft<'b>>
+    fn draft<'b>(&self, row: usize, parts: &'b mut Parts<'a>) -> Result<Draft<'b>>
     where
         'a: 'b,
     {
-        let Some(body) = known("body", self.body.get(row))? else {
-            let reason = "a message must have a body, which may be empty";
-            return Err(Error::option("body", "null", reason));
-        };
+        let body = known("body", self.body.get(row))?;
         if let Some((column, form)) = &self.keys {
-            column.read(row, *form, keys)?;
+            column.read(row, *form, parts)?;
         }
         if let Some(column) = &self.properties {
-            column.read("properties", row, properties)?;
+            column.read("properties", row, &mut parts.properties)?;
+        }
+        if let Some(column) = &self.headers {
+            for entry in column.entries("headers", row)? {
+                let (name, value) = entry?;
+                parts.headers.push((text("headers", name)?, value));
+            }
         }
         let queue = match &self.queue {
             Some(column) => queue("queue", column, row)?,
@@ -331,10 +372,13 @@ impl<'a> Columns<'a> {
             None => None,
         };
         Ok(Draft {
-            body,
-            keys,
+            body: body.unwrap_or_default(),
+            is_null: body.is_none(),
+            key: parts.key,
+            keys: &parts.keys,
             tags: word("tags", self.tags.as_ref(), row)?,
-            properties,
+            properties: &parts.properties,
+            headers: &parts.headers,
             queue,
             born_timestamp,
             ..Draft::default()
@@ -350,16 +394,18 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn read(&self, row: usize, form: KeyForm, keys: &mut Vec<&'a str>) -> Result<()> {
+    fn read(&self, row: usize, form: KeyForm, parts: &mut Parts<'a>) -> Result<()> {
         match self {
             Keys::Text(column) => {
                 let Some(found) = known("keys", column.get(row))? else {
                     return Ok(());
                 };
-                let found = text("keys", found)?;
                 match form {
-                    KeyForm::One => keys.push(found),
-                    KeyForm::Stored => keys.extend(found.split(' ').filter(|key| !key.is_empty())),
+                    KeyForm::One => parts.add_key(found)?,
+                    KeyForm::Stored => {
+                        let found = text("keys", found)?.split(' ');
+                        parts.keys.extend(found.filter(|key| !key.is_empty()));
+                    }
                 }
             }
             Keys::Lists(lists, elements) => {
@@ -371,7 +417,7 @@ impl<'a> Keys<'a> {
                             "a key must be text",
                         ));
                     };
-                    keys.push(text("keys", key)?);
+                    parts.add_key(key)?;
                 }
             }
         }

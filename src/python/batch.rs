@@ -4,13 +4,15 @@
 //! bytes detached, even if another thread changes the lists.
 
 use super::convert::{items, text};
-use super::draft::{Pair, Pairs, Texts, born, pair_texts, pairs};
-use super::edge;
+use super::draft::{
+    HeaderBytes, Pair, Pairs, Texts, as_pair, body_or_null, born, check_tombstone, header_bytes,
+    headers, keys_of, pair_texts, pairs,
+};
 use super::errors::in_row;
 use crate::Draft;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping, PyString};
+use pyo3::types::{PyBytes, PyMapping, PySequence, PyString};
 use std::borrow::Cow;
 
 /// The entries of all rows in one list, and the end index of each row.
@@ -54,6 +56,7 @@ pub(super) struct BatchGiven<'py> {
     keys: Option<Flat<Bound<'py, PyAny>>>,
     tags: Each<Option<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>>,
     properties: Each<Pairs<'py>, Flat<Pair<'py>>>,
+    headers: Each<Pairs<'py>, Flat<Pair<'py>>>,
 }
 
 impl<'py> BatchGiven<'py> {
@@ -62,6 +65,7 @@ impl<'py> BatchGiven<'py> {
         keys: Option<&Bound<'py, PyAny>>,
         tags: Option<&Bound<'py, PyAny>>,
         properties: Option<&Bound<'py, PyAny>>,
+        given_headers: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<BatchGiven<'py>> {
         let bodies = items("bodies", bodies)?;
         let rows = bodies.len();
@@ -77,12 +81,29 @@ impl<'py> BatchGiven<'py> {
             Some(one) if one.is_instance_of::<PyMapping>() => Each::All(pairs(one)?),
             Some(many) => Each::Row(flat("properties", many, rows, |object| pairs(object))?),
         };
+        let headers = match given_headers {
+            None => Each::All(Pairs::new()),
+            Some(one) if is_one_list(one)? => Each::All(headers(one)?),
+            Some(many) => Each::Row(flat("headers", many, rows, |object| headers(object))?),
+        };
         Ok(BatchGiven {
             bodies,
             keys,
             tags,
             properties,
+            headers,
         })
+    }
+}
+
+/// Whether headers are those of all rows: a list of pairs, and not one of lists.
+fn is_one_list(headers: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Ok(list) = headers.cast::<PySequence>() else {
+        return Ok(false);
+    };
+    match list.len()? {
+        0 => Ok(true),
+        _ => Ok(as_pair(&list.get_item(0)?).is_some_and(|(name, _)| is_text(&name))),
     }
 }
 
@@ -138,10 +159,14 @@ fn key_objects<'py>(entry: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>
 
 /// The bytes of the arguments, borrowed from [`BatchGiven`].
 pub(super) struct BatchRows<'a> {
-    bodies: Vec<Cow<'a, [u8]>>,
+    /// `None` stands for no body.
+    bodies: Vec<Option<Cow<'a, [u8]>>>,
     keys: Option<Flat<&'a str>>,
+    /// The first key of each row if it is not text; empty if all are.
+    byte_keys: Vec<Option<&'a [u8]>>,
     tags: Each<Option<&'a str>, Vec<Option<&'a str>>>,
     properties: Each<Vec<Texts<'a>>, Flat<Texts<'a>>>,
+    headers: Each<Vec<HeaderBytes<'a>>, Flat<HeaderBytes<'a>>>,
     queue: Option<u32>,
     born_timestamp: Option<i64>,
 }
@@ -149,19 +174,19 @@ pub(super) struct BatchRows<'a> {
 impl<'a> BatchRows<'a> {
     pub(super) fn new(
         py: Python<'_>,
+        engine: &str,
         given: &'a BatchGiven<'_>,
         queue: Option<u32>,
         timestamp: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<BatchRows<'a>> {
         let mut bodies = Vec::with_capacity(given.bodies.len());
         for (row, object) in given.bodies.iter().enumerate() {
-            bodies.push(edge::body(object).map_err(|error| in_row(py, error, row))?);
+            bodies.push(body_or_null(engine, object).map_err(|error| in_row(py, error, row))?);
         }
-        let key = |object| text("key", object);
-        let keys = given.keys.as_ref();
-        let keys = keys
-            .map(|keys| keys.map(|all| all.iter().map(key).collect()))
-            .transpose()?;
+        let (keys, byte_keys) = match &given.keys {
+            None => (None, Vec::new()),
+            Some(keys) => row_keys(py, keys)?,
+        };
         let tags = match &given.tags {
             Each::All(tag) => Each::All(tag.as_ref().map(|tag| text("tags", tag)).transpose()?),
             Each::Row(tags) => Each::Row(row_tags(py, tags)?),
@@ -170,21 +195,35 @@ impl<'a> BatchRows<'a> {
             Each::All(pairs) => Each::All(pair_texts(pairs)?),
             Each::Row(rows) => Each::Row(rows.map(pair_texts)?),
         };
+        let headers = match &given.headers {
+            Each::All(pairs) => Each::All(header_bytes(pairs)?),
+            Each::Row(rows) => Each::Row(rows.map(header_bytes)?),
+        };
         let born_timestamp = timestamp.map(born).transpose()?;
-        Ok(BatchRows {
+        let rows = BatchRows {
             bodies,
             keys,
+            byte_keys,
             tags,
             properties,
+            headers,
             queue,
             born_timestamp,
-        })
+        };
+        if rows.bodies.iter().any(Option::is_none) {
+            for (row, draft) in rows.drafts().enumerate() {
+                check_tombstone(&draft).map_err(|error| in_row(py, error, row))?;
+            }
+        }
+        Ok(rows)
     }
 
     /// The messages in their order.
     pub(super) fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
         self.bodies.iter().enumerate().map(|(row, body)| Draft {
-            body,
+            body: body.as_deref().unwrap_or_default(),
+            is_null: body.is_none(),
+            key: self.byte_keys.get(row).copied().flatten(),
             keys: self.keys.as_ref().map_or(&[], |keys| keys.row(row)),
             tags: match &self.tags {
                 Each::All(tag) => *tag,
@@ -194,11 +233,39 @@ impl<'a> BatchRows<'a> {
                 Each::All(pairs) => pairs,
                 Each::Row(rows) => rows.row(row),
             },
+            headers: match &self.headers {
+                Each::All(pairs) => pairs,
+                Each::Row(rows) => rows.row(row),
+            },
             queue: self.queue,
             born_timestamp: self.born_timestamp,
             ..Draft::default()
         })
     }
+}
+
+/// The keys of each row that are text, and its first key if that is not.
+#[allow(clippy::type_complexity, reason = "both are fields of `BatchRows`")]
+fn row_keys<'a>(
+    py: Python<'_>,
+    given: &'a Flat<Bound<'_, PyAny>>,
+) -> PyResult<(Option<Flat<&'a str>>, Vec<Option<&'a [u8]>>)> {
+    let mut keys = Flat {
+        all: Vec::with_capacity(given.all.len()),
+        ends: Vec::with_capacity(given.ends.len()),
+    };
+    let mut byte_keys = Vec::new();
+    for row in 0..given.ends.len() {
+        let found = keys_of("key", given.row(row));
+        let (first, texts) = found.map_err(|error| in_row(py, error, row))?;
+        keys.all.extend(texts);
+        keys.ends.push(keys.all.len());
+        if first.is_some() || !byte_keys.is_empty() {
+            byte_keys.resize(row, None);
+            byte_keys.push(first);
+        }
+    }
+    Ok((Some(keys), byte_keys))
 }
 
 fn row_tags<'a>(py: Python<'_>, tags: &'a [Bound<'_, PyAny>]) -> PyResult<Vec<Option<&'a str>>> {

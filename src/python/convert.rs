@@ -323,6 +323,7 @@ const KEYWORDS: &[&str] = &[
     "keys",
     "tags",
     "properties",
+    "headers",
     "queue",
     "delay_level",
     "timestamp",

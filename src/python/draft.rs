@@ -7,7 +7,8 @@ use super::errors::invalid;
 use crate::{Delay, Draft, Durability};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyTuple};
+use std::borrow::Cow;
 
 /// The arguments besides the body, as Python objects.
 #[derive(Default)]
@@ -16,31 +17,37 @@ pub(super) struct Given<'a, 'py> {
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
     pub(super) tags: Option<&'a Bound<'py, PyAny>>,
     pub(super) properties: Option<&'a Bound<'py, PyAny>>,
+    pub(super) headers: Option<&'a Bound<'py, PyAny>>,
     pub(super) queue: Option<u32>,
     pub(super) timestamp: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl<'py> Given<'_, 'py> {
-    /// Builds the message from `body` and the arguments, and passes it to `send`.
+    /// Builds the message for an engine from `body` and the arguments, and passes it to `send`.
     #[inline]
     pub(super) fn with_draft<T>(
         &self,
+        engine: &str,
         body: &Bound<'py, PyAny>,
         send: impl FnOnce(&Draft<'_>) -> PyResult<T>,
     ) -> PyResult<T> {
-        let body = edge::body(body)?;
+        let body = body_or_null(engine, body)?;
         let tags = self.tags.map(|tags| text("tags", tags)).transpose()?;
         let (one, many_objects, many);
-        let keys: &[&str] = match (self.key, self.keys) {
-            (None, None) => &[],
-            (Some(key), None) => {
-                one = [text("key", key)?];
-                &one
-            }
+        let (key, keys): (Option<&[u8]>, &[&str]) = match (self.key, self.keys) {
+            (None, None) => (None, &[]),
+            (Some(given), None) => match not_text(given) {
+                None => {
+                    one = [text("key", given)?];
+                    (None, &one)
+                }
+                key => (key, &[]),
+            },
             (None, Some(keys)) => {
                 many_objects = items("keys", keys)?;
-                many = texts("keys", &many_objects)?;
-                &many
+                let key;
+                (key, many) = keys_of("keys", &many_objects)?;
+                (key, &many)
             }
             (Some(_), Some(_)) => {
                 return Err(PyTypeError::new_err("pass key or keys, not both"));
@@ -48,15 +55,48 @@ impl<'py> Given<'_, 'py> {
         };
         let pair_objects = self.properties.map_or_else(|| Ok(Vec::new()), pairs)?;
         let properties = pair_texts(&pair_objects)?;
-        send(&Draft {
-            body: &body,
+        let header_objects = self.headers.map_or_else(|| Ok(Vec::new()), headers)?;
+        let headers = header_bytes(&header_objects)?;
+        let draft = Draft {
+            body: body.as_deref().unwrap_or_default(),
+            is_null: body.is_none(),
+            key,
             keys,
             tags,
             properties: &properties,
+            headers: &headers,
             queue: self.queue,
             born_timestamp: self.timestamp.map(born).transpose()?,
             ..Draft::default()
-        })
+        };
+        check_tombstone(&draft)?;
+        send(&draft)
+    }
+}
+
+/// The bytes of a body; `None` for None, which only a partition log takes.
+#[inline]
+pub(super) fn body_or_null<'a>(
+    engine: &str,
+    body: &'a Bound<'_, PyAny>,
+) -> PyResult<Option<Cow<'a, [u8]>>> {
+    match body.is_none() {
+        false => edge::body(body).map(Some),
+        true if engine == "partitionlog" => Ok(None),
+        true => Err(PyTypeError::new_err(format!(
+            "body must be a buffer, such as bytes, got NoneType: the engine {engine} has no tombstones"
+        ))),
+    }
+}
+
+/// Refuses a message without body and key.
+#[inline]
+pub(super) fn check_tombstone(draft: &Draft<'_>) -> PyResult<()> {
+    match draft.is_null && draft.first_key().is_none() {
+        false => Ok(()),
+        true => Err(PyTypeError::new_err(
+            "a message whose body is None is a tombstone, which must have a key",
+        )),
     }
 }
 
@@ -71,6 +111,68 @@ pub(super) fn born(object: &Bound<'_, PyAny>) -> PyResult<i64> {
 /// The texts of objects; they borrow from the objects.
 pub(super) fn texts<'a>(name: &str, objects: &'a [Bound<'_, PyAny>]) -> PyResult<Vec<&'a str>> {
     objects.iter().map(|object| text(name, object)).collect()
+}
+
+/// The bytes of a key that is not text.
+#[inline]
+pub(super) fn not_text<'a>(key: &'a Bound<'_, PyAny>) -> Option<&'a [u8]> {
+    let bytes = key.cast::<PyBytes>().ok()?.as_bytes();
+    str::from_utf8(bytes).is_err().then_some(bytes)
+}
+
+/// The keys of a message: the first if it is not text, and the others.
+pub(super) fn keys_of<'a>(
+    name: &str,
+    objects: &'a [Bound<'_, PyAny>],
+) -> PyResult<(Option<&'a [u8]>, Vec<&'a str>)> {
+    let key = objects.first().and_then(not_text);
+    let rest = objects.get(usize::from(key.is_some())..);
+    Ok((key, texts(name, rest.unwrap_or_default())?))
+}
+
+/// The headers of a message, as Python objects: names, and values that are `bytes` or None.
+pub(super) fn headers<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
+    const WANTED: &str = "a sequence of (name, value)";
+    if object.cast::<PyMapping>().is_ok() {
+        return Err(wrong_type("headers", object, WANTED));
+    }
+    let pair = |item: Bound<'py, PyAny>| -> PyResult<Pair<'py>> {
+        let (name, value) = as_pair(&item).ok_or_else(|| {
+            let got = item
+                .get_type()
+                .name()
+                .map_or_else(|_| "?".to_owned(), |it| it.to_string());
+            PyTypeError::new_err(format!(
+                "headers must be {WANTED}, got an item that is {got}"
+            ))
+        })?;
+        if value.is_none() || value.is_instance_of::<PyBytes>() {
+            return Ok((name, value));
+        }
+        let bytes = edge::copied("header value", &value)?;
+        Ok((name, PyBytes::new(item.py(), &bytes).into_any()))
+    };
+    items("headers", object)?.into_iter().map(pair).collect()
+}
+
+/// The items of a tuple or list of two.
+pub(super) fn as_pair<'py>(object: &Bound<'py, PyAny>) -> Option<Pair<'py>> {
+    let is_pair = object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>();
+    let items = is_pair.then(|| items("headers", object).ok()).flatten()?;
+    let [name, value] = <[Bound<'py, PyAny>; 2]>::try_from(items).ok()?;
+    Some((name, value))
+}
+
+/// Name and value of a header, borrowed from their objects.
+pub(super) type HeaderBytes<'a> = (&'a str, Option<&'a [u8]>);
+
+/// The names and bytes of headers; they borrow from the pairs.
+pub(super) fn header_bytes<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<HeaderBytes<'a>>> {
+    let bytes = |value: &'a Bound<'_, PyAny>| value.cast::<PyBytes>().ok().map(|it| it.as_bytes());
+    pairs
+        .iter()
+        .map(|(name, value)| Ok((text("header name", name)?, bytes(value))))
+        .collect()
 }
 
 /// Name and value of a property, as Python objects.

@@ -24,28 +24,29 @@ use std::ptr::NonNull;
 pub(super) fn body<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     match object.cast::<PyBytes>() {
         Ok(bytes) => Ok(Cow::Borrowed(bytes.as_bytes())),
-        Err(_) => copied(object).map(Cow::Owned),
+        Err(_) => copied("body", object).map(Cow::Owned),
     }
 }
 
-fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+/// A copy of the bytes of any buffer. Errors name the argument.
+pub(super) fn copied(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if object.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err(
-            "body must be bytes, got str; encode it, for example with body.encode(\"utf-8\")",
-        ));
+        return Err(PyTypeError::new_err(format!(
+            "{name} must be bytes, got str; encode it, for example with {name}.encode(\"utf-8\")",
+        )));
     }
     let wanted = "a buffer, such as bytes";
     let buffer = PyUntypedBuffer::get(object);
-    let buffer = buffer.map_err(|_| wrong_type("body", object, wanted))?;
+    let buffer = buffer.map_err(|_| wrong_type(name, object, wanted))?;
     if buffer.format().to_bytes().contains(&b'O') {
-        return Err(PyTypeError::new_err(
-            "body must be a buffer of bytes, got a buffer of Python objects",
-        ));
+        return Err(PyTypeError::new_err(format!(
+            "{name} must be a buffer of bytes, got a buffer of Python objects",
+        )));
     }
     if !buffer.is_c_contiguous() {
-        return Err(PyTypeError::new_err(
-            "body must be a contiguous buffer; copy it, for example with bytes(body)",
-        ));
+        return Err(PyTypeError::new_err(format!(
+            "{name} must be a contiguous buffer; copy it, for example with bytes({name})",
+        )));
     }
     let len = buffer.len_bytes();
     let mut bytes = Vec::with_capacity(len);

@@ -38,13 +38,15 @@ pub(crate) struct Producer {
     core: crate::Producer,
     store: Handle,
     origin: Arc<Origin>,
+    engine: &'static str,
     waits_by_default: bool,
     flush_timeout: Duration,
 }
 
 impl Producer {
     pub(super) fn new(store: Handle, core: crate::Producer) -> PyResult<Producer> {
-        let host = store.core().engine()?.batch().host();
+        let engine = store.core().engine()?;
+        let (engine, host) = (engine.name(), engine.batch().host());
         let origin = Arc::new(Origin {
             topic: core.topic().into(),
             host,
@@ -56,6 +58,7 @@ impl Producer {
             core,
             store,
             origin,
+            engine,
             waits_by_default,
             flush_timeout,
         })
@@ -139,7 +142,7 @@ impl Producer {
         delay: Delay,
         durability: Durability,
     ) -> PyResult<SendResult> {
-        given.with_draft(body, |draft| {
+        given.with_draft(self.engine, body, |draft| {
             if self.waits(durability) {
                 return self.send_durably(py, draft, delay);
             }
@@ -270,13 +273,18 @@ impl Producer {
     /// Parameters
     /// ----------
     /// body
-    ///     Any contiguous buffer: bytes, bytearray, memoryview, a NumPy array, an Arrow buffer.
+    ///     Any contiguous buffer: bytes, bytearray, memoryview, a NumPy array, an Arrow buffer. In
+    ///     a partition log also None with a key: a tombstone, which has no body.
     /// key, keys
     ///     One or several keys to find the message by: text without spaces or control characters.
+    ///     In a partition log, the first may be any bytes.
     /// tags
     ///     A tag, by which readers can filter.
     /// properties
     ///     Names and values that you choose, as a mapping of text.
+    /// headers
+    ///     In a partition log, a sequence of names and values, which are bytes or None. Order and
+    ///     duplicates are kept. Properties become headers too, and precede these.
     /// queue
     ///     Number of the queue. The default is the producer's queue. If that has none, the first
     ///     key selects a queue; without a key, messages go to each queue in turn.
@@ -307,13 +315,15 @@ impl Producer {
     ///     If the body, or all properties together, exceed the limit.
     /// InvalidOptionError
     ///     If a key, tag or property has characters that the format cannot store.
+    /// UnsupportedError
+    ///     For headers, if the store is not a partition log.
     #[pyo3(
-        signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None, flush=None, delay=None,
-                     deliver_at=None),
+        signature = (body, *, key=None, keys=None, tags=None, properties=None, headers=None,
+                     queue=None, delay_level=DelayLevel(0), timestamp=None, flush=None,
+                     delay=None, deliver_at=None),
         text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
-                          queue=None, delay_level=0, timestamp=None, flush=None, delay=None, \
-                          deliver_at=None)"
+                          headers=None, queue=None, delay_level=0, timestamp=None, flush=None, \
+                          delay=None, deliver_at=None)"
     )]
     #[allow(
         clippy::too_many_arguments,
@@ -327,6 +337,7 @@ impl Producer {
         keys: Option<&Bound<'py, PyAny>>,
         tags: Option<&Bound<'py, PyAny>>,
         properties: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
         queue: Option<Queue>,
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
@@ -340,6 +351,7 @@ impl Producer {
             keys,
             tags,
             properties,
+            headers,
             queue,
             timestamp,
         };
@@ -364,10 +376,11 @@ impl Producer {
     /// ...     ticket.result().durable
     /// True
     #[pyo3(
-        signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None, delay=None, deliver_at=None),
+        signature = (body, *, key=None, keys=None, tags=None, properties=None, headers=None,
+                     queue=None, delay_level=DelayLevel(0), timestamp=None, delay=None,
+                     deliver_at=None),
         text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
-                          queue=None, delay_level=0, timestamp=None, delay=None, \
+                          headers=None, queue=None, delay_level=0, timestamp=None, delay=None, \
                           deliver_at=None)"
     )]
     #[allow(
@@ -382,6 +395,7 @@ impl Producer {
         keys: Option<&Bound<'py, PyAny>>,
         tags: Option<&Bound<'py, PyAny>>,
         properties: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
         queue: Option<Queue>,
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
@@ -394,11 +408,12 @@ impl Producer {
             keys,
             tags,
             properties,
+            headers,
             queue,
             timestamp,
         };
         let delay = when(&delay_level, delay, deliver_at)?;
-        given.with_draft(body, |draft| {
+        given.with_draft(self.engine, body, |draft| {
             let ticket = self.ticket(py, draft, delay)?;
             log::warnings(py, self.store());
             Ok(Ticket::new(&self.origin, ticket, delay))
@@ -417,6 +432,9 @@ impl Producer {
     ///     One tag for all messages, or a sequence with one entry per message.
     /// properties
     ///     One mapping for all messages, or a sequence with one entry per message.
+    /// headers
+    ///     One sequence of names and values for all messages, or a sequence with one such sequence
+    ///     or None per message.
     /// queue
     ///     Number of the queue. The default is the producer's queue. If that has none, the first
     ///     key of a message selects its queue; all messages without a key go to one queue, the next
@@ -446,8 +464,8 @@ impl Producer {
     /// ...     orders = store.producer("orders", queue=0)
     /// ...     orders.send_batch([b"a", b"b"], keys=["1", "2"]).ranges
     /// {0: range(0, 2)}
-    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, queue=None, atomic=false,
-                        timestamp=None, flush=None))]
+    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, headers=None, queue=None,
+                        atomic=false, timestamp=None, flush=None))]
     #[allow(
         clippy::too_many_arguments,
         reason = "they are the keywords of the Python method"
@@ -459,13 +477,20 @@ impl Producer {
         keys: Option<&Bound<'py, PyAny>>,
         tags: Option<&Bound<'py, PyAny>>,
         properties: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
         queue: Option<Queue>,
         atomic: bool,
         timestamp: Option<&Bound<'py, PyAny>>,
         flush: Option<bool>,
     ) -> PyResult<BatchResult> {
-        let given = BatchGiven::new(bodies, keys, tags, properties)?;
-        let rows = BatchRows::new(py, &given, queue.map(|queue| queue.0), timestamp)?;
+        let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
+        let rows = BatchRows::new(
+            py,
+            self.engine,
+            &given,
+            queue.map(|queue| queue.0),
+            timestamp,
+        )?;
         let atomicity = if atomic {
             Atomicity::Whole
         } else {
@@ -498,8 +523,8 @@ impl Producer {
     /// ...     ticket = store.producer("orders").send_batch_nowait([b"a", b"b"])
     /// ...     ticket.result().count
     /// 2
-    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, queue=None, atomic=false,
-                        timestamp=None))]
+    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, headers=None, queue=None,
+                        atomic=false, timestamp=None))]
     #[allow(
         clippy::too_many_arguments,
         reason = "they are the keywords of the Python method"
@@ -511,12 +536,19 @@ impl Producer {
         keys: Option<&Bound<'py, PyAny>>,
         tags: Option<&Bound<'py, PyAny>>,
         properties: Option<&Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
         queue: Option<Queue>,
         atomic: bool,
         timestamp: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<BatchTicket> {
-        let given = BatchGiven::new(bodies, keys, tags, properties)?;
-        let rows = BatchRows::new(py, &given, queue.map(|queue| queue.0), timestamp)?;
+        let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
+        let rows = BatchRows::new(
+            py,
+            self.engine,
+            &given,
+            queue.map(|queue| queue.0),
+            timestamp,
+        )?;
         let atomicity = if atomic {
             Atomicity::Whole
         } else {
@@ -534,9 +566,9 @@ impl Producer {
     /// ----------
     /// data
     ///     Any object with ``__arrow_c_stream__`` or ``__arrow_c_array__``. The column ``body`` (or
-    ///     ``value``) is required; ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
-    ///     ``timestamp`` are optional. ``timestamp`` is a timestamp with a time zone, or int64
-    ///     milliseconds since the epoch.
+    ///     ``value``) is required; ``key`` (or ``keys``), ``tags``, ``properties``, ``headers``,
+    ///     ``queue`` and ``timestamp`` are optional. ``timestamp`` is a timestamp with a time zone,
+    ///     or int64 milliseconds since the epoch; ``headers`` a list of structs of name and bytes.
     /// atomic, flush
     ///     As for `send_batch`.
     ///

@@ -191,8 +191,8 @@ impl Store {
     #[pyo3(
         signature = (topic, body, **keywords),
         text_signature = "($self, topic, body, *, key=None, keys=None, tags=None, \
-                          properties=None, queue=None, delay_level=0, timestamp=None, \
-                          flush=None, delay=None, deliver_at=None)"
+                          properties=None, headers=None, queue=None, delay_level=0, \
+                          timestamp=None, flush=None, delay=None, deliver_at=None)"
     )]
     fn send<'py>(
         slf: &Bound<'py, Self>,

@@ -181,7 +181,7 @@ impl<'a> Row<'a> {
     pub fn reconsume_times(&self) -> i32 {
         match self {
             Row::RocketMq(record) => record.reconsume_times(),
-            Row::Kafka(_) => 0,
+            Row::Kafka(record) => record.reconsume_times(),
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> Row<'a> {
             Row::RocketMq(record) => {
                 rocketmq::properties::find(record.raw_properties(), name.as_bytes())
             }
-            Row::Kafka(record) => record.header(name),
+            Row::Kafka(record) => record.property(name),
         }
     }
 
@@ -321,7 +321,7 @@ impl<'a> Row<'a> {
             Row::RocketMq(record) => record.properties(which),
             Row::Kafka(record) => match which {
                 PropertyKind::User => record.properties(),
-                PropertyKind::System => BTreeMap::new(),
+                PropertyKind::System => record.system_properties(),
             },
         }
     }

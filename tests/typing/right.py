@@ -52,6 +52,7 @@ def kafka() -> None:
 def sends(store: forebay.Store) -> None:
     for body in (b"a", bytearray(b"a"), memoryview(b"a"), array.array("i", [1])):
         store.send("orders", body)
+        store.send("orders", None, key=b"\xff", headers=[("trace", body), ("trace", None)])
     sent = store.send("orders", b"a", key="42", tags=b"paid", properties={"a": "b"}, delay=90)
     assert_type(sent.offset, int)
     orders = store.producer("orders", queue=0)
@@ -116,6 +117,7 @@ def long_work(store: forebay.Store) -> None:
 async def awaits() -> None:
     async with forebay.aio.open("events", "a", flush="sync", default_queues=2) as store:
         assert_type(await store.send("orders", b"a", key="42", delay=90), forebay.SendResult)
+        await store.producer("orders").send_batch([b"a", None], headers=[[("a", b"1")], None])
         orders = store.producer("orders", queue=0)
         assert_type(await orders.send_batch([b"a"], atomic=True, flush=False), forebay.BatchResult)
         async for message in store.tail("orders", start="earliest", timeout=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
 from forebay import _forebay
 from forebay.aio.waits import Waits
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SendResult,
         _ArrowArray,
         _ArrowStream,
+        _Headers,
         _Keys,
         _Properties,
         _Seconds,
@@ -36,6 +37,7 @@ class Fields(TypedDict, total=False):
     keys: _Keys | None
     tags: _Text | None
     properties: _Properties | None
+    headers: _Headers | None
     queue: int | None
     delay_level: int
     timestamp: datetime | None
@@ -49,6 +51,7 @@ class BatchFields(TypedDict, total=False):
     keys: Iterable[_Text | _Keys | None] | None
     tags: _Text | Iterable[_Text | None] | None
     properties: _Properties | Iterable[_Properties | None] | None
+    headers: _Headers | Iterable[_Headers | None] | None
     queue: int | None
     atomic: bool
     timestamp: datetime | None
@@ -76,21 +79,23 @@ class Producer:
         self._plain.close()
 
     async def send(
-        self, body: Buffer, *, flush: bool | None = None, **fields: Unpack[Fields]
+        self, body: Buffer | None, *, flush: bool | None = None, **fields: Unpack[Fields]
     ) -> SendResult:
         """Send one message, with the parameters of `forebay.Producer.send`.
 
         A send that has begun stores its message. Cancelling it ends only the wait for the disk.
         """
         plain, timeout = self._plain, self._plain._waits(flush)
+        # Both check at run time that a message without a body has a key.
+        some = cast("Buffer", body)
         if timeout is None:
-            return await self._append(body, lambda: plain.send(body, flush=False, **fields))
-        ticket = await self._append(body, lambda: plain.send_nowait(body, **fields))
+            return await self._append(body, lambda: plain.send(some, flush=False, **fields))
+        ticket = await self._append(body, lambda: plain.send_nowait(some, **fields))
         return await self._waits.durable(ticket, timeout)
 
     async def send_batch(
         self,
-        bodies: Iterable[Buffer],
+        bodies: Iterable[Buffer | None],
         *,
         flush: bool | None = None,
         **fields: Unpack[BatchFields],
@@ -113,7 +118,7 @@ class Producer:
         send = functools.partial(self._plain.send_arrow, atomic=atomic, flush=flush)
         return await self._waits.call(send, data)
 
-    async def _append(self, body: Buffer, append: Callable[[], _T]) -> _T:
+    async def _append(self, body: Buffer | None, append: Callable[[], _T]) -> _T:
         """Append in the loop if that does not wait, for example for a file; else in a thread."""
         if self._plain._is_ready(size_of(body)):
             return append()
@@ -123,11 +128,11 @@ class Producer:
         return f"<forebay.aio.Producer topic={self.topic!r}>"
 
 
-def size_of(body: Buffer) -> int:
-    """Return the length of a body; 0 for what is none, which the send refuses."""
+def size_of(body: Buffer | None) -> int:
+    """Return the length of a body; 0 for None, and for what the send refuses."""
     if isinstance(body, bytes):
         return len(body)
     try:
-        return memoryview(body).nbytes
+        return 0 if body is None else memoryview(body).nbytes
     except TypeError:
         return 0

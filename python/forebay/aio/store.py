@@ -141,7 +141,12 @@ class Store:
         return self._waits.call(lambda: self.plain.groups)
 
     async def send(
-        self, topic: str, body: Buffer, *, flush: bool | None = None, **fields: Unpack[Fields]
+        self,
+        topic: str,
+        body: Buffer | None,
+        *,
+        flush: bool | None = None,
+        **fields: Unpack[Fields],
     ) -> SendResult:
         """Send one message, as `Producer.send`; the topic is created if it does not exist."""
         return await self.producer(topic).send(body, flush=flush, **fields)

@@ -6,18 +6,14 @@
 
 use super::compress::Codec;
 use super::header::HEAD_LEN;
+use super::own;
 use super::pack::pack;
 use crate::error::{Error, Result};
 use crate::num::{index, low_u8, short};
 use crate::plant::{Bug, planted};
-use crate::record::common::check::{check_born, check_tags, too_large};
+use crate::record::common::check::{check_born, check_key, check_tags, too_large};
 use crate::record::common::{Draft, names};
 use std::collections::HashMap;
-
-/// Header that holds the tag.
-pub const TAGS: &str = "FOREBAY_TAGS";
-/// Header that holds the keys after the first, separated by one space.
-pub const KEYS: &str = "FOREBAY_KEYS";
 
 /// Bytes that the length of a record can take.
 const LENGTH_MAX: usize = 5;
@@ -156,9 +152,24 @@ impl Batch {
     /// that is not allowed.
     pub fn push(&mut self, queue: u32, draft: &Draft<'_>, clock_ms: i64) -> Result<()> {
         check(&self.form, draft)?;
+        self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
+    }
+
+    /// [`Batch::push`] of what was accepted before. `further`: the keys after the first.
+    pub(super) fn push_checked(
+        &mut self,
+        queue: u32,
+        draft: &Draft<'_>,
+        further: Option<&str>,
+        clock_ms: i64,
+    ) -> Result<()> {
         let timestamp = draft.born_timestamp.unwrap_or(clock_ms);
-        let further = further_keys(draft);
-        let contents = Contents::new(draft, further.as_deref());
+        let times = times_text(draft);
+        let contents = Contents {
+            draft,
+            further,
+            times: times.as_deref(),
+        };
         let len_max = HEAD_LEN + LENGTH_MAX + contents.len_max();
         if len_max > self.form.batch_len_max {
             return Err(too_large("record", len_max, self.form.batch_len_max));
@@ -356,10 +367,18 @@ fn check(form: &Form, draft: &Draft<'_>) -> Result<()> {
     if let Some(tags) = draft.tags {
         check_tags(tags)?;
     }
+    if draft.is_null && draft.first_key().is_none() {
+        let reason = "a message without a body is a tombstone, which must have a key";
+        return Err(Error::option("body", "None", reason));
+    }
+    draft
+        .further_keys()
+        .iter()
+        .try_for_each(|key| check_key(key))?;
     for (name, value) in draft.properties {
         let reason = if name.is_empty() {
             "a property must have a name"
-        } else if names::is_reserved(name) || matches!(*name, TAGS | KEYS) {
+        } else if names::is_reserved(name) || own::is_own(name.as_bytes()) {
             "the name is reserved"
         } else {
             continue;
@@ -367,58 +386,118 @@ fn check(form: &Form, draft: &Draft<'_>) -> Result<()> {
         let property = format!("property {name:?}");
         return Err(Error::option(&property, format!("{value:?}"), reason));
     }
-    Ok(())
+    let mut headers = draft.headers.iter();
+    match headers.find(|(name, _)| own::is_own(name.as_bytes())) {
+        Some((name, _)) => {
+            let reason = "the name of this header is reserved";
+            Err(Error::option("headers", format!("{name:?}"), reason))
+        }
+        None => Ok(()),
+    }
 }
 
 fn further_keys(draft: &Draft<'_>) -> Option<String> {
-    match draft.keys {
-        [_, further @ ..] if !further.is_empty() => Some(further.join(" ")),
-        _ => None,
+    match draft.further_keys() {
+        [] => None,
+        further => Some(further.join(" ")),
+    }
+}
+
+fn times_text(draft: &Draft<'_>) -> Option<String> {
+    (draft.reconsume_times > 0).then(|| draft.reconsume_times.to_string())
+}
+
+/// One header. Its name has two parts.
+#[derive(Clone, Copy)]
+struct HeaderParts<'a> {
+    prefix: &'static str,
+    name: &'a str,
+    value: Option<&'a [u8]>,
+}
+
+impl<'a> HeaderParts<'a> {
+    fn of_user(name: &'a str, value: Option<&'a [u8]>) -> HeaderParts<'a> {
+        HeaderParts {
+            prefix: "",
+            name,
+            value,
+        }
+    }
+
+    fn of_system(name: &'a str, value: &'a str) -> HeaderParts<'a> {
+        HeaderParts {
+            prefix: own::prefix_of(name),
+            name,
+            value: Some(value.as_bytes()),
+        }
+    }
+
+    fn name_len(&self) -> usize {
+        self.prefix.len() + self.name.len()
     }
 }
 
 /// The contents of one record.
 struct Contents<'a> {
-    key: Option<&'a [u8]>,
-    value: Option<&'a [u8]>,
     draft: &'a Draft<'a>,
     further: Option<&'a str>,
+    times: Option<&'a str>,
 }
 
 impl<'a> Contents<'a> {
-    fn new(draft: &'a Draft<'a>, further: Option<&'a str>) -> Contents<'a> {
-        Contents {
-            key: draft.keys.first().map(|key| key.as_bytes()),
-            value: Some(draft.body),
-            draft,
-            further,
-        }
+    #[inline]
+    fn key(&self) -> Option<&'a [u8]> {
+        self.draft.first_key()
     }
 
-    fn headers(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    #[inline]
+    fn value(&self) -> Option<&'a [u8]> {
+        (!self.draft.is_null).then_some(self.draft.body)
+    }
+
+    fn headers(&self) -> impl Iterator<Item = HeaderParts<'a>> + use<'a> {
         let draft = self.draft;
-        let own = draft.properties.iter().copied();
+        let text =
+            |(name, value): (&'a str, &'a str)| HeaderParts::of_user(name, Some(value.as_bytes()));
+        let bytes = |(name, value): (&'a str, Option<&'a [u8]>)| HeaderParts::of_user(name, value);
+        let own = draft.properties.iter().copied().map(text);
+        let own = own.chain(draft.headers.iter().copied().map(bytes));
         let system = draft.system_properties.iter().copied();
-        let tags = draft.tags.map(|tags| (TAGS, tags));
-        let further = self.further.map(|keys| (KEYS, keys));
-        own.chain(system).chain(tags).chain(further)
+        let labels = [
+            (own::TAGS, draft.tags),
+            (own::KEYS, self.further),
+            (own::RECONSUME_TIMES, self.times),
+        ];
+        let labels = labels
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        own.chain(
+            system
+                .chain(labels)
+                .map(|(name, value)| HeaderParts::of_system(name, value)),
+        )
     }
 
     fn header_count(&self) -> usize {
         let draft = self.draft;
         draft.properties.len()
+            + draft.headers.len()
             + draft.system_properties.len()
             + usize::from(draft.tags.is_some())
             + usize::from(self.further.is_some())
+            + usize::from(self.times.is_some())
     }
 
     /// Bytes of the record after its length, at most.
     fn len_max(&self) -> usize {
         let part = |part: Option<&[u8]>| LENGTH_MAX + part.map_or(0, <[u8]>::len);
-        let header = |(name, value): (&str, &str)| 2 * LENGTH_MAX + name.len() + value.len();
-        let headers: usize = self.headers().map(header).sum();
+        let header = |it: HeaderParts<'_>| LENGTH_MAX + it.name_len() + part(it.value);
+        let headers = match self.header_count() {
+            0 => 0,
+            _ => self.headers().map(header).sum(),
+        };
         // Attributes, time, offset, and the number of headers.
-        1 + 10 + LENGTH_MAX + part(self.key) + part(self.value) + LENGTH_MAX + headers
+        1 + 10 + LENGTH_MAX + part(self.key()) + part(self.value()) + LENGTH_MAX + headers
     }
 
     fn write(&self, to: &mut Vec<u8>, timestamp: i64, delta: u32) {
@@ -427,12 +506,14 @@ impl<'a> Contents<'a> {
         to.push(0);
         put(to, timestamp);
         put(to, i64::from(delta));
-        put_bytes(to, self.key);
-        put_bytes(to, self.value);
+        put_bytes(to, self.key());
+        put_bytes(to, self.value());
         put(to, signed(self.header_count()));
-        for (name, value) in self.headers() {
-            put_bytes(to, Some(name.as_bytes()));
-            put_bytes(to, Some(value.as_bytes()));
+        for header in self.headers() {
+            put(to, signed(header.name_len()));
+            to.extend_from_slice(header.prefix.as_bytes());
+            to.extend_from_slice(header.name.as_bytes());
+            put_bytes(to, header.value);
         }
     }
 
@@ -442,12 +523,15 @@ impl<'a> Contents<'a> {
             None => 1,
             Some(bytes) => size(signed(bytes.len())) + bytes.len(),
         };
-        let header = |(name, value): (&str, &str)| {
-            part(Some(name.as_bytes())) + part(Some(value.as_bytes()))
+        let header =
+            |it: HeaderParts<'_>| size(signed(it.name_len())) + it.name_len() + part(it.value);
+        let count = self.header_count();
+        let headers = match count {
+            0 => 0,
+            _ => self.headers().map(header).sum(),
         };
-        let headers: usize = self.headers().map(header).sum();
-        let numbers = size(timestamp) + size(i64::from(delta)) + size(signed(self.header_count()));
-        1 + numbers + part(self.key) + part(self.value) + headers
+        let numbers = size(timestamp) + size(i64::from(delta)) + size(signed(count));
+        1 + numbers + part(self.key()) + part(self.value()) + headers
     }
 }
 

@@ -3,7 +3,7 @@
 //! ([`entry`]) and 0 and 1 ([`old`]). [`record`] is one record in memory, apart from its batch.
 //! [`varint`] reads numbers. [`encode`] makes batches of format 2, [`rebuild`] makes one from some
 //! records of another, [`pack`] packs the records of both, and [`hash`] chooses the partition of a
-//! key.
+//! key. [`own`] lists headers with a meaning for Forebay.
 //!
 //! Bytes on disk are untrusted: each length is bounded before use, and bytes that are wrong are a
 //! [`Flaw`](crate::Flaw).
@@ -15,6 +15,7 @@ pub mod entry;
 pub mod hash;
 pub mod header;
 pub mod old;
+pub mod own;
 pub mod pack;
 pub mod rebuild;
 pub mod record;

@@ -18,9 +18,9 @@
 //! | 52 | `u32` number of headers |
 //! | 56 | topic, key, headers as a batch of format 2 stores them, value |
 
-use super::encode;
 use super::entry::{Entry, Headers};
 use super::header::Header;
+use super::own;
 use crate::num::{be_u32, be_u64, short};
 use crate::record::common::{Flaw, Known, Labels};
 use std::borrow::Cow;
@@ -292,18 +292,38 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Names and values of the headers, in order, without those that hold tag and keys.
+    /// Names and values of the headers, in order, without Forebay's [own].
     pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, Option<&'a [u8]>)> + use<'a> {
         let headers = self.raw_headers().iter();
-        let own = headers.filter(|(name, _)| !is_label(name));
+        let own = headers.filter(|(name, _)| !own::is_own(name));
         own.map(|(name, value)| (String::from_utf8_lossy(name), value))
     }
 
-    /// The value of the last header with this name.
-    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+    /// The value of a property, which a header of this name or one of Forebay's [own] holds; of
+    /// several, the last one.
+    pub fn property(&self, name: &str) -> Option<&'a [u8]> {
+        let prefix = own::prefix_of(name);
         let headers = self.raw_headers().iter();
-        let named = headers.filter(|(found, _)| *found == name.as_bytes());
+        let named = headers
+            .filter(|(found, _)| found.strip_prefix(prefix.as_bytes()) == Some(name.as_bytes()));
         named.last().and_then(|(_, value)| value)
+    }
+
+    /// Properties with reserved names.
+    pub fn system_properties(&self) -> BTreeMap<String, String> {
+        let headers = self.raw_headers().iter();
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let system = headers.filter_map(|(name, value)| {
+            Some((own::system_property(name)?.to_owned(), text(value?)))
+        });
+        system.collect()
+    }
+
+    /// How often the message was delivered before.
+    pub fn reconsume_times(&self) -> i32 {
+        let times = self.label(own::RECONSUME_TIMES);
+        let times = times.and_then(|text| str::from_utf8(text).ok()?.parse().ok());
+        times.unwrap_or_default()
     }
 
     /// Headers that have a value, as text; of equal names the last.
@@ -317,20 +337,20 @@ impl<'a> Record<'a> {
     /// The keys after the first, separated by one space.
     #[inline]
     pub fn further_keys(&self) -> Option<&'a [u8]> {
-        self.label(encode::KEYS)
+        self.label(own::KEYS)
     }
 
     /// The tag.
     #[inline]
     pub fn tags(&self) -> Option<&'a [u8]> {
-        self.label(encode::TAGS)
+        self.label(own::TAGS)
     }
 
     #[inline]
     fn label(&self, name: &str) -> Option<&'a [u8]> {
         match self.raw_headers().count {
             0 => None,
-            _ => self.header(name),
+            _ => self.property(name),
         }
     }
 
@@ -356,11 +376,4 @@ impl<'a> Record<'a> {
             labels.own.extend(self.headers());
         }
     }
-}
-
-/// Whether a header holds the tag or keys.
-fn is_label(name: &[u8]) -> bool {
-    [encode::TAGS, encode::KEYS]
-        .iter()
-        .any(|label| label.as_bytes() == name)
 }

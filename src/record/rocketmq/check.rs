@@ -8,6 +8,7 @@ use crate::record::common::check::{check_key, check_property, check_tags};
 /// Checks the properties of a draft. Returns their length in bytes, without the checksum.
 #[inline]
 pub(super) fn check_properties(draft: &Draft<'_>) -> Result<usize> {
+    draft.check_is_text()?;
     let mut len = 0;
     for key in draft.keys {
         check_key(key)?;

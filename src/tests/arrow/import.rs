@@ -287,7 +287,7 @@ fn a_rejected_row_is_numbered_over_all_batches_and_its_chunk_is_not_sent() {
                 "body",
                 array(BinaryArray::from_opt_vec(vec![Some(b"0"), None])),
             )],
-            "body is null",
+            "body is None: the engines commitlog and memory have no tombstones",
         ),
         (
             vec![("body", good()), ("tags", array(not_text))],
