@@ -138,3 +138,10 @@ def test_the_workflow_of_wheels_tries_each_package_that_it_keeps():
             assert "tests/support/smoke.py" in job.partition("upload-artifact")[0], name
             assert "needs: version" in job, name
     assert "id-token: write" in jobs["publish"] and "secrets." not in text
+
+
+def test_the_workflows_name_each_action_by_its_commit():
+    """A tag can be moved to other code after it was read."""
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for line in re.findall(r"uses: .*", path.read_text()):
+            assert re.fullmatch(r"uses: [\w/-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), path.name
