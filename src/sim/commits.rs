@@ -14,15 +14,14 @@
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
-use super::model::{Breach, hold};
+use super::frame::{Breach, EPOCH_MS, ROOT, Story, World, hold};
 use super::random::Random;
-use super::rare::{faults, said};
-use crate::clock::{Clock, ManualClock};
+use super::rare::{new_disk, next, said};
+use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
-use crate::error::{Error, Result};
-use crate::machine::Machine;
+use crate::error::{Error, Result as Done};
 use crate::options::{Flush, Options};
 use crate::record::Draft;
 use crate::stages::commit::{Patience, publish_cut, state, wait, withdraw};
@@ -37,14 +36,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const ROOT: &str = "/store";
 const QUERY: &str = "query-1";
 /// Topics of the rows.
 const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
 /// Topic of messages that are not part of a commit.
 const NOISE: &str = "noise";
-/// Store time of the first message, in ms.
-const EPOCH_MS: i64 = 1_700_000_000_000;
 /// Bytes of a part.
 const PART_LEN: u64 = 900;
 /// Numbers of rows that another driver commits under the same batch number begin here.
@@ -53,11 +49,9 @@ const FORKED: u64 = 1000;
 const WRITE_LEN: usize = 300;
 
 /// A store and its driver.
-pub struct Story {
-    random: Random,
+pub struct Commits {
+    world: World,
     options: Options,
-    clock: Arc<ManualClock>,
-    crashes: u64,
     /// The batch that is not acknowledged yet.
     batch: u64,
     /// Its stages, as far as the driver knows them.
@@ -77,9 +71,11 @@ pub struct Story {
     wrong: Option<Breach>,
 }
 
-impl Story {
-    /// The story of a seed.
-    pub fn new(seed: u64) -> Story {
+impl Story for Commits {
+    /// No life keeps its store.
+    type Store = ();
+
+    fn new(seed: u64) -> Commits {
         let mut random = Random::new(seed);
         let retires = random.chance(40);
         let options = Options {
@@ -93,11 +89,9 @@ impl Story {
             retention_bytes: retires.then_some(1 << 13),
             ..Options::default()
         };
-        Story {
-            random,
+        Commits {
+            world: World::new(random),
             options,
-            clock: ManualClock::at(EPOCH_MS),
-            crashes: 0,
             batch: 0,
             staged: Vec::new(),
             published: None,
@@ -110,34 +104,19 @@ impl Story {
         }
     }
 
-    /// Runs the story; returns its number of crashes.
-    pub fn tell(mut self) -> std::result::Result<u64, Breach> {
-        let lives = 3 + self.random.below(5);
-        let random = Random::new(self.random.next());
-        let faults = self.faults(false);
-        let mut disk = Arc::new(SimDisk::new(random, faults));
-        let (mut life, mut died) = (0, false);
-        // The last life ends by a crash only if a sync was left out.
-        while life < lives || died && life < 2 * lives {
-            life += 1;
-            self.live(&disk, life >= lives)?;
-            self.crashes += 1;
-            died = disk.is_dead();
-            let lost = matches!(disk.faults().stop, Stop::Power | Stop::Device);
-            if lost || self.random.chance(40) {
-                self.forget();
-            }
-            let faults = self.faults(life + 1 >= lives);
-            disk = Arc::new(disk.restart(faults));
-        }
-        Ok(self.crashes)
+    fn world(&mut self) -> &mut World {
+        &mut self.world
     }
 
-    fn faults(&mut self, last: bool) -> Faults {
-        let random = &mut self.random;
+    fn lives(&mut self) -> u64 {
+        3 + self.world.random.below(5)
+    }
+
+    fn faults(&mut self, ahead: u64) -> Faults {
+        let random = &mut self.world.random;
         Faults {
             stop: random.pick(&[Stop::Power, Stop::Device, Stop::Process, Stop::Moved]),
-            dies_at: (!last).then(|| 1 + random.below(260)),
+            dies_at: (ahead > 1).then(|| 1 + random.below(260)),
             failing_syncs: 0,
             full: 0,
             failing_calls: 0,
@@ -146,6 +125,17 @@ impl Story {
         }
     }
 
+    fn live(&mut self, disk: &mut Arc<SimDisk>, is_last: bool) -> Result<Option<()>, Breach> {
+        self.lived(disk, is_last)?;
+        let lost = matches!(disk.faults().stop, Stop::Power | Stop::Device);
+        if lost || self.world.random.chance(40) {
+            self.forget();
+        }
+        Ok(None)
+    }
+}
+
+impl Commits {
     /// The driver dies, or its attempt at the batch has failed.
     fn forget(&mut self) {
         self.staged.clear();
@@ -154,8 +144,8 @@ impl Story {
         self.checked = false;
     }
 
-    fn live(&mut self, disk: &Arc<SimDisk>, last: bool) -> std::result::Result<(), Breach> {
-        if self.random.chance(30) {
+    fn lived(&mut self, disk: &Arc<SimDisk>, is_last: bool) -> Result<(), Breach> {
+        if self.world.random.chance(30) {
             // No process writes the store.
             let done = self.stage(disk).and_then(|()| self.publish(disk));
             if disk.is_dead() {
@@ -170,7 +160,7 @@ impl Story {
         };
         self.check_rows(&engine, disk, true)?;
         let mut time = Instant::now();
-        for _ in 0..self.random.below(60) {
+        for _ in 0..self.world.random.below(60) {
             time += Duration::from_secs(2);
             let done = self.work(&engine, disk, time);
             if disk.is_dead() {
@@ -179,7 +169,7 @@ impl Story {
             done.map_err(|error| format!("a step failed: {error}"))?;
             self.check_rows(&engine, disk, false)?;
         }
-        if last {
+        if is_last {
             let ended = self.end(&engine, disk);
             if !disk.is_dead() {
                 ended?;
@@ -189,13 +179,13 @@ impl Story {
     }
 
     /// One action of the driver, the writer or a third party.
-    fn work(&mut self, engine: &Opened, disk: &Arc<SimDisk>, time: Instant) -> Result<()> {
-        self.clock.advance(10);
-        match self.random.below(100) {
+    fn work(&mut self, engine: &Opened, disk: &Arc<SimDisk>, time: Instant) -> Done<()> {
+        self.world.clock.advance(10);
+        match self.world.random.below(100) {
             0..20 if self.published.is_none() => self.stage(disk)?,
             20..45 if self.published.is_none() && !self.staged.is_empty() => self.publish(disk)?,
             45..70 => {
-                let full = self.random.pick(&[0, 0, 0, 300]);
+                let full = self.world.random.pick(&[0, 0, 0, 300]);
                 disk.fill(full);
                 let stepped = engine.take_commits();
                 disk.fill(0);
@@ -205,7 +195,7 @@ impl Story {
                     false => Err(error),
                 })?;
                 // The driver learns the outcome, or dies first.
-                if self.random.chance(60) {
+                if self.world.random.chance(60) {
                     self.hear(engine, disk)?;
                 }
             }
@@ -213,7 +203,7 @@ impl Story {
             80..85 => self.meddle(disk)?,
             85..88 if self.batch > 0 => self.go_back(engine, disk)?,
             88..95 => {
-                engine.step_retention(self.clock.now_ms(), time);
+                engine.step_retention(self.world.clock.now_ms(), time);
             }
             _ => drop(engine.flush()?),
         }
@@ -222,10 +212,10 @@ impl Story {
 
     /// A committed batch can never be appended because its rows were damaged, or it is withdrawn.
     /// Once that is done, the batch never comes back.
-    pub fn is_dealt_with(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
-        let withdrawn = story.random.chance(50);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    pub fn is_dealt_with(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
+        let withdrawn = story.world.random.chance(50);
+        let disk = new_disk(seed, Stop::Power);
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
@@ -235,14 +225,14 @@ impl Story {
             hold!(done, "the batch could not be withdrawn");
         } else {
             disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
-            if story.random.chance(50) {
-                disk.end_within(1 + story.random.below(20));
+            if story.world.random.chance(50) {
+                disk.end_within(1 + story.world.random.below(20));
             }
             let _ = engine.take_commits();
         }
         let ended = disk.is_dead();
         let before = state(&*disk, Path::new(ROOT), QUERY, 0);
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let disk = next(&disk, Stop::Power);
         drop(engine);
         let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
         if !ended {
@@ -266,23 +256,23 @@ impl Story {
 
     /// The writer dies during or just after the refusal of a batch whose rows were damaged. Once
     /// the driver has learned of the refusal, no power loss brings the manifest back.
-    pub fn is_heard(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    pub fn is_heard(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
+        let disk = new_disk(seed, Stop::Process);
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
         let root = Path::new(ROOT);
         let directory = root.join(DIRECTORY).join(QUERY);
         disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
-        disk.end_within(1 + story.random.below(40));
+        disk.end_within(1 + story.world.random.below(40));
         let _ = engine.take_commits();
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let disk = next(&disk, Stop::Power);
         drop(engine);
         let mut patience = Patience::new(Duration::ZERO);
         let heard = wait(&*disk, root, (QUERY, 0), &mut patience, Duration::ZERO);
         let (heard, _) = heard.map_err(said)?;
-        let disk = disk.restart(faults(Stop::Power));
+        let disk = disk.restart(Faults::none(Stop::Power));
         let found = state(&disk, root, QUERY, 0).map_err(said)?;
         // A power loss may remove the reason of the refusal.
         let waits = matches!(found, CommitState::Pending | CommitState::Begun);
@@ -297,29 +287,29 @@ impl Story {
     /// The power fails during or just after the publication of a batch to a store whose writer may
     /// have died while it created the store. The rest of the commit is taken up entirely or not at
     /// all, and repeating the batch succeeds.
-    pub fn is_run_again(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
-        disk.end_within(1 + story.random.below(80));
+    pub fn is_run_again(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
+        let disk = new_disk(seed, Stop::Process);
+        disk.end_within(1 + story.world.random.below(80));
         drop(story.open(&disk));
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
-        disk.end_within(1 + story.random.below(20));
+        let disk = next(&disk, Stop::Power);
+        disk.end_within(1 + story.world.random.below(20));
         let _ = story.stage(&disk).and_then(|()| story.publish(&disk));
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let disk = next(&disk, Stop::Power);
         story.is_through(&disk)
     }
 
     /// The power fails while a batch is taken up. A batch that has begun cannot be withdrawn: some
     /// of its rows may be in the log.
-    pub fn is_begun(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    pub fn is_begun(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
+        let disk = new_disk(seed, Stop::Power);
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
-        disk.end_within(1 + story.random.below(30));
+        disk.end_within(1 + story.world.random.below(30));
         let _ = engine.take_commits();
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let disk = next(&disk, Stop::Power);
         drop(engine);
         let withdrawn = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
         if !withdrawn {
@@ -334,10 +324,10 @@ impl Story {
 
     /// The only batch of a query was taken up, and retention retires it. It is not taken up again
     /// after a power loss.
-    pub fn is_over(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
+    pub fn is_over(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
         story.options.retention_bytes = Some(1 << 13);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+        let disk = new_disk(seed, Stop::Power);
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
         story
@@ -350,7 +340,7 @@ impl Story {
             time += Duration::from_secs(2);
             engine.step_retention(EPOCH_MS, time);
         }
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let disk = next(&disk, Stop::Power);
         drop(engine);
         let engine = story.open(&disk).map_err(said)?;
         let end = engine.stats().published;
@@ -361,9 +351,9 @@ impl Story {
     }
 
     /// Repeats the first batch, which is in the log entirely or not at all: each row is there once.
-    fn is_through(&mut self, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
+    fn is_through(&mut self, disk: &Arc<SimDisk>) -> Result<(), Breach> {
         let engine = self.open(disk).map_err(said)?;
-        if self.random.chance(50) {
+        if self.world.random.chance(50) {
             engine.take_commits().map_err(said)?;
             self.check_rows(&engine, disk, true)?;
         }
@@ -378,18 +368,18 @@ impl Story {
 
     /// A batch finds no space. While none of it is in the log it can be withdrawn, and then never
     /// appears; otherwise it completes once there is space.
-    pub fn is_out_of_room(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
+    pub fn is_out_of_room(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
         story.retires = false;
         story.options.retention_bytes = None;
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        let disk = new_disk(seed, Stop::Process);
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
-        for _ in 0..story.random.below(3) {
+        for _ in 0..story.world.random.below(3) {
             story.make_noise(&engine).map_err(said)?;
         }
         story.publish(&disk).map_err(said)?;
-        disk.fill(story.random.pick(&[1000, 1000, 300]));
+        disk.fill(story.world.random.pick(&[1000, 1000, 300]));
         let step = |disk: &SimDisk| {
             let stepped = engine.take_commits();
             let full = |error: &Error| !error.ends_writing() && disk.faults().full > 0;
@@ -408,7 +398,7 @@ impl Story {
         );
         disk.fill(0);
         // The process may also have died; the next one then finds space.
-        let engine = match story.random.chance(50) {
+        let engine = match story.world.random.chance(50) {
             true => engine,
             false => {
                 let _ = engine.close();
@@ -427,41 +417,38 @@ impl Story {
 
     /// A driver dies while it publishes, its manifest is taken up nevertheless, and the power fails
     /// between two parts. The repeated batch can be completed.
-    pub fn is_left_by_the_dead(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
+    pub fn is_left_by_the_dead(seed: u64) -> Result<(), Breach> {
+        let mut story = Commits::new(seed);
         let disk = story.publish_and_die(seed, Stop::Process)?;
         let written_back = Faults {
             written_back: 4,
-            ..faults(Stop::Power)
+            ..Faults::none(Stop::Power)
         };
         let disk = Arc::new(disk.restart(written_back));
         let engine = story.open(&disk).map_err(said)?;
-        disk.end_within(1 + story.random.below(60));
-        if story.random.chance(20) {
+        disk.end_within(1 + story.world.random.below(60));
+        if story.world.random.chance(20) {
             disk.fail_syncs(200);
         }
         let _ = engine.take_commits();
         disk.fail_syncs(0);
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let disk = next(&disk, Stop::Power);
         drop(engine);
         story.is_through(&disk)
     }
 
-    fn open(&self, disk: &Arc<SimDisk>) -> Result<Opened> {
-        let machine = Machine {
-            clock: Arc::<ManualClock>::clone(&self.clock),
-            ..Machine::stepped(shared(disk))
-        };
+    fn open(&self, disk: &Arc<SimDisk>) -> Done<Opened> {
+        let machine = self.world.machine(disk);
         Opened::open(&machine, Path::new(ROOT), &self.options)
     }
 
     /// Begins an attempt at the batch: stages its rows, randomly divided.
-    fn stage(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
+    fn stage(&mut self, disk: &Arc<SimDisk>) -> Done<()> {
         self.forget();
         if self.rows.len() as u64 <= self.batch {
             // Commits of one part are as likely as those of several.
-            let most = self.random.pick(&[4, 24]);
-            self.rows.push(1 + self.random.below(most));
+            let most = self.world.random.pick(&[4, 24]);
+            self.rows.push(1 + self.world.random.below(most));
         }
         self.staged = self.stage_rows(disk, self.batch, 0..self.rows[self.batch as usize])?;
         Ok(())
@@ -472,12 +459,12 @@ impl Story {
         disk: &Arc<SimDisk>,
         batch: u64,
         rows: std::ops::Range<u64>,
-    ) -> Result<Vec<Stage>> {
+    ) -> Done<Vec<Stage>> {
         let count = rows.end - rows.start;
         let mut stages = Vec::new();
         let mut row = rows.start;
         while row < rows.end {
-            let end = (row + 1 + self.random.below(count)).min(rows.end);
+            let end = (row + 1 + self.world.random.below(count)).min(rows.end);
             let disk = shared(disk);
             let stager = Stager::new(disk, Path::new(ROOT), QUERY, None)?;
             let mut stager = stager.cut_at(WRITE_LEN);
@@ -502,10 +489,10 @@ impl Story {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    fn publish(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
+    fn publish(&mut self, disk: &Arc<SimDisk>) -> Done<()> {
         let published = self.publish_batch(CommitKind::Stream, disk, self.batch, &self.staged)?;
         self.published = Some(published);
-        if self.random.chance(30) {
+        if self.world.random.chance(30) {
             // The file system makes the names durable by itself.
             let top = Path::new(ROOT).join(DIRECTORY);
             for path in [Path::new(ROOT), &top, &top.join(QUERY)] {
@@ -516,15 +503,11 @@ impl Story {
     }
 
     /// Returns the disk of a driver that dies during or just after the publication of a batch.
-    fn publish_and_die(
-        &mut self,
-        seed: u64,
-        stop: Stop,
-    ) -> std::result::Result<Arc<SimDisk>, Breach> {
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(stop)));
+    fn publish_and_die(&mut self, seed: u64, stop: Stop) -> Result<Arc<SimDisk>, Breach> {
+        let disk = new_disk(seed, stop);
         drop(self.open(&disk).map_err(said)?);
         self.stage(&disk).map_err(said)?;
-        disk.end_within(1 + self.random.below(8));
+        disk.end_within(1 + self.world.random.below(8));
         let _ = self.publish(&disk);
         Ok(disk)
     }
@@ -535,7 +518,7 @@ impl Story {
         disk: &Arc<SimDisk>,
         batch: u64,
         stages: &[Stage],
-    ) -> Result<Published> {
+    ) -> Done<Published> {
         let commit = Commit {
             query: QUERY,
             batch,
@@ -549,9 +532,9 @@ impl Story {
     /// A driver with an older checkpoint commits an acknowledged batch again: with the same rows,
     /// which are skipped, or with other rows, which are refused. If retention has retired the
     /// marker, both are possible.
-    fn go_back(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Result<()> {
-        let batch = self.random.below(self.batch);
-        let repeats = self.random.chance(50);
+    fn go_back(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Done<()> {
+        let batch = self.world.random.below(self.batch);
+        let repeats = self.world.random.chance(50);
         let begin = if repeats { 0 } else { FORKED };
         let rows = begin..begin + self.rows[batch as usize];
         let staged = self.stage_rows(disk, batch, rows)?;
@@ -574,7 +557,7 @@ impl Story {
 
     /// The driver checks the manifest that it waits for. If that was an earlier one of the batch,
     /// its own follows. A missing commit is complete if the log says so; otherwise it has failed.
-    fn hear(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Result<()> {
+    fn hear(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Done<()> {
         let Some(published) = self.published else {
             return Ok(());
         };
@@ -603,8 +586,8 @@ impl Story {
     }
 
     /// Withdraws the commit, or damages, truncates or removes a file of one that has not begun.
-    fn meddle(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
-        if self.random.chance(30) {
+    fn meddle(&mut self, disk: &Arc<SimDisk>) -> Done<()> {
+        if self.world.random.chance(30) {
             self.meddled = true;
             return withdraw(&**disk, Path::new(ROOT), QUERY, self.batch).map(drop);
         }
@@ -615,14 +598,14 @@ impl Story {
         let begun = directory.join(format!("taken-{}", self.batch));
         let mut names = vec![format!("commit-{}", self.batch)];
         names.extend(self.staged.iter().map(|stage| stage.name.clone()));
-        let path = directory.join(&names[self.random.below(names.len() as u64) as usize]);
+        let path = directory.join(&names[self.world.random.below(names.len() as u64) as usize]);
         let stat = |path: &Path| disk.stat(path).unwrap_or_default();
         let Some(entry) = stat(&path).filter(|it| it.len > 8 && stat(&begun).is_none()) else {
             return Ok(());
         };
-        let at = self.random.below(entry.len - 8) as usize;
+        let at = self.world.random.below(entry.len - 8) as usize;
         self.meddled = true;
-        match self.random.below(3) {
+        match self.world.random.below(3) {
             0 => disk.damage(&path, at, &[0xEE; 8]),
             1 => disk.cut(&path, at),
             _ => drop(disk.unlink(&path)),
@@ -630,7 +613,7 @@ impl Story {
         Ok(())
     }
 
-    fn make_noise(&mut self, engine: &CommitLog) -> Result<()> {
+    fn make_noise(&mut self, engine: &CommitLog) -> Done<()> {
         let topic = engine.topic_for_append(NOISE)?;
         for _ in 0..4 {
             let mut batch = engine.batch();
@@ -638,7 +621,7 @@ impl Story {
                 body: &[7; 600],
                 ..Draft::default()
             };
-            batch.push(NOISE, 0, &draft, self.clock.now_ms())?;
+            batch.push(NOISE, 0, &draft, self.world.clock.now_ms())?;
             engine.append(
                 &mut [(&topic, &mut batch)],
                 Atomicity::Rows,
@@ -649,7 +632,7 @@ impl Story {
     }
 
     /// Completes the current batch and checks everything.
-    fn end(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
+    fn end(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Result<(), Breach> {
         let failed = |error| format!("the end failed: {error}");
         let batch = self.batch;
         self.stage(disk).map_err(failed)?;
@@ -688,7 +671,7 @@ impl Story {
         engine: &CommitLog,
         disk: &SimDisk,
         opened: bool,
-    ) -> std::result::Result<(), Breach> {
+    ) -> Result<(), Breach> {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }

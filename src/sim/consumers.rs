@@ -11,25 +11,21 @@
 //! of offsets stays there; and a dead letter that was durable is there.
 
 use super::disk::{SimDisk, shared};
-use super::faults::Stop;
-use super::model::{Breach, hold};
+use super::faults::{Faults, Stop};
+use super::frame::{Breach, ROOT, Story, World, hold};
 use super::random::Random;
-use super::rare::{faults, options, said};
-use crate::clock::ManualClock;
+use super::rare::{options, said};
 use crate::consumer::{ProgressRow, record_progress};
 use crate::disk::Disk;
 use crate::engine::{Durability, Filter};
 use crate::error::{Error, Result as Done};
-use crate::machine::{Drive, Machine};
 use crate::{Consumer, ConsumerOptions, Delay, Delivery, Draft, Order, Store, dead_topic};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const ROOT: &str = "/store";
 const QUEUES: u32 = 2;
-const BEGIN_MS: i64 = 1_700_000_000_000;
 const VISIBILITY: Duration = Duration::from_secs(60);
 /// Messages of a poll.
 const POLL: usize = 100;
@@ -37,9 +33,8 @@ const POLL: usize = 100;
 const POLLS: usize = 100;
 
 /// Several lives of one store.
-pub struct Story {
-    random: Random,
-    clock: Arc<ManualClock>,
+pub struct Consumers {
+    world: World,
     order: Order,
     sent: u32,
     /// Sent, but not known to be durable.
@@ -56,14 +51,14 @@ pub struct Story {
     foreign: Option<u64>,
 }
 
-impl Story {
-    /// The story of a seed.
-    pub fn new(seed: u64) -> Story {
+impl Story for Consumers {
+    type Store = Store;
+
+    fn new(seed: u64) -> Consumers {
         let mut random = Random::new(seed);
-        Story {
-            clock: ManualClock::at(BEGIN_MS),
+        Consumers {
             order: random.pick(&[Order::None, Order::Queue]),
-            random,
+            world: World::new(random),
             sent: 0,
             fresh: BTreeSet::new(),
             durable: BTreeSet::new(),
@@ -74,40 +69,42 @@ impl Story {
         }
     }
 
-    /// Tells it; returns the number of crashes.
-    pub fn tell(mut self) -> Result<u64, Breach> {
-        let lives = 1 + self.random.below(4);
-        let seed = self.random.next();
-        let mut disk = Arc::new(SimDisk::new(Random::new(seed), self.faults()));
-        for _ in 0..lives {
-            disk.end_within(1 + self.random.below(400));
-            let store = self.open(&disk);
-            if let Ok(store) = &store {
-                let lived = self.live(&disk, store);
-                hold!(lived.is_ok() || disk.is_dead(), "{lived:?}");
-            }
-            hold!(store.is_ok() || disk.is_dead(), "cannot be opened");
-            let next = Arc::new(disk.restart(self.faults()));
-            drop(store);
-            self.fresh.clear();
-            self.rejected.clear();
-            disk = next;
+    fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    fn lives(&mut self) -> u64 {
+        2 + self.world.random.below(4)
+    }
+
+    fn faults(&mut self, ahead: u64) -> Faults {
+        let random = &mut self.world.random;
+        let stop = random.pick(&[Stop::Power, Stop::Power, Stop::Process]);
+        Faults {
+            dies_at: (ahead > 1).then(|| 1 + random.below(400)),
+            ..Faults::none(stop)
         }
-        self.last_life(&disk)?;
-        Ok(lives)
     }
 
-    fn faults(&mut self) -> super::faults::Faults {
-        let stop = self.random.pick(&[Stop::Power, Stop::Power, Stop::Process]);
-        faults(stop)
-    }
-
-    fn open(&self, disk: &Arc<SimDisk>) -> Done<Store> {
-        let machine = Machine {
-            disk: shared(disk),
-            clock: Arc::<ManualClock>::clone(&self.clock),
-            drive: Drive::Steps,
+    fn live(&mut self, disk: &mut Arc<SimDisk>, is_last: bool) -> Result<Option<Store>, Breach> {
+        let store = self.open(disk);
+        let lived = match &store {
+            Ok(store) if is_last => self.last_life(store),
+            Ok(store) => self.lived(disk, store).map_err(said),
+            Err(error) => Err(format!("cannot be opened: {error}")),
         };
+        self.fresh.clear();
+        self.rejected.clear();
+        match disk.is_dead() {
+            true => Ok(store.ok()),
+            false => lived.map(|()| store.ok()),
+        }
+    }
+}
+
+impl Consumers {
+    fn open(&self, disk: &Arc<SimDisk>) -> Done<Store> {
+        let machine = self.world.machine(disk);
         let store = Store::open_on(&machine, Path::new(ROOT), options(true))?;
         store.create_topic("orders", QUEUES)?;
         Ok(store)
@@ -124,22 +121,23 @@ impl Story {
     }
 
     /// Random calls, until one fails.
-    fn live(&mut self, disk: &Arc<SimDisk>, store: &Store) -> Done<()> {
+    fn lived(&mut self, disk: &Arc<SimDisk>, store: &Store) -> Done<()> {
         let consumer = self.join(store)?;
         let mut held: Vec<Delivery> = Vec::new();
-        for _ in 0..self.random.below(60) {
-            match self.random.below(12) {
+        for _ in 0..self.world.random.below(60) {
+            match self.world.random.below(12) {
                 0..=2 => self.send(store)?,
                 3 | 4 => held.extend(consumer.poll(POLL, Duration::ZERO)?),
                 5..=7 if !held.is_empty() => {
-                    let which = self.random.below(held.len() as u64);
+                    let which = self.world.random.below(held.len() as u64);
                     let delivery = held.remove(which as usize);
                     self.settle(&consumer, &delivery)?;
                 }
                 8 => {
                     // Beyond a save, a level, or a time-out.
-                    self.clock
-                        .advance(self.random.pick(&[1_000, 6_000, 70_000]));
+                    self.world
+                        .clock
+                        .advance(self.world.random.pick(&[1_000, 6_000, 70_000]));
                     store.clock_moved()?;
                 }
                 9 => {
@@ -154,7 +152,7 @@ impl Story {
                 _ => {}
             }
         }
-        if self.random.chance(30) {
+        if self.world.random.chance(30) {
             drop(consumer);
             store.close()?;
             self.flushed();
@@ -164,16 +162,16 @@ impl Story {
 
     fn send(&mut self, store: &Store) -> Done<()> {
         let body = self.sent.to_be_bytes();
-        let delay = match self.random.below(3) {
+        let delay = match self.world.random.below(3) {
             0 => Delay::None,
-            1 => Delay::Level(1 + self.random.below(3) as u8),
-            _ => Delay::For(Duration::from_millis(self.random.below(20_000))),
+            1 => Delay::Level(1 + self.world.random.below(3) as u8),
+            _ => Delay::For(Duration::from_millis(self.world.random.below(20_000))),
         };
         let draft = Draft {
             body: &body,
             ..Draft::default()
         };
-        let queue = self.random.below(u64::from(QUEUES)) as u32;
+        let queue = self.world.random.below(u64::from(QUEUES)) as u32;
         let producer = store.producer("orders", Some(queue))?;
         self.fresh.insert(self.sent);
         self.sent += 1;
@@ -184,7 +182,7 @@ impl Story {
 
     fn settle(&mut self, consumer: &Consumer, delivery: &Delivery) -> Done<()> {
         let number = number_of(&delivery.message)?;
-        let settled = match self.random.below(4) {
+        let settled = match self.world.random.below(4) {
             0 | 1 => {
                 // Whether it counts depends on when the machine stops.
                 self.handled.insert(number);
@@ -225,8 +223,7 @@ impl Story {
     }
 
     /// Nothing fails any more.
-    fn last_life(&mut self, disk: &Arc<SimDisk>) -> Result<(), Breach> {
-        let store = self.open(disk).map_err(said)?;
+    fn last_life(&mut self, store: &Store) -> Result<(), Breach> {
         let groups = store.groups().map_err(said)?;
         let foreign = groups.iter().find(|it| &*it.group == "spark");
         let foreign = foreign.map(|it| it.committed);
@@ -235,10 +232,10 @@ impl Story {
             "the row of another group is {foreign:?}, was {:?}",
             self.foreign
         );
-        let consumer = self.join(&store).map_err(said)?;
+        let consumer = self.join(store).map_err(said)?;
         // What comes in this life has to fill no gap that progress would skip.
         for _ in 0..20 {
-            self.send(&store).map_err(said)?;
+            self.send(store).map_err(said)?;
         }
         store.flush().map_err(said)?;
         self.flushed();
@@ -250,7 +247,7 @@ impl Story {
             }
             let receipts = got.iter().map(|it| &it.receipt);
             consumer.ack(receipts).map_err(said)?;
-            self.clock.advance(7_200_000);
+            self.world.clock.advance(7_200_000);
             store.clock_moved().map_err(said)?;
         }
         let dead = dead_topic("billing");

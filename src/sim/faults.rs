@@ -24,6 +24,27 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// A disk on which nothing fails.
+    pub fn none(stop: Stop) -> Faults {
+        Faults {
+            stop,
+            dies_at: None,
+            failing_syncs: 0,
+            full: 0,
+            failing_calls: 0,
+            failing_map: None,
+            written_back: 0,
+        }
+    }
+
+    /// The same disk, on which no call fails, and a machine that does not stop by itself.
+    pub fn mended(self) -> Faults {
+        Faults {
+            written_back: self.written_back,
+            ..Faults::none(self.stop)
+        }
+    }
+
     /// Whether some calls fail without effect.
     pub fn fail_calls(&self) -> bool {
         self.failing_calls > 0 || self.failing_map.is_some()

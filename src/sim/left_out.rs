@@ -3,17 +3,15 @@
 //! A sync that no story reaches fails the test. So each added sync needs a story that shows its
 //! purpose, or an entry in [`UNSHOWN`] that says why there is none.
 
-use super::model::Breach;
-use super::{
-    commits, partitions, rare, repairs, settled, sites, tell_commits, tell_compactions,
-    tell_consumers, tell_lives, tell_partitions,
-};
+use super::commits::Commits;
+use super::compactions::Compactions;
+use super::consumers::Consumers;
+use super::life::Lives;
+use super::partitions::Partitions;
+use super::{Tell, partitions, rare, repairs, settled, sites, tell};
 use crate::seeds::Seeds;
 use sites::{Site, What};
 use std::collections::BTreeMap;
-
-/// Stories of one kind: runs the story of a seed, and returns its number of crashes.
-type Tell = fn(u64) -> Result<u64, Breach>;
 
 macro_rules! steps {
     ($story:path) => {
@@ -40,12 +38,12 @@ const KINDS: [(&str, Tell, bool); 37] = [
     steps!(repairs::of_a_queue),
     steps!(repairs::of_the_checkpoint),
     steps!(repairs::by_parts),
-    steps!(commits::Story::is_dealt_with),
-    steps!(commits::Story::is_heard),
-    steps!(commits::Story::is_run_again),
-    steps!(commits::Story::is_left_by_the_dead),
-    steps!(commits::Story::is_begun),
-    steps!(commits::Story::is_over),
+    steps!(Commits::is_dealt_with),
+    steps!(Commits::is_heard),
+    steps!(Commits::is_run_again),
+    steps!(Commits::is_left_by_the_dead),
+    steps!(Commits::is_begun),
+    steps!(Commits::is_over),
     steps!(rare::refused_sync),
     steps!(rare::refused_sync_of_the_index),
     steps!(rare::returning_index_file),
@@ -55,11 +53,11 @@ const KINDS: [(&str, Tell, bool); 37] = [
     steps!(rare::killed_rebuild),
     steps!(rare::torn_rebuild),
     steps!(rare::unheard_failure_of_dispatch),
-    ("lives", tell_lives, true),
-    ("commits", tell_commits, true),
-    ("consumers", tell_consumers, true),
-    ("partitions", tell_partitions, true),
-    ("compactions", tell_compactions, true),
+    ("lives", tell::<Lives>, true),
+    ("commits", tell::<Commits>, true),
+    ("consumers", tell::<Consumers>, true),
+    ("partitions", tell::<Partitions>, true),
+    ("compactions", tell::<Compactions>, true),
     steps!(partitions::unlinked_by_the_dead),
 ];
 
@@ -359,25 +357,25 @@ const SHOWN_BY: [(&str, &str, What, &str); 20] = [
         "src/stages/commit.rs",
         "withdraw 1",
         What::Directory,
-        "commits::Story::is_dealt_with",
+        "Commits::is_dealt_with",
     ),
     (
         "src/stages/manifest.rs",
         "finish 1",
         What::Directory,
-        "commits::Story::is_over",
+        "Commits::is_over",
     ),
     (
         "src/stages/manifest.rs",
         "refuse 1",
         What::Directory,
-        "commits::Story::is_dealt_with",
+        "Commits::is_dealt_with",
     ),
     (
         "src/stages/manifest.rs",
         "sync_up 1",
         What::Directory,
-        "commits::Story::is_begun",
+        "Commits::is_begun",
     ),
     (
         "src/stages/manifest.rs",
@@ -389,7 +387,7 @@ const SHOWN_BY: [(&str, &str, What, &str); 20] = [
         "src/stages/manifest.rs",
         "sync_up 3",
         What::Directory,
-        "commits::Story::is_begun",
+        "Commits::is_begun",
     ),
     ("src/stages/staged.rs", "sync 1", What::File, "commits"),
     ("src/stages/staged.rs", "sync 2", What::File, "commits"),
@@ -397,7 +395,7 @@ const SHOWN_BY: [(&str, &str, What, &str); 20] = [
         "src/stages/take.rs",
         "append_rest 1",
         What::Directory,
-        "commits::Story::is_begun",
+        "Commits::is_begun",
     ),
 ];
 

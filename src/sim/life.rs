@@ -1,21 +1,21 @@
-//! A story: several lives of a store. Each ends with a crash and begins with a recovery.
+//! Stories of the commit log: several lives of a store. Each ends with a crash and begins with a
+//! recovery.
 
-use super::disk::{Image, SimDisk, shared};
+use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
-use super::model::{Breach, Model, QUEUES, Sent, TOPICS, hold};
+use super::frame::{Breach, Enlisted, Life, ROOT, Sent, Stepped, Story, World, hold};
+use super::model::{Model, QUEUES, TOPICS};
 use super::random::Random;
-use crate::clock::{Clock, ManualClock};
+use crate::clock::Clock;
 use crate::engine::commit_log::CommitLog;
-use crate::engine::service::flush::FlushService;
-use crate::engine::{Appended, Atomicity, Durability, Engine, Waiter};
-use crate::error::{Error, Result};
+use crate::engine::{Atomicity, Engine};
+use crate::error::Result as Done;
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
-use crate::sync::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Prints what happens, if tracing is on.
 macro_rules! trace {
@@ -25,10 +25,6 @@ macro_rules! trace {
         }
     };
 }
-
-const ROOT: &str = "/store";
-/// Store time of the first message, in ms.
-const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// How the machines of the stories stop.
 const STOPS: [Stop; 6] = [
@@ -41,36 +37,16 @@ const STOPS: [Stop; 6] = [
 ];
 
 /// A store over several lives.
-pub struct Story {
-    random: Random,
+pub struct Lives {
+    world: World,
     options: Options,
     model: Model,
-    next_id: u64,
-    clock: Arc<ManualClock>,
-    crashes: u64,
-    /// Whether the last life ended at a call of the disk.
-    died: bool,
-    /// Whether only processes have died since the last check of the store.
-    kept: bool,
 }
 
-/// A message that was appended, and its waiter.
-type Enlisted = (Vec<Sent>, Option<Arc<Waiter>>);
+impl Story for Lives {
+    type Store = Arc<CommitLog>;
 
-/// An open store.
-struct Life {
-    disk: Arc<SimDisk>,
-    engine: Arc<CommitLog>,
-    service: FlushService,
-    time: Instant,
-    waiters: Vec<(usize, Arc<Waiter>)>,
-    /// Messages that another sender appended during a sync.
-    meanwhile: Arc<Mutex<Vec<Enlisted>>>,
-}
-
-impl Story {
-    /// The story of a seed.
-    pub fn new(seed: u64) -> Story {
+    fn new(seed: u64) -> Lives {
         let mut random = Random::new(seed);
         let flush = random.pick(&[Flush::Sync, Flush::Async]);
         let model = Model {
@@ -96,35 +72,24 @@ impl Story {
             flush_interval: Duration::from_millis(500),
             ..Options::default()
         };
-        Story {
-            random,
+        Lives {
+            world: World::new(random),
             options,
             model,
-            next_id: 0,
-            clock: ManualClock::at(EPOCH_MS),
-            crashes: 0,
-            died: false,
-            kept: true,
         }
     }
 
-    /// Runs the story; returns its number of crashes.
-    pub fn tell(mut self) -> std::result::Result<u64, Breach> {
-        let lives = 2 + self.random.below(6);
-        let random = Random::new(self.random.next());
-        let mut disk = SimDisk::new(random, self.faults());
-        let mut life = 0;
-        // The last life ends by a crash only if a sync was left out.
-        while life < lives || self.died && life < 2 * lives {
-            life += 1;
-            disk = self.live(disk, life >= lives)?;
-        }
-        Ok(self.crashes)
+    fn world(&mut self) -> &mut World {
+        &mut self.world
     }
 
-    fn faults(&mut self) -> Faults {
-        let random = &mut self.random;
-        Faults {
+    fn lives(&mut self) -> u64 {
+        2 + self.world.random.below(6)
+    }
+
+    fn faults(&mut self, ahead: u64) -> Faults {
+        let random = &mut self.world.random;
+        let faults = Faults {
             stop: random.pick(&STOPS),
             dies_at: random.chance(70).then(|| 1 + random.below(120)),
             failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
@@ -132,153 +97,64 @@ impl Story {
             failing_calls: random.pick(&[0, 0, 0, 0, 5, 30]),
             failing_map: random.chance(40).then(|| 1 + random.below(16)),
             written_back: random.pick(&[0, 1, 3]),
+        };
+        match ahead {
+            0 => faults.mended(),
+            _ => faults,
         }
     }
 
-    /// Sets the state that the next life finds, and how it ends. The last one has no faults.
-    fn restart(&mut self, disk: &SimDisk, last: bool) -> SimDisk {
-        self.crashes += 1;
-        self.died = disk.is_dead();
-        let faults = self.faults();
-        disk.restart(match last {
-            true => Faults {
-                dies_at: None,
-                failing_syncs: 0,
-                full: 0,
-                failing_calls: 0,
-                failing_map: None,
-                ..faults
-            },
-            false => faults,
-        })
-    }
-
-    fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
-        let machine = Machine {
-            clock: Arc::<ManualClock>::clone(&self.clock),
-            ..Machine::stepped(shared(disk))
-        };
-        CommitLog::open(&machine, Path::new(ROOT), &self.options, Vec::new())
-    }
-
-    /// One life: open, check, work, crash. Returns the disk that the next life finds.
-    fn live(&mut self, disk: SimDisk, last: bool) -> std::result::Result<SimDisk, Breach> {
-        self.kept &= disk.was_kept();
-        trace!("life: kept {} faults {:?}", self.kept, disk.faults());
-        let disk = Arc::new(disk);
-        let engine = match self.open(&disk) {
-            Ok(engine) => engine,
-            Err(_) if disk.is_dead() || disk.has_faults() => return Ok(self.restart(&disk, last)),
-            Err(error) => return Err(format!("opening failed: {error}")),
+    fn live(&mut self, disk: &mut Arc<SimDisk>, _: bool) -> Result<Option<Arc<CommitLog>>, Breach> {
+        trace!("life: {:?}", disk.faults());
+        let Some(engine) = self.opened(disk)? else {
+            return Ok(None);
         };
         trace!("open: {:?}", engine.recovery());
-        if !disk.is_dead() {
-            // The check runs without faults, even if opening had some.
-            let check = || self.model.check(&engine, self.kept);
-            let checked = disk.without_failing_calls(check);
-            // The machine may stop during the check itself.
-            if !disk.is_dead() {
-                checked?;
-                self.kept = true;
-            }
+        if self.world.random.chance(15) && !disk.is_dead() {
+            return self.open_again(disk, engine);
         }
-        if self.random.chance(15) && !disk.is_dead() {
-            return self.open_again(&disk, engine, last);
-        }
-        let time = Instant::now();
-        let mut life = Life {
-            service: FlushService::new(engine.flush_rules(), time),
-            engine: Arc::new(engine),
-            disk,
-            time,
-            waiters: Vec::new(),
-            meanwhile: Arc::default(),
-        };
-        for _ in 0..self.random.below(40) {
-            if life.disk.is_dead() {
-                break;
-            }
-            self.work(&mut life)?;
-            trace!(
-                "{} sent, {} acknowledged",
-                self.model.sent.len(),
-                self.model.acknowledged
-            );
-            self.settle(&mut life)?;
-        }
-        if self.random.chance(20) {
-            let _ = life.engine.close();
-            self.settle(&mut life)?;
-        }
-        Ok(self.restart(&life.disk, last))
+        self.worked(disk, engine).map(Some)
+    }
+}
+
+impl Stepped for Lives {
+    type Engine = CommitLog;
+    const STEPS: u64 = 40;
+
+    fn open(&self, machine: &Machine) -> Done<CommitLog> {
+        CommitLog::open(machine, Path::new(ROOT), &self.options, Vec::new())
     }
 
-    /// Opens a store twice in a row: the second time changes no file that holds messages.
-    fn open_again(
-        &mut self,
-        disk: &Arc<SimDisk>,
-        engine: CommitLog,
-        last: bool,
-    ) -> std::result::Result<SimDisk, Breach> {
-        let before = disk.contents();
-        drop(engine);
-        let next = Arc::new(self.restart(disk, true));
-        self.kept &= next.was_kept();
-        let engine = match self.open(&next) {
-            Err(_) if next.is_dead() => return Ok(self.restart(&next, last)),
-            opened => opened.map_err(|error| format!("again: {error}"))?,
-        };
-        let checked = self.model.check(&engine, false);
-        if next.is_dead() {
-            return Ok(self.restart(&next, last));
-        }
-        checked?;
-        let after = next.contents();
-        let log = |image: Image| -> Image {
-            let inside = |path: &Path| path.starts_with("/store/commitlog");
-            let files = image.into_iter().filter(|(path, _)| inside(path));
-            files.collect()
-        };
-        let (before, after) = (log(before), log(after));
-        let is_other = |path: &&PathBuf| before.get(*path) != after.get(*path);
-        let other = before.keys().chain(after.keys()).find(is_other);
-        hold!(
-            other.is_none(),
-            "the second opening changed the log: {other:?} of {:?} and {:?}",
-            before.keys(),
-            after.keys()
-        );
-        drop(engine);
-        Ok(self.restart(&next, last))
+    fn check(&mut self, engine: &CommitLog) -> Result<(), Breach> {
+        self.model.check(engine, self.world.kept)
     }
 
-    fn work(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
-        match self.random.below(100) {
+    fn work(&mut self, life: &mut Life<CommitLog>) -> Result<(), Breach> {
+        match self.world.random.below(100) {
             0..40 => self.send(life, 1, Atomicity::Rows)?,
             40..48 => {
-                let rows = 2 + self.random.below(8);
+                let rows = 2 + self.world.random.below(8);
                 self.send(life, rows, Atomicity::Rows)?;
             }
             48..56 => {
-                let rows = 2 + self.random.below(5);
+                let rows = 2 + self.world.random.below(5);
                 self.send(life, rows, Atomicity::Whole)?;
             }
             56..68 => {
-                if self.random.chance(40) {
-                    self.send_during_sync(life);
+                if self.world.random.chance(40) {
+                    life.send_during_sync(self.encode(1, &life.engine, false));
                 }
                 life.engine.step_group_commit();
             }
             68..76 => life.engine.step_dispatch(),
             76..88 => {
-                let ms = self.random.pick(&[1, 600, 1500, 12_000]);
-                life.time += Duration::from_millis(ms);
-                self.clock.advance(ms);
-                life.service.step(life.engine.parts(), life.time);
-                if self.random.chance(50) {
+                let ms = self.world.random.pick(&[1, 600, 1500, 12_000]);
+                life.pass(ms, &self.world.clock);
+                if self.world.random.chance(50) {
                     let _ = life.engine.parts().write_out();
                 }
-                life.engine.step_retention(self.clock.now_ms(), life.time);
+                life.engine
+                    .step_retention(self.world.clock.now_ms(), life.time);
             }
             88..92 => {
                 if let Ok(durable) = life.engine.flush()
@@ -295,7 +171,7 @@ impl Story {
             _ => {
                 let count = self.model.sent.len() as u64;
                 let readable = life.engine.readable_position();
-                let number = self.random.below(count.max(1)) as usize;
+                let number = self.world.random.below(count.max(1)) as usize;
                 let there = self.model.sent.get(number);
                 if there.is_some_and(|sent| sent.certain && sent.end <= readable) {
                     let read = self.model.check_one(&life.engine, number);
@@ -308,123 +184,13 @@ impl Story {
         Ok(())
     }
 
-    /// Encodes messages of one topic and queue.
-    fn encode(&mut self, rows: u64, engine: &CommitLog, whole: bool) -> (Batch, Vec<Sent>) {
-        let topic = match self.model.alike {
-            Some(_) => TOPICS[0],
-            None => self.random.pick(&TOPICS),
-        };
-        let queue = self.random.below(u64::from(QUEUES)) as u32;
-        let mut batch = engine.batch();
-        let mut sent = Vec::new();
-        let number = whole.then_some(self.next_id);
-        for _ in 0..rows {
-            let id = self.next_id;
-            self.next_id += 1;
-            let key = self.model.key(id);
-            let keys: Vec<&str> = key.iter().map(String::as_str).collect();
-            let body = self.model.body(id);
-            let draft = Draft {
-                body: &body,
-                keys: &keys,
-                ..Draft::default()
-            };
-            let pushed = batch.push(topic, queue, &draft, self.clock.now_ms());
-            assert!(pushed.is_ok(), "a message within the limits was rejected");
-            sent.push(Sent {
-                id,
-                queue: (topic, queue),
-                offset: 0,
-                position: 0,
-                end: 0,
-                batch: number,
-                certain: false,
-            });
-        }
-        (batch, sent)
-    }
-
-    fn send(
-        &mut self,
-        life: &mut Life,
-        rows: u64,
-        atomicity: Atomicity,
-    ) -> std::result::Result<(), Breach> {
-        self.clock.advance(self.random.below(3));
-        let (mut batch, sent) = self.encode(rows, &life.engine, atomicity == Atomicity::Whole);
-        let appended = append(&life.engine, &mut batch, sent[0].queue.0, atomicity);
-        let waits = self.random.chance(50);
-        let appended = match appended {
-            Ok(appended) => appended,
-            Err(error) => return self.take(life, (uncertain(sent, &error), None)),
-        };
-        let waiter = waits.then(|| life.engine.enlist(appended.end));
-        let sent = placed(sent, &appended, &life.disk);
-        self.take(life, (sent, waiter))
-    }
-
-    /// Makes another sender append and enlist in the middle of the next sync.
-    fn send_during_sync(&mut self, life: &Life) {
-        let (mut batch, sent) = self.encode(1, &life.engine, false);
-        let engine = Arc::clone(&life.engine);
-        let (disk, done) = (Arc::clone(&life.disk), Arc::clone(&life.meanwhile));
-        let weak = Arc::downgrade(&disk);
-        drop(disk);
-        let mut sent = Some(sent);
-        life.disk.meanwhile.during_sync(Box::new(move || {
-            let (Some(sent), Some(disk)) = (sent.take(), weak.upgrade()) else {
-                return;
-            };
-            let topic = sent[0].queue.0;
-            let enlisted = match append(&engine, &mut batch, topic, Atomicity::Rows) {
-                Ok(appended) => {
-                    let waiter = engine.enlist(appended.end);
-                    (placed(sent, &appended, &disk), Some(waiter))
-                }
-                Err(error) => (uncertain(sent, &error), None),
-            };
-            done.lock().push(enlisted);
-        }));
-    }
-
-    /// Adds messages that are in the log to the model.
-    fn take(&mut self, life: &mut Life, enlisted: Enlisted) -> std::result::Result<(), Breach> {
-        let (sent, waiter) = enlisted;
-        for mut sent in sent {
-            let expected = self.model.next_offset(sent.queue);
-            if !sent.certain && sent.end == u64::MAX {
-                sent.offset = expected;
-            }
-            hold!(
-                sent.offset == expected,
-                "got offset {} instead of {expected}",
-                sent.offset
-            );
-            self.model.sent.push(sent);
-        }
-        life.waiters
-            .extend(waiter.map(|waiter| (self.model.sent.len(), waiter)));
-        Ok(())
-    }
-
     /// Adds what a step has acknowledged to the model.
-    fn settle(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
-        let meanwhile = std::mem::take(&mut *life.meanwhile.lock());
-        for enlisted in meanwhile {
+    fn settle(&mut self, life: &mut Life<CommitLog>, _: bool) -> Result<(), Breach> {
+        for enlisted in life.take_meanwhile() {
             self.take(life, enlisted)?;
         }
-        let dead = life.disk.is_dead();
-        let mut acknowledged = self.model.acknowledged;
-        life.waiters.retain(|(count, waiter)| {
-            match waiter.wait(Duration::ZERO) {
-                Some(Ok(())) => acknowledged = acknowledged.max(*count),
-                None => return true,
-                _ => {}
-            }
-            false
-        });
-        self.model.acknowledged = acknowledged;
-        if dead {
+        self.model.acknowledge(life.take_acknowledged());
+        if life.disk.is_dead() {
             return Ok(());
         }
         self.model.acknowledge(life.engine.durable_position());
@@ -448,36 +214,103 @@ impl Story {
     }
 }
 
-fn append(
-    engine: &CommitLog,
-    batch: &mut Batch,
-    topic: &str,
-    atomicity: Atomicity,
-) -> Result<Appended> {
-    let topic = engine.topic_for_append(topic)?;
-    engine.append(&mut [(&topic, batch)], atomicity, Durability::Written)
-}
+impl Lives {
+    /// Opens a store twice in a row: the second time changes no file that holds messages.
+    fn open_again(
+        &mut self,
+        disk: &mut Arc<SimDisk>,
+        engine: CommitLog,
+    ) -> Result<Option<Arc<CommitLog>>, Breach> {
+        let before = disk.contents();
+        drop(engine);
+        let faults = self.faults(0);
+        *disk = self.world.crash(disk, faults);
+        self.world.kept &= disk.was_kept();
+        let engine = match self.open(&self.world.machine(disk)) {
+            Err(_) if disk.is_dead() => return Ok(None),
+            opened => opened.map_err(|error| format!("again: {error}"))?,
+        };
+        let checked = self.model.check(&engine, false);
+        if disk.is_dead() {
+            return Ok(None);
+        }
+        checked?;
+        let after = disk.contents();
+        let log = |image: Image| -> Image {
+            let inside = |path: &Path| path.starts_with("/store/commitlog");
+            let files = image.into_iter().filter(|(path, _)| inside(path));
+            files.collect()
+        };
+        let (before, after) = (log(before), log(after));
+        let is_other = |path: &&PathBuf| before.get(*path) != after.get(*path);
+        let other = before.keys().chain(after.keys()).find(is_other);
+        hold!(
+            other.is_none(),
+            "the second opening changed the log: {other:?} of {:?} and {:?}",
+            before.keys(),
+            after.keys()
+        );
+        Ok(None)
+    }
 
-/// Messages of a failed call: those that the error reports as appended may be in the log.
-fn uncertain(mut sent: Vec<Sent>, error: &Error) -> Vec<Sent> {
-    if !matches!(error, Error::Failed { appended: true, .. }) {
-        sent.clear();
+    /// Encodes messages of one topic and queue.
+    fn encode(&mut self, rows: u64, engine: &CommitLog, whole: bool) -> (Batch, Vec<Sent>) {
+        let world = &mut self.world;
+        let topic = match self.model.alike {
+            Some(_) => TOPICS[0],
+            None => world.random.pick(&TOPICS),
+        };
+        let queue = world.random.below(u64::from(QUEUES)) as u32;
+        let mut batch = engine.batch();
+        let mut sent = Vec::new();
+        for _ in 0..rows {
+            let id = world.next_id();
+            let key = self.model.key(id);
+            let keys: Vec<&str> = key.iter().map(String::as_str).collect();
+            let draft = Draft {
+                body: &self.model.body(id),
+                keys: &keys,
+                ..Draft::default()
+            };
+            sent.push(world.push(&mut batch, id, (topic, queue), &draft));
+        }
+        if whole {
+            let number = sent[0].id;
+            sent.iter_mut().for_each(|sent| sent.batch = Some(number));
+        }
+        (batch, sent)
     }
-    for sent in &mut sent {
-        (sent.position, sent.end) = (u64::MAX, u64::MAX);
-    }
-    sent
-}
 
-/// Messages with their assigned places. If the machine stopped meanwhile, they may or may not be in
-/// the log.
-fn placed(mut sent: Vec<Sent>, appended: &Appended, disk: &SimDisk) -> Vec<Sent> {
-    let certain = !disk.is_dead();
-    for (sent, place) in sent.iter_mut().zip(&appended.rows) {
-        sent.offset = place.offset;
-        sent.position = place.position;
-        sent.end = appended.end;
-        sent.certain = certain;
+    fn send(
+        &mut self,
+        life: &mut Life<CommitLog>,
+        rows: u64,
+        atomicity: Atomicity,
+    ) -> Result<(), Breach> {
+        self.world.clock.advance(self.world.random.below(3));
+        let encoded = self.encode(rows, &life.engine, atomicity == Atomicity::Whole);
+        let waits = self.world.random.chance(50);
+        let enlisted = life.send(encoded, atomicity, waits);
+        self.take(life, enlisted)
     }
-    sent
+
+    /// Adds messages that may be in the log to the model.
+    fn take(&mut self, life: &mut Life<CommitLog>, enlisted: Enlisted) -> Result<(), Breach> {
+        let (sent, waiter) = enlisted;
+        let end = sent.first().map_or(0, |sent| sent.end);
+        for mut sent in sent {
+            let expected = self.model.next_offset(sent.queue);
+            if !sent.certain && sent.end == u64::MAX {
+                sent.offset = expected;
+            }
+            hold!(
+                sent.offset == expected,
+                "got offset {} instead of {expected}",
+                sent.offset
+            );
+            self.model.sent.push(sent);
+        }
+        life.wait(end, waiter);
+        Ok(())
+    }
 }

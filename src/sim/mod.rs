@@ -7,13 +7,13 @@
 //!                     at a call of the disk, or between two steps
 //! ```
 //!
-//! [`disk`] is the disk, [`life`] runs one process until it dies, [`model`] knows the messages and
-//! checks the store, and this module has the tests. [`commits`] has stories of another kind: about
-//! rows that are staged, committed and taken up, each exactly once. Those of [`consumers`] are of
-//! messages that are settled, retried and delayed: none is skipped. Those of [`partitions`] are of
-//! a partition log. [`faults`] is what goes wrong with a disk. [`rare`], [`settled`] and
-//! [`repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each sync, and
-//! [`seeds`] chooses the stories.
+//! [`disk`] is the disk, [`faults`] what goes wrong with it, [`frame`] what all stories have in
+//! common, and this module has the tests. The stories of [`life`] are of the commit log; [`model`]
+//! knows their messages and checks the store. Those of [`commits`] are of rows that are staged,
+//! committed and taken up, each exactly once, those of [`consumers`] of messages that are settled,
+//! retried and delayed: none is skipped. Those of [`partitions`] are of a partition log, those of
+//! [`compactions`] of one that is compacted. [`rare`], [`settled`] and [`repairs`] cover cases that
+//! these reach too seldom. [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -28,6 +28,7 @@ mod compactions;
 mod consumers;
 mod disk;
 mod faults;
+mod frame;
 mod inode;
 mod left_out;
 mod life;
@@ -43,7 +44,13 @@ mod sites;
 
 use crate::plant::{Bug, plant};
 use crate::seeds::{Seeds, number};
-use model::Breach;
+use commits::Commits;
+use compactions::Compactions;
+use consumers::Consumers;
+use frame::{Breach, Story};
+use life::Lives;
+use partitions::Partitions;
+use std::time::Instant;
 
 /// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
@@ -52,13 +59,16 @@ const STORIES: u64 = 300;
 /// Every planted bug must be found within this many crashes.
 const CRASHES_TO_FIND: u64 = 40_000;
 
+/// Runs the story of a seed; returns its number of crashes.
+type Tell = fn(u64) -> Result<u64, Breach>;
+
+fn tell<S: Story>(seed: u64) -> Result<u64, Breach> {
+    S::new(seed).tell()
+}
+
 /// Runs stories until `crashes` have happened. Returns their number, or the seed and the breach of
 /// the first story that breaks the law.
-fn run(
-    seeds: Seeds,
-    crashes: u64,
-    tell: fn(u64) -> Result<u64, Breach>,
-) -> Result<u64, (u64, Breach)> {
+fn run(seeds: Seeds, crashes: u64, tell: Tell) -> Result<u64, (u64, Breach)> {
     let (mut happened, mut stories) = (0, 0);
     while happened < crashes {
         let seed = seeds.of(stories);
@@ -68,42 +78,41 @@ fn run(
     Ok(stories)
 }
 
-fn tell_lives(seed: u64) -> Result<u64, Breach> {
-    life::Story::new(seed).tell()
-}
-
-fn tell_erased_ends(seed: u64) -> Result<u64, Breach> {
-    settled::behind_an_erased_end(seed)?;
-    tell_lives(seed)
-}
-
-fn tell_consumers(seed: u64) -> Result<u64, Breach> {
-    consumers::Story::new(seed).tell()
-}
-
-fn tell_partitions(seed: u64) -> Result<u64, Breach> {
-    partitions::Story::new(seed).tell()
-}
-
-fn tell_compactions(seed: u64) -> Result<u64, Breach> {
-    compactions::Story::new(seed).tell()
-}
-
-fn tell_commits(seed: u64) -> Result<u64, Breach> {
-    commits::Story::new(seed).tell()
-}
-
-#[test]
-fn what_was_acknowledged_outlives_every_power_loss() {
-    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES);
-    let started = std::time::Instant::now();
-    match run(Seeds::half_drawn(), crashes, tell_lives) {
+/// Runs stories, none of which may break the law, until `crashes` have happened.
+fn hold_through(crashes: u64, tell: Tell) {
+    let started = Instant::now();
+    match run(Seeds::half_drawn(), crashes, tell) {
         Ok(stories) => println!(
             "{crashes} crashes in {stories} stories: {:.0} a second",
             crashes as f64 / started.elapsed().as_secs_f64()
         ),
         Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
     }
+}
+
+/// Checks that stories find each planted bug before `crashes` have happened.
+fn find_each(bugs: &[Bug], crashes: u64, tell: Tell) {
+    let mut missed = Vec::new();
+    for bug in bugs {
+        plant(Some(*bug));
+        let found = run(Seeds::fixed(), crashes, tell);
+        plant(None);
+        match found {
+            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
+            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// The crashes of a run.
+fn crashes() -> u64 {
+    number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES)
+}
+
+#[test]
+fn what_was_acknowledged_outlives_every_power_loss() {
+    hold_through(crashes(), tell::<Lives>);
 }
 
 /// Runs a short story with many seeds.
@@ -188,32 +197,32 @@ fn queues_and_index_that_are_being_replaced_are_rebuilt() {
 
 #[test]
 fn a_refused_or_withdrawn_commit_does_not_come_back() {
-    tell_all(commits::Story::is_dealt_with);
-    tell_all(commits::Story::is_heard);
+    tell_all(Commits::is_dealt_with);
+    tell_all(Commits::is_heard);
 }
 
 #[test]
 fn a_commit_without_space_can_be_withdrawn_before_its_first_part() {
-    tell_all(commits::Story::is_out_of_room);
-    find(Bug::KeepBegun, 300, commits::Story::is_out_of_room);
+    tell_all(Commits::is_out_of_room);
+    find(Bug::KeepBegun, 300, Commits::is_out_of_room);
 }
 
 #[test]
 fn a_commit_of_a_dead_driver_can_be_completed_after_a_power_loss() {
-    tell_all(commits::Story::is_left_by_the_dead);
+    tell_all(Commits::is_left_by_the_dead);
     for bug in [Bug::BeginUnsynced, Bug::StagesUnsynced] {
-        find(bug, 1000, commits::Story::is_left_by_the_dead);
+        find(bug, 1000, Commits::is_left_by_the_dead);
     }
 }
 
 #[test]
 fn a_batch_committed_during_a_power_loss_is_in_the_log_once_after_repetition() {
-    tell_all(commits::Story::is_run_again);
+    tell_all(Commits::is_run_again);
     for bug in [Bug::EarlierWins, Bug::RefuseTorn] {
-        find(bug, 300, commits::Story::is_run_again);
+        find(bug, 300, Commits::is_run_again);
     }
-    tell_all(commits::Story::is_begun);
-    tell_all(commits::Story::is_over);
+    tell_all(Commits::is_begun);
+    tell_all(Commits::is_over);
 }
 
 #[test]
@@ -261,114 +270,79 @@ fn a_failed_map_during_opening_loses_no_message() {
 
 #[test]
 fn the_simulator_finds_every_planted_bug() {
-    let mut missed = Vec::new();
-    for bug in [
-        Bug::AcknowledgeEarly,
-        Bug::NoDirectorySync,
-        Bug::NoChecksum,
-        Bug::TrustIndex,
-        Bug::StaleTail,
-        Bug::RetryFailedSync,
-        Bug::TrustCache,
-        Bug::TrustBoot,
-        Bug::VouchBlindly,
-        Bug::SyncPopulated,
-        Bug::SwapLate,
-        Bug::ProgressAhead,
-        Bug::TakeErrorForAbsence,
-    ] {
-        let tell = match bug {
-            // Random stories find it once in some thousand.
-            Bug::StaleTail => tell_erased_ends,
-            _ => tell_lives,
-        };
-        plant(Some(bug));
-        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell);
-        plant(None);
-        match found {
-            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
-            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    find_each(
+        &[
+            Bug::AcknowledgeEarly,
+            Bug::NoDirectorySync,
+            Bug::NoChecksum,
+            Bug::TrustIndex,
+            Bug::RetryFailedSync,
+            Bug::TrustCache,
+            Bug::TrustBoot,
+            Bug::VouchBlindly,
+            Bug::SyncPopulated,
+            Bug::SwapLate,
+            Bug::ProgressAhead,
+            Bug::TakeErrorForAbsence,
+        ],
+        CRASHES_TO_FIND,
+        tell::<Lives>,
+    );
+    // Random stories find it once in some thousand.
+    find_each(&[Bug::StaleTail], CRASHES_TO_FIND, |seed| {
+        settled::behind_an_erased_end(seed)?;
+        tell::<Lives>(seed)
+    });
 }
 
 #[test]
 fn every_committed_row_is_in_the_log_exactly_once() {
-    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES) / 10;
-    match run(Seeds::half_drawn(), crashes, tell_commits) {
-        Ok(stories) => println!("{crashes} crashes in {stories} stories"),
-        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
-    }
+    hold_through(crashes() / 10, tell::<Commits>);
 }
 
 #[test]
 fn the_simulator_finds_planted_bugs_of_commits() {
-    let mut missed = Vec::new();
-    for bug in [
-        Bug::ForgetMarkers,
-        Bug::FinishEarly,
-        Bug::ReplaceManifest,
-        Bug::RetireMarkers,
-        Bug::TrustNumbers,
-        Bug::TrustGone,
-        Bug::EarlierWins,
-        Bug::RefuseTorn,
-        Bug::BeginUnsynced,
-        Bug::StagesUnsynced,
-    ] {
-        plant(Some(bug));
-        let found = run(Seeds::fixed(), CRASHES_TO_FIND / 4, tell_commits);
-        plant(None);
-        match found {
-            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
-            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    find_each(
+        &[
+            Bug::ForgetMarkers,
+            Bug::FinishEarly,
+            Bug::ReplaceManifest,
+            Bug::RetireMarkers,
+            Bug::TrustNumbers,
+            Bug::TrustGone,
+            Bug::EarlierWins,
+            Bug::RefuseTorn,
+            Bug::BeginUnsynced,
+            Bug::StagesUnsynced,
+        ],
+        CRASHES_TO_FIND / 4,
+        tell::<Commits>,
+    );
 }
 
 #[test]
 fn every_durable_message_is_delivered_until_it_is_settled() {
-    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES) / 20;
-    match run(Seeds::half_drawn(), crashes, tell_consumers) {
-        Ok(stories) => println!("{crashes} crashes in {stories} stories"),
-        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
-    }
+    hold_through(crashes() / 14, tell::<Consumers>);
 }
 
 #[test]
 fn the_simulator_finds_planted_bugs_of_consumers() {
-    let mut missed = Vec::new();
-    for bug in [
-        Bug::CommitAhead,
-        Bug::ForgetSuccessors,
-        Bug::LevelsAhead,
-        Bug::TimesAhead,
-        Bug::KeepTable,
-    ] {
-        plant(Some(bug));
-        let found = run(Seeds::fixed(), CRASHES_TO_FIND / 10, tell_consumers);
-        plant(None);
-        match found {
-            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
-            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    find_each(
+        &[
+            Bug::CommitAhead,
+            Bug::ForgetSuccessors,
+            Bug::LevelsAhead,
+            Bug::TimesAhead,
+            Bug::KeepTable,
+        ],
+        CRASHES_TO_FIND / 7,
+        tell::<Consumers>,
+    );
 }
 
 #[test]
 fn what_a_partition_has_acknowledged_outlives_every_power_loss() {
-    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES);
-    let started = std::time::Instant::now();
-    match run(Seeds::half_drawn(), crashes, tell_partitions) {
-        Ok(stories) => println!(
-            "{crashes} crashes in {stories} stories: {:.0} a second",
-            crashes as f64 / started.elapsed().as_secs_f64()
-        ),
-        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
-    }
+    hold_through(crashes(), tell::<Partitions>);
 }
 
 #[test]
@@ -378,62 +352,43 @@ fn a_segment_that_a_dead_process_removed_does_not_come_back() {
 
 #[test]
 fn the_simulator_finds_planted_bugs_of_partitions() {
-    let mut missed = Vec::new();
-    for bug in [
-        Bug::AcknowledgeEarly,
-        Bug::RetryFailedSync,
-        Bug::SwapLate,
-        Bug::ProgressAhead,
-        Bug::WrongLastOffset,
-        Bug::NoChecksum,
-        Bug::TrustSegmentIndex,
-        Bug::NoDirectorySync,
-        Bug::ForgetPartition,
-        Bug::KeepCleanMark,
-        Bug::KeepLaterSegments,
-        Bug::KeepSegmentTail,
-    ] {
-        plant(Some(bug));
-        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_partitions);
-        plant(None);
-        match found {
-            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
-            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    find_each(
+        &[
+            Bug::AcknowledgeEarly,
+            Bug::RetryFailedSync,
+            Bug::SwapLate,
+            Bug::ProgressAhead,
+            Bug::WrongLastOffset,
+            Bug::NoChecksum,
+            Bug::TrustSegmentIndex,
+            Bug::NoDirectorySync,
+            Bug::ForgetPartition,
+            Bug::KeepCleanMark,
+            Bug::KeepLaterSegments,
+            Bug::KeepSegmentTail,
+        ],
+        CRASHES_TO_FIND,
+        tell::<Partitions>,
+    );
 }
 
 #[test]
 fn compaction_keeps_the_latest_message_of_each_key_through_every_crash() {
     let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES / 20);
-    let started = std::time::Instant::now();
-    match run(Seeds::half_drawn(), crashes, tell_compactions) {
-        Ok(stories) => println!(
-            "{crashes} crashes in {stories} stories: {:.0} a second",
-            crashes as f64 / started.elapsed().as_secs_f64()
-        ),
-        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
-    }
+    hold_through(crashes, tell::<Compactions>);
 }
 
 #[test]
 fn the_simulator_finds_planted_bugs_of_compaction() {
-    let mut missed = Vec::new();
-    for bug in [
-        Bug::SwapUnsynced,
-        Bug::RemoveBeforeSwap,
-        Bug::SwapBeforeRemove,
-        Bug::WrongCompactedOffset,
-        Bug::CompactUnsaved,
-    ] {
-        plant(Some(bug));
-        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_compactions);
-        plant(None);
-        match found {
-            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
-            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    find_each(
+        &[
+            Bug::SwapUnsynced,
+            Bug::RemoveBeforeSwap,
+            Bug::SwapBeforeRemove,
+            Bug::WrongCompactedOffset,
+            Bug::CompactUnsaved,
+        ],
+        CRASHES_TO_FIND,
+        tell::<Compactions>,
+    );
 }

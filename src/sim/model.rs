@@ -1,6 +1,6 @@
 //! The messages that were sent, and the checks of an opened store against them.
 
-use super::random::Random;
+use super::frame::{Breach, Sent, body, hold};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Check, Engine, Rows};
 use std::collections::BTreeMap;
@@ -11,25 +11,6 @@ pub const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
 pub const QUEUES: u32 = 2;
 /// Topic of the records around an atomic batch.
 const MARKERS: &str = "rmq_sys_forebay_atomic";
-
-/// A sent message.
-#[derive(Clone, Debug)]
-pub struct Sent {
-    /// Its number, which is also in the body.
-    pub id: u64,
-    /// Topic and queue.
-    pub queue: (&'static str, u32),
-    /// Its offset.
-    pub offset: u64,
-    /// Position of its record.
-    pub position: u64,
-    /// Position after its record, or after the records of its batch.
-    pub end: u64,
-    /// Its atomic batch.
-    pub batch: Option<u64>,
-    /// Whether it was in the log before the machine stopped.
-    pub certain: bool,
-}
 
 /// The messages in log order.
 #[derive(Debug, Default)]
@@ -53,31 +34,10 @@ fn row_position(message: &crate::record::Message) -> u64 {
     message.record().position() as u64
 }
 
-/// How the law was broken.
-pub type Breach = String;
-
-macro_rules! hold {
-    ($condition:expr, $($breach:tt)+) => {
-        if !$condition {
-            return Err(format!($($breach)+));
-        }
-    };
-}
-pub(super) use hold;
-
 impl Model {
-    /// The body of a message: its number, then bytes derived from it.
+    /// The body of a message.
     pub fn body(&self, id: u64) -> Vec<u8> {
-        let mut random = Random::new(id);
-        let len = self
-            .alike
-            .unwrap_or(8 + random.below(self.body_max) as usize);
-        let mut body = id.to_le_bytes().to_vec();
-        while body.len() < len {
-            body.extend(random.next().to_le_bytes());
-        }
-        body.truncate(len);
-        body
+        body(id, self.alike, self.body_max)
     }
 
     /// The key of a message; one of three has none, unless all records have the same length.

@@ -1,29 +1,27 @@
 //! Stories of a partition log: what was acknowledged outlives every crash, in each partition by
 //! itself, and each partition is a beginning of what was sent to it, without holes.
 
-use super::disk::{SimDisk, shared};
+use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
-use super::model::{Breach, hold};
+use super::frame::{Breach, Enlisted, Life, ROOT, Sent, Stepped, Story, World, body, hold};
 use super::random::Random;
-use crate::clock::{Clock, ManualClock};
+use super::rare::{new_disk, next, said};
 use crate::disk::{FileSystem, Synced};
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::service::flush::FlushService;
-use crate::engine::{Appended, Atomicity, Check, Durability, Engine, Filter, Rows, Waiter};
-use crate::error::{Error, Result};
+use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
+use crate::error::Result as Done;
 use crate::machine::Machine;
 use crate::options::{Compression, EngineKind, Flush, Options};
 use crate::record::{Batch, Draft};
-use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const ROOT: &str = "/store";
-const EPOCH_MS: i64 = 1_700_000_000_000;
 const TOPICS: [&str; 2] = ["orders", "bills"];
 const QUEUES: u32 = 2;
+/// Bodies are shorter than this.
+const BODY_MAX: u64 = 900;
 
 const STOPS: [Stop; 6] = [
     Stop::Power,
@@ -37,58 +35,17 @@ const STOPS: [Stop; 6] = [
 /// Topic and queue.
 type Place = (&'static str, u32);
 
-/// A message of a partition.
-#[derive(Clone, Debug)]
-struct Sent {
-    id: u64,
-    /// End of the append, in bytes of all partitions.
-    end: u64,
-    /// Whether it was appended before the machine stopped.
-    certain: bool,
-    acknowledged: bool,
-}
-
-/// An append, and its waiter.
-type Enlisted = (Vec<(Place, u64, Sent)>, Option<Arc<Waiter>>);
-
 /// A store over several lives.
-pub struct Story {
-    random: Random,
+pub struct Partitions {
+    world: World,
     options: Options,
     sent: BTreeMap<Place, Vec<Sent>>,
-    next_id: u64,
-    clock: Arc<ManualClock>,
-    crashes: u64,
-    died: bool,
-    kept: bool,
 }
 
-struct Life {
-    disk: Arc<SimDisk>,
-    engine: Arc<PartitionLog>,
-    service: FlushService,
-    time: Instant,
-    waiters: Vec<(u64, Arc<Waiter>)>,
-    meanwhile: Arc<Mutex<Vec<Enlisted>>>,
-}
+impl Story for Partitions {
+    type Store = Arc<PartitionLog>;
 
-fn body(id: u64, max: u64) -> Vec<u8> {
-    let mut random = Random::new(id);
-    let len = 8 + random.below(max) as usize;
-    let mut body = id.to_le_bytes().to_vec();
-    while body.len() < len {
-        body.extend(random.next().to_le_bytes());
-    }
-    body.truncate(len);
-    body
-}
-
-/// Bodies are shorter than this.
-const BODY_MAX: u64 = 900;
-
-impl Story {
-    /// The story of a seed.
-    pub fn new(seed: u64) -> Story {
+    fn new(seed: u64) -> Partitions {
         let mut random = Random::new(seed);
         let codecs = [Compression::None, Compression::None, Compression::Lz4];
         let options = Options {
@@ -104,34 +61,24 @@ impl Story {
             flush_interval: Duration::from_millis(500),
             ..Options::default()
         };
-        Story {
-            random,
+        Partitions {
+            world: World::new(random),
             options,
             sent: BTreeMap::new(),
-            next_id: 0,
-            clock: ManualClock::at(EPOCH_MS),
-            crashes: 0,
-            died: false,
-            kept: true,
         }
     }
 
-    /// Runs the story; returns its number of crashes.
-    pub fn tell(mut self) -> std::result::Result<u64, Breach> {
-        let lives = 2 + self.random.below(6);
-        let random = Random::new(self.random.next());
-        let mut disk = SimDisk::new(random, self.faults());
-        let mut life = 0;
-        while life < lives || self.died && life < 2 * lives {
-            life += 1;
-            disk = self.live(disk, life >= lives)?;
-        }
-        Ok(self.crashes)
+    fn world(&mut self) -> &mut World {
+        &mut self.world
     }
 
-    fn faults(&mut self) -> Faults {
-        let random = &mut self.random;
-        Faults {
+    fn lives(&mut self) -> u64 {
+        2 + self.world.random.below(6)
+    }
+
+    fn faults(&mut self, ahead: u64) -> Faults {
+        let random = &mut self.world.random;
+        let faults = Faults {
             stop: random.pick(&STOPS),
             dies_at: random.chance(70).then(|| 1 + random.below(160)),
             failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
@@ -139,234 +86,32 @@ impl Story {
             failing_calls: random.pick(&[0, 0, 0, 0, 5, 30]),
             failing_map: random.chance(40).then(|| 1 + random.below(16)),
             written_back: random.pick(&[0, 1, 3]),
-        }
-    }
-
-    fn restart(&mut self, disk: &SimDisk, last: bool) -> SimDisk {
-        self.crashes += 1;
-        self.died = disk.is_dead();
-        let faults = self.faults();
-        disk.restart(match last {
-            true => Faults {
-                dies_at: None,
-                failing_syncs: 0,
-                full: 0,
-                failing_calls: 0,
-                failing_map: None,
-                ..faults
-            },
-            false => faults,
-        })
-    }
-
-    fn open(&self, disk: &Arc<SimDisk>) -> Result<PartitionLog> {
-        let machine = Machine {
-            clock: Arc::<ManualClock>::clone(&self.clock),
-            ..Machine::stepped(shared(disk))
         };
-        PartitionLog::open(&machine, Path::new(ROOT), &self.options)
-    }
-
-    /// One life: open, check, work, crash. Returns the disk that the next life finds.
-    fn live(&mut self, disk: SimDisk, last: bool) -> std::result::Result<SimDisk, Breach> {
-        self.kept &= disk.was_kept();
-        let disk = Arc::new(disk);
-        let engine = match self.open(&disk) {
-            Ok(engine) => engine,
-            Err(_) if disk.is_dead() || disk.has_faults() => return Ok(self.restart(&disk, last)),
-            Err(error) => return Err(format!("opening failed: {error}")),
-        };
-        if !disk.is_dead() {
-            let checked = disk.without_failing_calls(|| self.check(&engine));
-            if !disk.is_dead() {
-                checked?;
-                self.kept = true;
-            }
-        }
-        let time = Instant::now();
-        let mut life = Life {
-            service: FlushService::new(engine.flush_rules(), time),
-            engine: Arc::new(engine),
-            disk,
-            time,
-            waiters: Vec::new(),
-            meanwhile: Arc::default(),
-        };
-        for _ in 0..self.random.below(40) {
-            if life.disk.is_dead() {
-                break;
-            }
-            self.work(&mut life)?;
-            self.settle(&mut life)?;
-        }
-        if self.random.chance(20) {
-            let closed = life.engine.close();
-            self.settle(&mut life)?;
-            if closed.is_ok() && !life.disk.is_dead() {
-                self.acknowledge(u64::MAX);
-            }
-        }
-        Ok(self.restart(&life.disk, last))
-    }
-
-    fn work(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
-        match self.random.below(100) {
-            0..40 => self.send(life, 1)?,
-            40..58 => {
-                let rows = 2 + self.random.below(12);
-                self.send(life, rows)?;
-            }
-            58..72 => {
-                if self.random.chance(40) {
-                    self.send_during_sync(life);
-                }
-                life.engine.step_group_commit();
-            }
-            72..86 => {
-                let ms = self.random.pick(&[1, 600, 1500, 12_000]);
-                life.time += Duration::from_millis(ms);
-                self.clock.advance(ms);
-                life.service.step(life.engine.parts(), life.time);
-            }
-            86..92 => {
-                if life.engine.flush().is_ok() && !life.disk.is_dead() {
-                    let durable = life.engine.durable_position();
-                    self.acknowledge(durable);
-                    let all = self.sent.values().flatten();
-                    let open = all
-                        .filter(|sent| sent.certain && !sent.acknowledged)
-                        .count();
-                    hold!(
-                        open == 0,
-                        "a flush left {open} messages that are not durable"
-                    );
-                }
-            }
-            _ => {
-                let places: Vec<Place> = self.sent.keys().copied().collect();
-                if !places.is_empty() && !life.disk.has_faults() {
-                    let place = self.random.pick(&places);
-                    let read = self.check_readable(&life.engine, place);
-                    if !life.disk.is_dead() {
-                        read?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Encodes messages of one topic, each for some queue.
-    fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<(Place, u64, Sent)>) {
-        let topic = self.random.pick(&TOPICS);
-        let mut batch = engine.batch();
-        let mut sent = Vec::new();
-        for _ in 0..rows {
-            let queue = self.random.below(u64::from(QUEUES)) as u32;
-            let id = self.next_id;
-            self.next_id += 1;
-            let body = body(id, BODY_MAX);
-            let draft = Draft {
-                body: &body,
-                ..Draft::default()
-            };
-            let pushed = batch.push(topic, queue, &draft, self.clock.now_ms());
-            assert!(pushed.is_ok(), "a message within the limits was rejected");
-            let it = Sent {
-                id,
-                end: 0,
-                certain: false,
-                acknowledged: false,
-            };
-            sent.push(((topic, queue), 0, it));
-        }
-        (batch, sent)
-    }
-
-    fn send(&mut self, life: &mut Life, rows: u64) -> std::result::Result<(), Breach> {
-        self.clock.advance(self.random.below(3));
-        let (mut batch, sent) = self.encode(rows, &life.engine);
-        let waits = self.random.chance(50);
-        let enlisted = match append(&life.engine, &mut batch, sent[0].0.0) {
-            Ok(appended) => {
-                let waiter = waits.then(|| life.engine.enlist(appended.end));
-                (placed(sent, &appended, &life.disk), waiter)
-            }
-            Err(error) => (uncertain(sent, &error), None),
-        };
-        self.take(life, enlisted)
-    }
-
-    /// Makes another sender append and enlist in the middle of the next sync.
-    fn send_during_sync(&mut self, life: &Life) {
-        let (mut batch, sent) = self.encode(1, &life.engine);
-        let engine = Arc::clone(&life.engine);
-        let done = Arc::clone(&life.meanwhile);
-        let weak = Arc::downgrade(&life.disk);
-        let mut sent = Some(sent);
-        life.disk.meanwhile.during_sync(Box::new(move || {
-            let (Some(sent), Some(disk)) = (sent.take(), weak.upgrade()) else {
-                return;
-            };
-            let enlisted = match append(&engine, &mut batch, sent[0].0.0) {
-                Ok(appended) => {
-                    let waiter = engine.enlist(appended.end);
-                    (placed(sent, &appended, &disk), Some(waiter))
-                }
-                Err(error) => (uncertain(sent, &error), None),
-            };
-            done.lock().push(enlisted);
-        }));
-    }
-
-    /// Adds messages that may be in the log.
-    fn take(&mut self, life: &mut Life, enlisted: Enlisted) -> std::result::Result<(), Breach> {
-        let (sent, waiter) = enlisted;
-        let end = sent.first().map_or(0, |(_, _, sent)| sent.end);
-        for (place, offset, sent) in sent {
-            let all = self.sent.entry(place).or_default();
-            hold!(
-                !sent.certain || offset == all.len() as u64,
-                "got offset {offset} instead of {}",
-                all.len()
-            );
-            all.push(sent);
-        }
-        life.waiters.extend(waiter.map(|waiter| (end, waiter)));
-        Ok(())
-    }
-
-    /// What was appended up to `durable` outlives every crash.
-    fn acknowledge(&mut self, durable: u64) {
-        let all = self.sent.values_mut().flatten();
-        for sent in all.filter(|sent| sent.certain && sent.end <= durable) {
-            sent.acknowledged = true;
+        match ahead {
+            0 => faults.mended(),
+            _ => faults,
         }
     }
 
-    fn settle(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
-        let meanwhile = std::mem::take(&mut *life.meanwhile.lock());
-        for enlisted in meanwhile {
-            self.take(life, enlisted)?;
-        }
-        let mut durable = 0;
-        life.waiters.retain(|(end, waiter)| {
-            match waiter.wait(Duration::ZERO) {
-                Some(Ok(())) => durable = durable.max(*end),
-                None => return true,
-                _ => {}
-            }
-            false
-        });
-        self.acknowledge(durable);
-        if !life.disk.is_dead() {
-            self.acknowledge(life.engine.durable_position());
-        }
-        Ok(())
+    fn live(
+        &mut self,
+        disk: &mut Arc<SimDisk>,
+        _: bool,
+    ) -> Result<Option<Arc<PartitionLog>>, Breach> {
+        self.lived(disk)
+    }
+}
+
+impl Stepped for Partitions {
+    type Engine = PartitionLog;
+    const STEPS: u64 = 40;
+
+    fn open(&self, machine: &Machine) -> Done<PartitionLog> {
+        PartitionLog::open(machine, Path::new(ROOT), &self.options)
     }
 
     /// Checks a store that was just opened, and takes what it holds for what was sent.
-    fn check(&mut self, engine: &PartitionLog) -> std::result::Result<(), Breach> {
+    fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
         let damage = engine.report().damage();
         hold!(damage.is_empty(), "reported damage: {damage:?}");
         let verified = engine.verify(&mut |_, _| true);
@@ -388,7 +133,7 @@ impl Story {
             );
             let certain = all.iter().filter(|sent| sent.certain).count();
             hold!(
-                !self.kept || found >= certain,
+                !self.world.kept || found >= certain,
                 "{found} of {certain} in {place:?} survived the process"
             );
             if let Some(all) = self.sent.get_mut(&place) {
@@ -401,8 +146,120 @@ impl Story {
         Ok(())
     }
 
+    fn work(&mut self, life: &mut Life<PartitionLog>) -> Result<(), Breach> {
+        match self.world.random.below(100) {
+            0..40 => self.send(life, 1)?,
+            40..58 => {
+                let rows = 2 + self.world.random.below(12);
+                self.send(life, rows)?;
+            }
+            58..72 => {
+                if self.world.random.chance(40) {
+                    life.send_during_sync(self.encode(1, &life.engine));
+                }
+                life.engine.step_group_commit();
+            }
+            72..86 => {
+                let ms = self.world.random.pick(&[1, 600, 1500, 12_000]);
+                life.pass(ms, &self.world.clock);
+            }
+            86..92 => {
+                if life.engine.flush().is_ok() && !life.disk.is_dead() {
+                    let durable = life.engine.durable_position();
+                    self.acknowledge(durable);
+                    let all = self.sent.values().flatten();
+                    let open = all
+                        .filter(|sent| sent.certain && !sent.acknowledged)
+                        .count();
+                    hold!(
+                        open == 0,
+                        "a flush left {open} messages that are not durable"
+                    );
+                }
+            }
+            _ => {
+                let places: Vec<Place> = self.sent.keys().copied().collect();
+                if !places.is_empty() && !life.disk.has_faults() {
+                    let place = self.world.random.pick(&places);
+                    let read = self.check_readable(&life.engine, place);
+                    if !life.disk.is_dead() {
+                        read?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
+        for enlisted in life.take_meanwhile() {
+            self.take(life, enlisted)?;
+        }
+        self.acknowledge(life.take_acknowledged());
+        if !life.disk.is_dead() {
+            self.acknowledge(match is_closed {
+                true => u64::MAX,
+                false => life.engine.durable_position(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Partitions {
+    /// Encodes messages of one topic, each for some queue.
+    fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<Sent>) {
+        let topic = self.world.random.pick(&TOPICS);
+        let mut batch = engine.batch();
+        let mut sent = Vec::new();
+        for _ in 0..rows {
+            let queue = self.world.random.below(u64::from(QUEUES)) as u32;
+            let id = self.world.next_id();
+            let draft = Draft {
+                body: &body(id, None, BODY_MAX),
+                ..Draft::default()
+            };
+            sent.push(self.world.push(&mut batch, id, (topic, queue), &draft));
+        }
+        (batch, sent)
+    }
+
+    fn send(&mut self, life: &mut Life<PartitionLog>, rows: u64) -> Result<(), Breach> {
+        self.world.clock.advance(self.world.random.below(3));
+        let encoded = self.encode(rows, &life.engine);
+        let waits = self.world.random.chance(50);
+        let enlisted = life.send(encoded, Atomicity::Rows, waits);
+        self.take(life, enlisted)
+    }
+
+    /// Adds messages that may be in the log.
+    fn take(&mut self, life: &mut Life<PartitionLog>, enlisted: Enlisted) -> Result<(), Breach> {
+        let (sent, waiter) = enlisted;
+        let end = sent.first().map_or(0, |sent| sent.end);
+        for sent in sent {
+            let all = self.sent.entry(sent.queue).or_default();
+            hold!(
+                !sent.certain || sent.offset == all.len() as u64,
+                "got offset {} instead of {}",
+                sent.offset,
+                all.len()
+            );
+            all.push(sent);
+        }
+        life.wait(end, waiter);
+        Ok(())
+    }
+
+    /// What was appended up to `durable` outlives every crash.
+    fn acknowledge(&mut self, durable: u64) {
+        let all = self.sent.values_mut().flatten();
+        for sent in all.filter(|sent| sent.certain && sent.end <= durable) {
+            sent.acknowledged = true;
+        }
+    }
+
     /// Compares a partition with what was sent to it. Returns how many messages it has.
-    fn check_all(&self, engine: &PartitionLog, place: Place) -> std::result::Result<usize, Breach> {
+    fn check_all(&self, engine: &PartitionLog, place: Place) -> Result<usize, Breach> {
         let failed = |error| format!("{place:?} cannot be read: {error}");
         let Some(topic) = engine.topics().get(place.0) else {
             return Ok(0);
@@ -429,7 +286,7 @@ impl Story {
                 };
                 let there = message.body().map_err(failed)?;
                 hold!(
-                    there == body(sent.id, BODY_MAX),
+                    there == body(sent.id, None, BODY_MAX),
                     "message {found} of {place:?} differs from the one that was sent"
                 );
                 let offset = message.record().queue_offset() as u64;
@@ -449,11 +306,7 @@ impl Story {
     }
 
     /// Checks what readers see of a partition while it is written.
-    fn check_readable(
-        &self,
-        engine: &PartitionLog,
-        place: Place,
-    ) -> std::result::Result<(), Breach> {
+    fn check_readable(&self, engine: &PartitionLog, place: Place) -> Result<(), Breach> {
         let found = self.check_all(engine, place)?;
         let all = &self.sent[&place];
         let seen = |sent: &&Sent| match self.options.flush() {
@@ -472,21 +325,12 @@ impl Story {
 /// A process begins the first segment of a partition, does not use it, removes it, and dies before
 /// that is durable. The next one opens the store and stops cleanly, and the power fails: the
 /// segment does not come back.
-pub fn unlinked_by_the_dead(seed: u64) -> std::result::Result<(), Breach> {
-    let mut story = Story::new(seed);
+pub fn unlinked_by_the_dead(seed: u64) -> Result<(), Breach> {
+    let mut story = Partitions::new(seed);
     story.options.flush = Some(Flush::Async);
-    let quiet = |stop| Faults {
-        stop,
-        dies_at: None,
-        failing_syncs: 0,
-        full: 0,
-        failing_calls: 0,
-        failing_map: None,
-        written_back: 0,
-    };
-    let said = |error: Error| error.to_string();
-    let disk = Arc::new(SimDisk::new(Random::new(seed), quiet(Stop::Process)));
-    let engine = story.open(&disk).map_err(said)?;
+    let disk = new_disk(seed, Stop::Process);
+    let open = |disk| story.open(&story.world.machine(disk)).map_err(said);
+    let engine = open(&disk)?;
     engine.topic_for_append(TOPICS[0]).map_err(said)?;
     let folder = Path::new(ROOT).join(format!("{}-0", TOPICS[0]));
     let stray = folder.join(format!("{:020}.log", 0));
@@ -496,47 +340,15 @@ pub fn unlinked_by_the_dead(seed: u64) -> std::result::Result<(), Breach> {
     synced.map_err(|error| error.to_string())?;
     let removed = disk.unlink(&stray);
     removed.map_err(|error| error.to_string())?;
-    let next = Arc::new(disk.restart(quiet(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     drop(engine);
-    story
-        .open(&next)
-        .and_then(|engine| engine.close())
-        .map_err(said)?;
-    let last = Arc::new(next.restart(quiet(Stop::Power)));
-    let engine = story.open(&last).map_err(said)?;
-    let found = last.contents().contains_key(&stray);
+    open(&disk)?.close().map_err(said)?;
+    let disk = next(&disk, Stop::Power);
+    let engine = open(&disk)?;
+    let found = disk.contents().contains_key(&stray);
     hold!(
         !found && engine.recovery().clean,
         "the segment has come back"
     );
     story.check(&engine)
-}
-
-fn append(engine: &PartitionLog, batch: &mut Batch, topic: &str) -> Result<Appended> {
-    let topic = engine.topic_for_append(topic)?;
-    let batches = &mut [(&*topic, batch)];
-    engine.append(batches, Atomicity::Rows, Durability::Written)
-}
-
-/// Messages of a failed call: those that the error reports as appended may be in the log.
-fn uncertain(mut sent: Vec<(Place, u64, Sent)>, error: &Error) -> Vec<(Place, u64, Sent)> {
-    if !matches!(error, Error::Failed { appended: true, .. }) {
-        sent.clear();
-    }
-    sent
-}
-
-/// Messages with their places. If the machine stopped meanwhile, they may or may not be in the log.
-fn placed(
-    mut sent: Vec<(Place, u64, Sent)>,
-    appended: &Appended,
-    disk: &SimDisk,
-) -> Vec<(Place, u64, Sent)> {
-    let certain = !disk.is_dead();
-    for ((_, offset, sent), place) in sent.iter_mut().zip(&appended.rows) {
-        *offset = place.offset;
-        sent.end = appended.end;
-        sent.certain = certain;
-    }
-    sent
 }

@@ -3,7 +3,7 @@
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
-use super::model::{Breach, hold};
+use super::frame::{Breach, hold};
 use super::random::Random;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::commit_log::CommitLog;
@@ -17,16 +17,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) fn faults(stop: Stop) -> Faults {
-    Faults {
-        stop,
-        dies_at: None,
-        failing_syncs: 0,
-        full: 0,
-        failing_calls: 0,
-        failing_map: None,
-        written_back: 0,
-    }
+/// An empty disk on which nothing fails.
+pub(super) fn new_disk(seed: u64, stop: Stop) -> Arc<SimDisk> {
+    Arc::new(SimDisk::new(Random::new(seed), Faults::none(stop)))
+}
+
+/// Stops the machine. Returns the disk that the next life finds, on which nothing fails, and which
+/// ends like this.
+pub(super) fn next(disk: &SimDisk, stop: Stop) -> Arc<SimDisk> {
+    Arc::new(disk.restart(Faults::none(stop)))
 }
 
 pub(super) fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
@@ -73,13 +72,13 @@ pub(super) fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::
 /// counts leads to its record.
 pub fn with_queues_of_two_lives(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
-    let mut disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let mut disk = new_disk(seed, Stop::Power);
     // The records of the first life are shorter, so its entries lead to earlier positions.
     for keyed in [false, true] {
         let engine = open(&disk)?;
         let count = 27 + random.below(30) as u32;
         send(&engine, 0..count, keyed).map_err(said)?;
-        disk = Arc::new(disk.restart(faults(Stop::Power)));
+        disk = next(&disk, Stop::Power);
         drop(engine);
     }
     check(&disk).map(drop)
@@ -91,7 +90,7 @@ pub fn doubt_that_cannot_be_synced(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let failing = |failing_syncs| Faults {
         failing_syncs,
-        ..faults(Stop::Process)
+        ..Faults::none(Stop::Process)
     };
     let disk = Arc::new(SimDisk::new(Random::new(seed), failing(100)));
     if let Ok(engine) = open(&disk) {
@@ -121,7 +120,7 @@ pub(super) fn flushed_is_kept(
     let engine = open_with(disk, root, true)?;
     send(&engine, keys, true).map_err(said)?;
     engine.flush().map_err(said)?;
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(disk, Stop::Power);
     drop(engine);
     let engine = open_with(&disk, root, true)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
@@ -183,7 +182,7 @@ pub fn refused_sync_of_the_index(seed: u64) -> Result<(), Breach> {
 }
 
 fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let disk = new_disk(seed, Stop::Process);
     let engine = open(&disk)?;
     send(&engine, 0..120, true).map_err(said)?;
     engine.flush().map_err(said)?;
@@ -194,12 +193,12 @@ fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
     disk.fail_syncs(if queues_are_durable { 1000 } else { 300 });
     let _ = engine.parts().full_pass();
 
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     drop(engine);
     let engine = open(&disk)?;
     engine.parts().full_pass().map_err(said)?;
 
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     drop(engine);
     let found = check(&disk)?;
     hold!(
@@ -214,19 +213,19 @@ fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
 /// A power failure removes messages that the index covers. The index file is removed, and comes
 /// back in the next power failure.
 pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     send(&engine, 0..1, false).map_err(said)?;
     engine.flush().map_err(said)?;
     send(&engine, 1..4, true).map_err(said)?;
 
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     drop(engine);
     let engine = open(&disk)?;
     send(&engine, 4..30, false).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
 
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     drop(engine);
     check(&disk).map(|_| ())
 }
@@ -246,14 +245,14 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
         ..kept.clone()
     };
     let root = Path::new("/store");
-    let disk = Arc::new(SimDisk::new(random, faults(Stop::Process)));
+    let disk = Arc::new(SimDisk::new(random, Faults::none(Stop::Process)));
     let engine = open_by(&disk, root, &kept)?;
     send(&engine, 0..150, false).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
 
     let disk = Arc::new(disk.restart(Faults {
         dies_at,
-        ..faults(Stop::Process)
+        ..Faults::none(Stop::Process)
     }));
     drop(engine);
     if let Ok(engine) = open_by(&disk, root, &retiring) {
@@ -262,11 +261,11 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
 
     let disk = Arc::new(disk.restart(Faults {
         dies_at: opened_at,
-        ..faults(Stop::Power)
+        ..Faults::none(Stop::Power)
     }));
     drop(open_by(&disk, root, &kept));
 
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     let engine = open_by(&disk, root, &kept)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
     hold!(found.damage.is_empty(), "verify found {:?}", found.damage);
@@ -276,19 +275,19 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
 /// A power failure tears the index, a writer without index closes the store cleanly, and the next
 /// writer with index finds every key.
 pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     send(&engine, 0..5, true).map_err(said)?;
     engine.flush().map_err(said)?;
     send(&engine, 5..40, true).map_err(said)?;
 
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     drop(engine);
     let engine = open_with(&disk, Path::new("/store"), false)?;
     send(&engine, 40..80, false).map_err(said)?;
     engine.close().map_err(said)?;
 
-    let disk = Arc::new(disk.restart(faults(Stop::Process)));
+    let disk = next(&disk, Stop::Process);
     drop(engine);
     let found = check(&disk)?;
     hold!(
@@ -304,7 +303,7 @@ pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
 /// durable. One of the directories may be unreadable.
 pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
     let root = Path::new("/data/of/an/application");
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let disk = new_disk(seed, Stop::Power);
     if let Some(above) = root.ancestors().nth(Random::new(seed).below(5) as usize) {
         // The store itself can be read.
         disk.make_unreadable(if above == root {
@@ -319,7 +318,7 @@ pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
 /// The index is missing, and the process that rebuilds it dies meanwhile.
 pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let disk = new_disk(seed, Stop::Process);
     let engine = open(&disk)?;
     send(&engine, 0..1, false).map_err(said)?;
     engine.close().map_err(said)?;
@@ -330,9 +329,9 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
 
     let dying = Faults {
         dies_at: Some(random.below(120)),
-        ..faults(random.pick(&[Stop::Process, Stop::Power]))
+        ..Faults::none(random.pick(&[Stop::Process, Stop::Power]))
     };
-    let disk = disk.restart(faults(Stop::Process));
+    let disk = disk.restart(Faults::none(Stop::Process));
     drop(engine);
     let index = Path::new("/store/index");
     for file in disk.list(index).map_err(|error| error.to_string())? {
@@ -343,7 +342,7 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(disk.restart(dying));
     drop(open(&disk));
 
-    let disk = Arc::new(disk.restart(faults(Stop::Process)));
+    let disk = next(&disk, Stop::Process);
     let found = check(&disk)?;
     hold!(
         found.index_entries == 299,
@@ -391,7 +390,7 @@ fn torn_options() -> Options {
 fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDisk>), Breach> {
     let mut random = Random::new(seed);
     let open = |disk| open_by(disk, Path::new("/store"), &torn_options());
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let disk = new_disk(seed, Stop::Process);
     let engine = open(&disk)?;
     send(&engine, 0..100 + random.below(250) as u32, true).map_err(said)?;
     let repairs = random.chance(50);
@@ -400,7 +399,7 @@ fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDi
         false => engine.parts().full_pass().map_err(said)?,
     }
     drop(engine);
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let disk = next(&disk, Stop::Power);
     let files = disk.contents().into_keys();
     let mut files = files.filter(|path| path.parent() == Some(Path::new("/store/index")));
     let file = files.next().ok_or("there is no index")?;
@@ -421,7 +420,7 @@ fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDi
         drop(open(&disk));
     }
     let after = disk.calls() - begun;
-    let left = Arc::new(disk.restart(faults(Stop::Power)));
+    let left = next(&disk, Stop::Power);
     Ok((repairs.then_some(file), after, left))
 }
 
@@ -434,7 +433,7 @@ fn lose_table(disk: &SimDisk) -> Result<(), Breach> {
 
 /// A sync of dispatch fails unnoticed. Afterwards nothing may count as durable.
 pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
-    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     send(&engine, 0..60, true).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
@@ -460,7 +459,7 @@ pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let settled = 1 + random.below(60) as u32;
     let all = settled + 1 + random.below(60) as u32;
-    let mut disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let mut disk = new_disk(seed, Stop::Process);
     let engine = open(&disk)?;
     send(&engine, 0..settled, true).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
@@ -470,7 +469,7 @@ pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     for failing in 1.. {
         disk = Arc::new(disk.restart(Faults {
             failing_map: Some(failing),
-            ..faults(Stop::Process)
+            ..Faults::none(Stop::Process)
         }));
         let opened = open(&disk);
         let met = disk.maps() >= failing;

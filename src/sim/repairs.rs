@@ -7,9 +7,9 @@
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
-use super::model::{Breach, hold};
+use super::frame::{Breach, ROOT, hold};
 use super::random::Random;
-use super::rare::{faults, open, said};
+use super::rare::{new_disk, next, open, said};
 use super::settled::outlives_power;
 use crate::disk::Disk;
 use crate::engine::commit_log::CommitLog;
@@ -20,7 +20,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const ROOT: &str = "/store";
 const TOPIC: &str = "orders";
 /// Length of a log file.
 const FILE_LEN: u64 = 4096;
@@ -85,7 +84,7 @@ impl Story {
 
     /// A cleanly closed store on whose disk something then changes.
     fn begin(seed: u64, part: Option<Part>) -> Result<(Story, Arc<SimDisk>), Breach> {
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        let disk = new_disk(seed, Stop::Process);
         let engine = open(&disk)?;
         let mut random = Random::new(seed);
         let mut story = Story {
@@ -102,7 +101,7 @@ impl Story {
             stop: random.pick(&[Stop::Power, Stop::Power, Stop::Process]),
             dies_at: random.chance(80).then(|| 10 + random.below(110)),
             written_back: random.pick(&[0, 2]),
-            ..faults(Stop::Power)
+            ..Faults::none(Stop::Power)
         };
         let disk = Arc::new(disk.restart(dying));
         if let Some(part) = part {
@@ -203,7 +202,7 @@ fn repair(seed: u64, part: Part) -> Result<(), Breach> {
             story.check(&disk, &engine)
         );
     }
-    let sane = Arc::new(disk.restart(faults(Stop::Power)));
+    let sane = next(&disk, Stop::Power);
     let engine = open(&sane)?;
     story.check(&sane, &engine)?;
     let repaired = engine.repair(&mut |_, _| true);
@@ -273,7 +272,7 @@ pub fn by_parts(seed: u64) -> Result<(), Breach> {
             hold!(rebuilt == 0 || !listed, "{rebuilt} entries were rebuilt");
             sane
         }
-        (_, true) => Arc::new(disk.restart(faults(Stop::Power))),
+        (_, true) => next(&disk, Stop::Power),
     };
     let engine = open(&sane)?;
     story.check(&sane, &engine)?;

@@ -2,26 +2,15 @@
 
 use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
-use super::model::{Breach, hold};
+use super::frame::{Breach, ROOT, hold};
 use super::random::Random;
-use super::rare::{faults, flushed_is_kept, open, open_by, open_with, options, said, send};
+use super::rare::{flushed_is_kept, new_disk, next, open, open_by, open_with, options, said, send};
 use crate::disk::{FileSystem, Synced};
 use crate::engine::Engine;
 use crate::engine::commit_log::CommitLog;
 use crate::options::Options;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-const ROOT: &str = "/store";
-
-fn new_disk(seed: u64, stop: Stop) -> Arc<SimDisk> {
-    Arc::new(SimDisk::new(Random::new(seed), faults(stop)))
-}
-
-/// The next life on a disk, which ends with a power failure or the death of the process.
-fn next(disk: &SimDisk, stop: Stop) -> Arc<SimDisk> {
-    Arc::new(disk.restart(faults(stop)))
-}
 
 /// The power fails, and every file that `counts` is unchanged.
 pub(super) fn outlives_power(
@@ -231,7 +220,7 @@ pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     let root = Path::new("/data/store");
     let dying = Faults {
         dies_at: Some(1 + random.below(70)),
-        ..faults(random.pick(&[Stop::Power, Stop::Process]))
+        ..Faults::none(random.pick(&[Stop::Power, Stop::Process]))
     };
     let disk = Arc::new(SimDisk::new(Random::new(seed), dying));
     drop(open_with(&disk, root, true));
@@ -357,7 +346,7 @@ pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
     let dying = Faults {
         dies_at: Some(1 + random.below(70)),
         failing_syncs: random.pick(&[0, 200]),
-        ..faults(Stop::Process)
+        ..Faults::none(Stop::Process)
     };
     let disk = Arc::new(disk.restart(dying));
     drop(engine);
