@@ -42,7 +42,9 @@ pub struct Reader {
     pub len: u64,
     /// Length of the file.
     pub file_len: u64,
+    /// Bytes of the file, after which may come others. It is filled with zeros once only.
     window: Vec<u8>,
+    window_len: usize,
     window_at: u64,
 }
 
@@ -59,6 +61,7 @@ impl Reader {
             len,
             file_len,
             window: Vec::new(),
+            window_len: 0,
             window_at: 0,
         })
     }
@@ -88,26 +91,34 @@ impl Reader {
 
     /// Up to [`HEAD_LEN`] bytes at a position.
     fn head(&mut self, position: u64) -> Result<&[u8]> {
-        let end = self.window_at + self.window.len() as u64;
+        let end = self.window_at + self.window_len as u64;
         let want = (position + HEAD_LEN as u64).min(self.len);
         if position < self.window_at || want > end {
-            self.window.resize(WINDOW_LEN, 0);
-            let have = read(&self.file, position, &mut self.window)?;
-            self.window.truncate(have);
+            if self.window.is_empty() {
+                self.window = vec![0; WINDOW_LEN];
+            }
+            self.window_len = 0;
+            self.window_len = read(&self.file, position, &mut self.window)?;
             self.window_at = position;
         }
-        let start = index(position - self.window_at);
-        let rest = self.window.get(start..).unwrap_or_default();
+        let rest = self.ready(position);
         Ok(rest.get(..HEAD_LEN.min(rest.len())).unwrap_or_default())
+    }
+
+    /// What the window has from a position on.
+    fn ready(&self, position: u64) -> &[u8] {
+        let ready = self.window.get(..self.window_len).unwrap_or_default();
+        let start = position.checked_sub(self.window_at);
+        start
+            .and_then(|start| ready.get(index(start)..))
+            .unwrap_or_default()
     }
 
     /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
     pub fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
         let len = header.len as usize;
         let mut bytes = vec![0; len];
-        let start = index(position.saturating_sub(self.window_at));
-        let ready = self.window.get(start..start.saturating_add(len));
-        match ready.filter(|_| position >= self.window_at) {
+        match self.ready(position).get(..len) {
             Some(ready) => bytes.copy_from_slice(ready),
             None => {
                 let have = read(&self.file, position, &mut bytes)?;
@@ -188,8 +199,7 @@ impl Reader {
     /// After how many bytes a batch can begin, if there are zeros at a position that was looked at:
     /// a length is not 0. A sparse file has many zeros that take no space.
     fn zeros(&self, position: u64) -> u64 {
-        let start = index(position.saturating_sub(self.window_at));
-        let rest = self.window.get(start..).unwrap_or_default();
+        let rest = self.ready(position);
         // Comparing memory is many times as fast as a loop.
         let zeros = match ZEROS.get(..rest.len()) == Some(rest) {
             true => rest.len(),
