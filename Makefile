@@ -14,6 +14,8 @@ STEP := .ci/step
 CARGO := cargo
 # Many tests wait for the disk, for a JVM or for a child.
 TEST_THREADS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# Seconds. A test has none of its own; the runner names those that take longer than a minute.
+RUST_LIMIT := 1800
 # Each of these collects all tests and starts a session of Spark, so there are fewer.
 WORKERS := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2) / 2)))
 PYTEST := -m pytest --quiet
@@ -52,7 +54,7 @@ DENY := -- -D warnings
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test proof lint format stub bench docs clean
-.PHONY: tools lane-rust lane-python lint-rust lint-python test-rust test-python test-compat test-faults
+.PHONY: tools packages built lane-rust lane-python lint-rust lint-python test-rust test-python test-compat test-faults
 .PHONY: test-stubs test-oldest test-spark-extra docs-rust docs-python screenshots
 
 help:  ## list the targets
@@ -121,16 +123,26 @@ test: tools $(VENV)/bin/python  ## the gate
 	@.ci/beside lane-rust lane-python
 	@printf '\n'; cat target/steps.txt
 
-lane-rust: lint-rust test-rust docs-rust
+# The tests of Rust use the processor alone, those of Python wait for much else: the latter go first, the former fill
+# the gaps.
+lane-rust: lint-rust
+	@$(MAKE) -s built
+	@nice $(MAKE) -s test-rust docs-rust
 
-# The extension is built between clippy and the tests of the other lane, which waits for that. So that nothing else
-# does, Spark's archive is made at the same time. Collecting compiles the tests, and what they import; else each worker
-# would. test_package.py runs the newcomer's tests, from the wheel.
-lane-python: lint-python
-	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s $(EXTENSION) $(WHEEL) && wait $$!
+# Collecting compiles the tests, and what they import; else each worker would. test_package.py runs the newcomer's
+# tests, from the wheel.
+lane-python: packages lint-python
+	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s built && wait $$!
 	@$(MAKE) -s test-stubs docs-python
 	@$(STEP) "collecting" $(BIN)/python $(PYTEST) --collect-only
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) $(NEWCOMER:%=--ignore=%)
+
+# What both lanes need, the first builds. Cargo would have one wait for all that the other builds.
+packages: $(VENV)/bin/python
+	@mkdir -p target && flock target/packages.lock $(MAKE) -s $(PYTHON_READY)
+
+built: packages
+	@flock target/built.lock $(MAKE) -s $(EXTENSION) $(WHEEL)
 
 lint: lint-rust lint-python  ## check format, lints and types
 
@@ -147,7 +159,7 @@ lint-python: $(PYTHON_READY)
 
 test-rust: tools $(VENV)/bin/python
 	@$(STEP) "cargo test, build" $(CARGO) test --locked --quiet --no-run
-	@$(STEP) "cargo test" $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
+	@STEP_LIMIT=$(RUST_LIMIT) $(STEP) "cargo test" $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
 test-python: tools $(EXTENSION) $(WHEEL) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python

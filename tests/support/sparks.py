@@ -74,26 +74,26 @@ class Driver:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
-    def end(self) -> None:
-        """Wait until it ends by itself."""
-        self._process.communicate()
-
 
 @contextmanager
-def drivers(program: str, given: Any) -> Iterator[Callable[[], Driver]]:
-    """Yield a function that runs the program in a driver, a new one each time."""
-    waiting = Driver(program, given)
+def drivers(program: str, given: Any, count: int) -> Iterator[Callable[[], Driver]]:
+    """Yield a function that runs the program in a driver, a new one each time, `count` times."""
+    left = count - 1
+    waiting: Driver | None = Driver(program, given)
 
     def run() -> Driver:
-        nonlocal waiting
-        running, waiting = waiting, Driver(program, given)
+        nonlocal left, waiting
+        running, waiting = waiting, Driver(program, given) if left > 0 else None
+        left -= 1
+        assert running is not None, "there are no more drivers"
         running.run()
         return running
 
     try:
         yield run
     finally:
-        waiting.kill()
+        if waiting is not None:
+            waiting.kill()
 
 
 @dataclass

@@ -67,7 +67,7 @@ def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, t
         store.create_topic("orders", queues=3)
     feed.start()
     try:
-        with drivers(PROGRAM, str(tmp_path)) as run:
+        with drivers(PROGRAM, str(tmp_path), ROUNDS) as run:
             for _ in range(ROUNDS):
                 # Between the first step of a batch and the third batch after it.
                 run_until(run, tmp_path, steps=chance.randrange(1, 6), seconds=chance.random() / 3)

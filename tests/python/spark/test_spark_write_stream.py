@@ -15,9 +15,10 @@ import time
 from collections import Counter
 
 import harness
-from sparks import Driver, drivers
+from sparks import drivers
 
 import forebay
+from forebay.spark import ForebayDataSource
 
 KILLS = 200 if harness.PROOF else 10
 #: The limit of a batch, and more messages than a job can copy in its lifetime.
@@ -38,7 +39,6 @@ writer = writer.trigger(**({"availableNow": True} if rest else {"processingTime"
 query = writer.start(target)
 print("started", flush=True)
 query.awaitTermination()
-print("ended", flush=True)
 """
 
 
@@ -65,7 +65,7 @@ def has_entry(path, number):
         return False
 
 
-def test_a_repeatedly_killed_stream_writes_each_message_once(tmp_path):
+def test_a_repeatedly_killed_stream_writes_each_message_once(spark, tmp_path):
     seed = harness.seed()
     print(f"FOREBAY_SEED={seed}")
     chance = random.Random(seed)
@@ -73,7 +73,7 @@ def test_a_repeatedly_killed_stream_writes_each_message_once(tmp_path):
     places = [str(tmp_path / name) for name in ("events", "copy", "checkpoint")]
     with (
         forebay.open(tmp_path / "events", default_queues=3) as store,
-        drivers(PROGRAM, [*places, ROWS, False]) as run,
+        drivers(PROGRAM, [*places, ROWS, False], KILLS) as run,
     ):
         orders = store.producer("orders")
         for _ in range(KILLS):
@@ -90,11 +90,8 @@ def test_a_repeatedly_killed_stream_writes_each_message_once(tmp_path):
             # point of a batch or of its commit.
             time.sleep(chance.choice((0, chance.uniform(0, 0.7))))
             driver.kill()
-        last = Driver(PROGRAM, [*places, ROWS, True])
-        last.run()
-        last.wait_for("started")
-        last.wait_for("ended")
-        last.end()
+    spark.dataSource.register(ForebayDataSource)
+    exec(PROGRAM, {"spark": spark, "given": [*places, ROWS, True]})
     marked = marks(path)
     parts = {batch: count for batch, _, count in marked}
     assert list(parts) == list(range(len(parts)))
