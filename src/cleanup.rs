@@ -11,6 +11,8 @@ pub enum Policy {
     Delete,
     /// Compaction keeps the latest message of each key.
     Compact,
+    /// Both.
+    CompactDelete,
 }
 
 impl Policy {
@@ -19,6 +21,7 @@ impl Policy {
         match self {
             Policy::Delete => "delete",
             Policy::Compact => "compact",
+            Policy::CompactDelete => "compact,delete",
         }
     }
 
@@ -27,8 +30,13 @@ impl Policy {
         match word {
             "delete" => Some(Policy::Delete),
             "compact" => Some(Policy::Compact),
+            "compact,delete" | "delete,compact" => Some(Policy::CompactDelete),
             _ => None,
         }
+    }
+
+    fn compacts(self) -> bool {
+        self != Policy::Delete
     }
 }
 
@@ -42,15 +50,23 @@ pub struct CleanupPolicy {
 }
 
 impl CleanupPolicy {
-    /// Whether a topic is compacted.
-    pub fn compacts(&self, topic: &str) -> bool {
-        let policy = match self.topics.get(topic) {
+    fn of(&self, topic: &str) -> Policy {
+        match self.topics.get(topic) {
             Some(policy) => *policy,
             // A later retry with the same key is another message.
             None if topic.starts_with("retry.") || topic.starts_with("dlq.") => Policy::Delete,
             None => self.default,
-        };
-        policy == Policy::Compact
+        }
+    }
+
+    /// Whether a topic is compacted.
+    pub fn compacts(&self, topic: &str) -> bool {
+        self.of(topic).compacts()
+    }
+
+    /// Whether retention by time and size is for a topic.
+    pub fn deletes(&self, topic: &str) -> bool {
+        self.of(topic) != Policy::Compact
     }
 
     /// The policies as text.
@@ -63,7 +79,7 @@ impl CleanupPolicy {
 
     /// Whether any topic may be compacted.
     pub fn compacts_any(&self) -> bool {
-        self.default == Policy::Compact || self.topics.values().any(|it| *it == Policy::Compact)
+        self.default.compacts() || self.topics.values().any(|it| it.compacts())
     }
 }
 

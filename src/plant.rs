@@ -110,6 +110,8 @@ pub enum Bug {
     WrongCompactedOffset,
     /// Compaction begins before the recovery point covers what it replaces.
     CompactUnsaved,
+    /// Retention removes segments of a partition before its first offset is durable.
+    StartUnsaved,
 }
 
 /// Whether this bug is active.

@@ -1,5 +1,6 @@
 //! The request API, the same for every engine.
 
+mod delete;
 mod meant;
 mod opened;
 mod path;

@@ -2265,6 +2265,45 @@ class Store:
         ...     store.verify().ok
         True
         """
+    def delete_before(self, topic: str, to: _Limit) -> dict[int, int]:
+        """Delete the messages of a topic before an offset or a time.
+
+        The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in
+        Kafka. Segments that hold no other messages are removed. Durable on return.
+
+        Parameters
+        ----------
+        topic
+            The topic.
+        to
+            ``"latest"``: all messages; an aware datetime: those before the first one stored at
+            or after it; ``{queue: offset}``: those with lower offsets in these queues.
+
+        Returns
+        -------
+        dict
+            The first offset of each queue that `to` is about. An offset that was deleted already
+            changes nothing.
+
+        Raises
+        ------
+        UnknownTopicError
+            If there is no such topic or queue.
+        OffsetOutOfRangeError
+            If an offset is greater than the next one to be written.
+        UnsupportedError
+            Unless the store is a partition log.
+
+        Examples
+        --------
+        >>> with forebay.open("log", engine="partitionlog", default_queues=1) as store:
+        ...     for number in range(3):
+        ...         _ = store.send("orders", str(number).encode())
+        ...     store.delete_before("orders", {0: 2})
+        ...     store.read("orders", queue=0, offset=2).messages[0].body
+        {0: 2}
+        b'2'
+        """
     def compact(
         self, topic: str | None = None, progress: Callable[[int, int], object] | None = None
     ) -> Compaction:

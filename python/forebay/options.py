@@ -45,7 +45,7 @@ Flush: TypeAlias = Literal["async", "sync"]
 """When a send returns."""
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 """Which messages of Kafka's transactions are read."""
-CleanupPolicy: TypeAlias = Literal["delete", "compact"]
+CleanupPolicy: TypeAlias = Literal["delete", "compact", "compact,delete"]
 """What happens to old messages of a topic."""
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 """How a partition log packs the records of a batch."""

@@ -114,7 +114,8 @@ def open(
         kept until it is in every archive. Files are deleted, due or not, while less than
         ``disk_reserve`` bytes (256 MiB) are free or more than ``disk_warning_ratio`` of the disk
         is in use. Otherwise, if ``delete_when`` is given, files are deleted only in those hours,
-        such as ``"04"`` or ``"04;16"``.
+        such as ``"04"`` or ``"04;16"``. A partition log applies both limits to each queue by
+        itself, as Kafka does, and does not go by the space of the disk.
 
         In a partition log, ``isolation="read_committed"`` leaves out messages of transactions that
         were aborted, and all from the first message of the oldest open transaction on.
@@ -125,10 +126,11 @@ def open(
         ``"CreateTime"``, the default, or ``"LogAppendTime"``. No option of a partition log is
         remembered.
 
-        ``cleanup_policy`` is ``"delete"``, the default, or ``"compact"``, for all topics, or a
-        mapping of topics to these. A topic that is compacted keeps the latest message of each key,
-        and takes no message without one. A thread compacts a queue when more than
-        ``min_cleanable_dirty_ratio`` (0.5) of its complete segments was not compacted yet, or when
+        ``cleanup_policy`` is ``"delete"``, the default, ``"compact"``, or ``"compact,delete"`` for
+        both, for all topics, or a mapping of topics to these. A topic that is compacted keeps the
+        latest message of each key, and takes no message without one. A thread compacts a queue when
+        more than ``min_cleanable_dirty_ratio`` (0.5) of its complete segments was not compacted
+        yet, or when
         messages are older than ``max_compaction_lag_ms``; none that are younger than
         ``min_compaction_lag_ms`` (0) are dropped. Tombstones stay for ``delete_retention_ms`` (a
         day). Further options, with Kafka's names and defaults:

@@ -233,6 +233,23 @@ pub trait Engine: Send + Sync {
         })
     }
 
+    /// Raises the first offsets of queues: messages before them are deleted, and log files that
+    /// hold no others. An offset that is lower than the first one changes nothing. Durable on
+    /// return. The offsets are at most the next to be written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::compact`]; [`crate::Error::UnknownQueue`].
+    fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
+        let _ = (topic, starts);
+        Err(crate::error::Error::Unsupported {
+            what: format!(
+                "deleting messages of one queue in the engine {}",
+                self.name()
+            ),
+        })
+    }
+
     /// Counters. The owner of the engine fills in [`Stats::puts`] and [`Stats::rates`].
     fn stats(&self) -> Stats;
 

@@ -1,10 +1,12 @@
-//! Compaction of a store in Python.
+//! Compaction of a store in Python, and deleting what lies before an offset.
 
+use super::convert::limit;
 use super::log;
 use super::progress::with_progress;
 use super::report::Compaction;
 use super::store::Store;
 use pyo3::prelude::*;
+use std::collections::BTreeMap;
 
 #[pymethods]
 impl Store {
@@ -56,5 +58,53 @@ impl Store {
         let done = with_progress(py, progress, |told| self.core().compact(topic, told));
         log::warnings(py, self.core());
         Ok(done?.into())
+    }
+
+    /// Delete the messages of a topic before an offset or a time.
+    ///
+    /// The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in Kafka.
+    /// Segments that hold no other messages are removed. Durable on return.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     The topic.
+    /// to
+    ///     ``"latest"``: all messages; an aware datetime: those before the first one stored at or
+    ///     after it; ``{queue: offset}``: those with lower offsets in these queues.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     The first offset of each queue that `to` is about. An offset that was deleted already
+    ///     changes nothing.
+    ///
+    /// Raises
+    /// ------
+    /// UnknownTopicError
+    ///     If there is no such topic or queue.
+    /// OffsetOutOfRangeError
+    ///     If an offset is greater than the next one to be written.
+    /// UnsupportedError
+    ///     Unless the store is a partition log.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open("log", engine="partitionlog", default_queues=1) as store:
+    /// ...     for number in range(3):
+    /// ...         _ = store.send("orders", str(number).encode())
+    /// ...     store.delete_before("orders", {0: 2})
+    /// ...     store.read("orders", queue=0, offset=2).messages[0].body
+    /// {0: 2}
+    /// b'2'
+    fn delete_before(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        to: &Bound<'_, PyAny>,
+    ) -> PyResult<BTreeMap<u32, u64>> {
+        let to = limit("to", to)?;
+        let starts = self.call(py, |core| core.delete_before(topic, &to))?;
+        Ok(starts.into_iter().collect())
     }
 }

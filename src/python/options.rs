@@ -315,7 +315,7 @@ fn timestamps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Timestamp
 
 /// The policy of all topics, or those of some.
 fn policy(name: &str, value: &Bound<'_, PyAny>) -> PyResult<CleanupPolicy> {
-    let rule = "\"delete\" or \"compact\", or a mapping of topics to these";
+    let rule = "\"delete\", \"compact\" or \"compact,delete\", or a mapping of topics to these";
     if value.is_none() {
         return Ok(CleanupPolicy::default());
     }

@@ -366,6 +366,7 @@ fn the_simulator_finds_planted_bugs_of_partitions() {
             Bug::KeepCleanMark,
             Bug::KeepLaterSegments,
             Bug::KeepSegmentTail,
+            Bug::StartUnsaved,
         ],
         CRASHES_TO_FIND,
         tell::<Partitions>,

@@ -1,11 +1,13 @@
 //! Stories of a partition log: what was acknowledged outlives every crash, in each partition by
-//! itself, and each partition is a beginning of what was sent to it, without holes.
+//! itself, and each partition is a beginning of what was sent to it, without holes. Retention takes
+//! the first messages away for good.
 
 use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, Enlisted, Life, ROOT, Sent, Stepped, Story, World, body, hold};
 use super::random::Random;
 use super::rare::{new_disk, next, said};
+use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
@@ -40,6 +42,10 @@ pub struct Partitions {
     world: World,
     options: Options,
     sent: BTreeMap<Place, Vec<Sent>>,
+    /// The first offsets that were seen, or are durable.
+    starts: BTreeMap<Place, u64>,
+    /// The highest first offset that was asked for.
+    asked: BTreeMap<Place, u64>,
 }
 
 impl Story for Partitions {
@@ -59,12 +65,15 @@ impl Story for Partitions {
             default_queues: Some(QUEUES),
             flush_least_pages: random.pick(&[0, 1, 4]),
             flush_interval: Duration::from_millis(500),
+            retention_bytes: random.chance(25).then(|| random.pick(&[1, 9000])),
             ..Options::default()
         };
         Partitions {
             world: World::new(random),
             options,
             sent: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            asked: BTreeMap::new(),
         }
     }
 
@@ -163,7 +172,7 @@ impl Stepped for Partitions {
                 let ms = self.world.random.pick(&[1, 600, 1500, 12_000]);
                 life.pass(ms, &self.world.clock);
             }
-            86..92 => {
+            86..90 => {
                 if life.engine.flush().is_ok() && !life.disk.is_dead() {
                     let durable = life.engine.durable_position();
                     self.acknowledge(durable);
@@ -177,6 +186,13 @@ impl Stepped for Partitions {
                     );
                 }
             }
+            90..93 => {
+                life.time += Duration::from_secs(2);
+                let wall_ms = self.world.clock.now_ms();
+                life.engine.step_retention(wall_ms, life.time);
+                self.see_starts(life);
+            }
+            93..95 => self.delete(life),
             _ => {
                 let places: Vec<Place> = self.sent.keys().copied().collect();
                 if !places.is_empty() && !life.disk.has_faults() {
@@ -207,6 +223,43 @@ impl Stepped for Partitions {
 }
 
 impl Partitions {
+    /// Deletes the first messages of a partition.
+    fn delete(&mut self, life: &Life<PartitionLog>) {
+        let places: Vec<Place> = self.sent.keys().copied().collect();
+        if places.is_empty() || life.engine.flush().is_err() || life.disk.is_dead() {
+            return;
+        }
+        let place = self.world.random.pick(&places);
+        let Some(topic) = life.engine.topics().get(place.0) else {
+            return;
+        };
+        let Ok(Some(bounds)) = life.engine.bounds(&topic, place.1) else {
+            return;
+        };
+        let until = self.world.random.below(bounds.end + 1);
+        let asked = self.asked.entry(place).or_default();
+        *asked = until.max(*asked);
+        let done = life.engine.delete_before(&topic, &[(place.1, until)]);
+        if done.is_ok() && !life.disk.is_dead() {
+            let start = self.starts.entry(place).or_default();
+            *start = until.max(*start);
+        }
+        self.see_starts(life);
+    }
+
+    /// Notes the first offsets that readers see: no later reader may see a message before them.
+    fn see_starts(&mut self, life: &Life<PartitionLog>) {
+        if life.disk.is_dead() {
+            return;
+        }
+        for place in self.sent.keys() {
+            let topic = life.engine.topics().get(place.0);
+            let bounds = topic.and_then(|topic| life.engine.bounds(&topic, place.1).ok()?);
+            let start = self.starts.entry(*place).or_default();
+            *start = bounds.map_or(0, |bounds| bounds.start).max(*start);
+        }
+    }
+
     /// Encodes messages of one topic, each for some queue.
     fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<Sent>) {
         let topic = self.world.random.pick(&TOPICS);
@@ -258,7 +311,7 @@ impl Partitions {
         }
     }
 
-    /// Compares a partition with what was sent to it. Returns how many messages it has.
+    /// Compares a partition with what was sent to it. Returns its next offset.
     fn check_all(&self, engine: &PartitionLog, place: Place) -> Result<usize, Breach> {
         let failed = |error| format!("{place:?} cannot be read: {error}");
         let Some(topic) = engine.topics().get(place.0) else {
@@ -267,12 +320,22 @@ impl Partitions {
         let Some(bounds) = engine.bounds(&topic, place.1).map_err(failed)? else {
             return Ok(0);
         };
-        hold!(bounds.start == 0, "{place:?} begins at {}", bounds.start);
+        let seen = self.starts.get(&place).copied().unwrap_or_default();
+        let asked = self.asked.get(&place).copied().unwrap_or_default();
+        let start = bounds.start;
+        hold!(
+            start >= seen,
+            "{place:?} begins at {start}, and began at {seen} before"
+        );
+        hold!(
+            start <= asked || self.options.retires(),
+            "{place:?} begins at {start} instead of {asked}"
+        );
         let all = &self.sent[&place];
         let filter = Filter::default();
         let cursor = engine.cursor(&topic, place.1, bounds.clone(), &filter, Check::Full);
         let mut cursor = cursor.map_err(failed)?;
-        let (mut rows, mut found) = (Rows::default(), 0);
+        let (mut rows, mut found) = (Rows::default(), start as usize);
         loop {
             rows.clear();
             cursor.next(64, &mut rows).map_err(failed)?;
@@ -299,7 +362,7 @@ impl Partitions {
         }
         hold!(
             bounds.end == found as u64,
-            "{place:?} ends at {}, and has {found} messages",
+            "{place:?} ends at {}, and has messages up to {found}",
             bounds.end
         );
         Ok(found)

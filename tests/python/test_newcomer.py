@@ -40,6 +40,7 @@ CALLS = {
     ("store", "verify"): {},
     ("store", "repair"): {},
     ("store", "compact"): {},
+    ("store", "delete_before"): {"topic": "orders", "to": "latest"},
     ("store", "archive"): {"target": "archive"},
     ("producer", "send"): {"body": b"x"},
     ("producer", "send_nowait"): {"body": b"x"},

@@ -247,6 +247,10 @@ class Store:
         """Drop messages that have a later one with the same key. Cancelling stops it."""
         return await self._waits.long_call(functools.partial(self.plain.compact, topic), progress)
 
+    async def delete_before(self, topic: str, to: _Limit) -> dict[int, int]:
+        """Delete the messages of a topic before an offset or a time; durable on return."""
+        return await self._waits.call(self.plain.delete_before, topic, to)
+
     async def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair:
         """Repair what can be repaired. `progress` is called in a thread."""
         return await self._waits.long_call(self.plain.repair, progress)

@@ -21,6 +21,8 @@ mod compact;
 mod cursor;
 mod folder;
 mod partition;
+mod query;
+mod retention;
 pub(crate) mod segments;
 #[cfg(test)]
 mod stepped;
@@ -42,6 +44,7 @@ use self::compact::service::Compactor;
 use self::cursor::{Chain, QueueCursor};
 use self::folder::{TICK_MS, View};
 use self::partition::Partition;
+use self::retention::service::Retention;
 use self::segments::names;
 use self::write::ends::Ends;
 use self::write::{Opened, Writer};
@@ -49,9 +52,8 @@ use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
 use super::{
-    Appended, Atomicity, COPIED_MAX, Check, Compacted, Cursor, Damage, DamageKind, Durability,
-    Engine, Files, Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification,
-    Waiter,
+    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
+    Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -83,7 +85,7 @@ const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
 struct Shared {
     disk: Arc<dyn Disk>,
     isolation: Isolation,
-    report: Report,
+    report: Arc<Report>,
 }
 
 /// A topic and the number of one of its queues.
@@ -107,6 +109,8 @@ pub struct PartitionLog {
     writer: Option<Writer>,
     /// As `writer`.
     compactor: Option<Arc<Compactor>>,
+    /// As `writer`.
+    retention: Option<Arc<Retention>>,
     sends_failed: AtomicU64,
 }
 
@@ -128,7 +132,7 @@ impl PartitionLog {
             shared: Arc::new(Shared {
                 disk,
                 isolation: options.isolation.unwrap_or_default(),
-                report: Report::default(),
+                report: Arc::default(),
             }),
             topics: Topics::default(),
             partitions: RwLock::default(),
@@ -139,6 +143,7 @@ impl PartitionLog {
             news: Arc::default(),
             writer: None,
             compactor: None,
+            retention: None,
             sends_failed: AtomicU64::new(0),
         };
         match options.mode {
@@ -159,7 +164,7 @@ impl PartitionLog {
     }
 
     fn open_for_writing(&mut self, machine: &Machine, options: &Options) -> Result<()> {
-        let with = (&self.topics, &self.shared.report, &self.news);
+        let with = (&self.topics, &*self.shared.report, &self.news);
         let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
         let mut partitions = self.partitions.write();
         for Opened { topic, queue, ends } in opened {
@@ -170,11 +175,16 @@ impl PartitionLog {
         let rules = CompactRules::new(&options.compaction);
         let warnings = &self.shared.report.warnings;
         let compactor = Arc::new(Compactor::new(rules, warnings));
+        let known_times = writer.known_times.clone();
+        let retention = Arc::new(Retention::new(options, &self.shared.report, known_times)?);
+        retention.complete(&writer.parts)?;
         if machine.drive == Drive::Threads {
             let started = compactor.start(&writer.parts);
+            let started = started.and_then(|()| retention.start(&writer.parts));
             started.map_err(|error| Error::io(Op::StartThreads, &self.root, error))?;
         }
         self.compactor = Some(compactor);
+        self.retention = Some(retention);
         self.writer = Some(writer);
         self.recovery = recovery;
         Ok(())
@@ -355,6 +365,9 @@ impl Engine for PartitionLog {
         // It must not replace segments after another process may have opened the store.
         if let Some(compactor) = &self.compactor {
             compactor.end();
+        }
+        if let Some(retention) = &self.retention {
+            retention.end();
         }
         self.writer.as_ref().map_or(Ok(()), Writer::close)
     }
@@ -555,37 +568,7 @@ impl Engine for PartitionLog {
         end: i64,
         max: usize,
     ) -> Result<Vec<Message>> {
-        let filter = Filter {
-            key: Some(key.to_owned()),
-            ..Filter::default()
-        };
-        let mut found: Vec<Message> = Vec::new();
-        let mut bytes = 0;
-        for queue in self.queues(topic) {
-            let first = self.offset_at(topic, queue, Point::Time(begin))?;
-            let mut cursor = self.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
-            let mut rows = Rows::default();
-            loop {
-                rows.clear();
-                cursor.next(1024, &mut rows)?;
-                if rows.rows.is_empty() {
-                    break;
-                }
-                let records = rows.rows.iter().filter_map(|row| rows.record(row));
-                for record in records {
-                    if (begin..=end).contains(&record.store_timestamp()) {
-                        bytes += record.bytes().len() as u64;
-                        // A copy, because the row's region holds many others.
-                        found.extend(Message::from_record(record.bytes())?.ok());
-                    }
-                }
-                if found.len() / 2 > max || bytes / 2 > COPIED_MAX {
-                    bytes = keep_newest(&mut found, max);
-                }
-            }
-        }
-        keep_newest(&mut found, max);
-        Ok(found)
+        query::newest(self, topic, key, begin..=end, max)
     }
 
     fn readable_position(&self) -> u64 {
@@ -733,6 +716,14 @@ impl Engine for PartitionLog {
         compactor.compact(&writer.parts, topic, progress)
     }
 
+    fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
+        let writer = self.writer()?;
+        match &self.retention {
+            Some(retention) => retention.delete_before(&writer.parts, topic, starts),
+            None => Ok(()),
+        }
+    }
+
     fn stats(&self) -> Stats {
         let end = self.readable_position();
         let (messages_sent, bytes_sent) = self.counters();
@@ -767,27 +758,4 @@ impl PartitionLog {
             None => Error::corrupt(&self.root, 0, ""),
         }
     }
-}
-
-/// Sorts messages, newest first, and drops those after the first `max`, or after the first
-/// [`COPIED_MAX`] bytes. Returns how many bytes are left.
-fn keep_newest(messages: &mut Vec<Message>, max: usize) -> u64 {
-    messages.sort_by_key(|message| {
-        let record = message.record();
-        let place = (record.queue_id(), record.queue_offset());
-        std::cmp::Reverse((record.store_timestamp(), place))
-    });
-    messages.truncate(max);
-    let mut bytes = 0;
-    messages.retain(|message| {
-        let after = bytes + message.record().bytes().len() as u64;
-        let fits = bytes == 0 || after <= COPIED_MAX;
-        bytes = match fits {
-            true => after,
-            // None of those that follow fits either.
-            false => COPIED_MAX,
-        };
-        fits
-    });
-    bytes
 }

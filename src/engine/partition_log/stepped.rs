@@ -3,6 +3,7 @@
 use super::PartitionLog;
 use super::write::Writer;
 use crate::engine::service::durability::Durable;
+use std::time::Instant;
 
 /// For a caller that steps.
 impl PartitionLog {
@@ -20,6 +21,13 @@ impl PartitionLog {
     pub(crate) fn step_group_commit(&self) {
         let writer = self.written();
         writer.services.group.step_once(&*writer.parts);
+    }
+
+    /// One step of retention. `wall_ms` is the wall clock.
+    pub(crate) fn step_retention(&self, wall_ms: i64, now: Instant) {
+        if let Some(retention) = &self.retention {
+            retention.step(&self.written().parts, wall_ms, now);
+        }
     }
 
     fn written(&self) -> &Writer {

@@ -5,7 +5,8 @@ use super::Shared;
 use super::cursor::QueueCursor;
 use super::folder::View;
 use super::partition::Partition;
-use super::segments::index::{TimeEntry, TimeIndex};
+use super::segments::confirm::confirm;
+use super::segments::index::TimeIndex;
 use super::segments::walk::{Reader, Step, Walk};
 use crate::engine::{Check, Cursor, Filter, Rows};
 use crate::error::Result;
@@ -89,34 +90,15 @@ fn begin(shared: &Shared, reader: &mut Reader, time: i64, is_last: bool) -> Resu
     };
     if !is_last
         && let Some(entry) = times.last()?.filter(|entry| entry.timestamp < time)
-        && confirm(shared, reader, entry)?.is_some()
+        && confirm(disk, reader, entry)?.is_some()
     {
         return Ok(None);
     }
     let begin = match times.before(time)? {
-        Some(entry) => confirm(shared, reader, entry)?,
+        Some(entry) => confirm(disk, reader, entry)?,
         None => None,
     };
     Ok(Some(begin.unwrap_or(0)))
-}
-
-/// Compares an entry of the time index with its batch. Returns the position of a batch at or before
-/// that one; `None` if they do not agree.
-fn confirm(shared: &Shared, reader: &mut Reader, entry: TimeEntry) -> Result<Option<u64>> {
-    let disk = &*shared.disk;
-    let begin = reader.seek(disk, entry.offset)?;
-    let mut walk = Walk::new(Reader::open(disk, &reader.segment)?, begin);
-    loop {
-        match walk.next(disk)? {
-            Step::Batch(found) if found.header.last_offset() < entry.offset => {}
-            Step::Batch(found) => {
-                let agrees = found.header.max_timestamp == entry.timestamp;
-                return Ok(agrees.then_some(begin));
-            }
-            Step::Damage(..) => {}
-            Step::End => return Ok(None),
-        }
-    }
 }
 
 /// Offset of the first message with these offsets at or after `time`.

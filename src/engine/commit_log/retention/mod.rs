@@ -19,7 +19,6 @@
 //! are corrected accordingly.
 
 mod archived;
-mod clock;
 mod consumed;
 mod rules;
 
@@ -27,6 +26,8 @@ use super::parts::Parts;
 use super::read::locate::first_kept;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::retention::{INTERVAL, Times, jump};
+use crate::engine::service::trusted_clock::TrustedClock;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Result};
 use crate::mapped::MappedFile;
@@ -35,15 +36,11 @@ use crate::plant::{Point, pass};
 use crate::region::Region;
 use crate::sync::{Mutex, MutexGuard};
 use archived::Unarchived;
-use clock::Clock;
 use consumed::Unconsumed;
-use rules::{Ages, Rules, Times};
+use rules::{Ages, Rules};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-
-/// Time between two steps.
-pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of retention; it has no rules if no option asks for it.
 #[derive(Debug)]
@@ -65,7 +62,7 @@ struct Progress {
     /// When the next step is due.
     next: Option<Instant>,
     ages: Ages,
-    clock: Clock,
+    clock: TrustedClock,
 }
 
 impl Retention {
@@ -116,8 +113,8 @@ impl Retention {
         progress.next = Some(now + INTERVAL);
         let mapped = self.mapped_bytes();
         let reading = progress.clock.read(clock_ms, now, || known_times(parts));
-        if let Some(by_ms) = reading.jumped {
-            report_jump(parts, clock_ms, by_ms);
+        if let Some(damage) = jump(&parts.root, clock_ms, reading) {
+            parts.report.add(damage);
         }
         let times = Times {
             wall_ms: clock_ms,
@@ -231,21 +228,4 @@ fn known_times(parts: &Parts) -> Vec<i64> {
     let began = epochs.map(|epoch| (epoch.began_ns / 1_000_000).cast_signed());
     let stored = parts.log.stored_ms.load(Ordering::Relaxed);
     began.chain([stored]).collect()
-}
-
-/// Reports each jump once. Its position is the time that the clock jumped to.
-fn report_jump(parts: &Parts, clock_ms: i64, by_ms: i64) {
-    let hours = by_ms.unsigned_abs() / 3_600_000;
-    let to = if by_ms > 0 { "forward" } else { "back" };
-    parts.report.add(Damage {
-        kind: DamageKind::Clock,
-        path: parts.root.clone(),
-        position: clock_ms.unsigned_abs(),
-        length: 0,
-        reason: format!(
-            "the clock jumped {to} by {hours} hours: retention by time goes by the earlier clock \
-             for one hour"
-        ),
-        lost: Vec::new(),
-    });
 }

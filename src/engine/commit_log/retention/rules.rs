@@ -5,10 +5,10 @@ use crate::engine::commit_log::log::search::next_record;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::retention::{Limits, Times};
 use crate::error::Result;
 use crate::mapped::MappedFile;
 use crate::options::Options;
-use chrono::{Local, TimeZone, Timelike};
 use std::sync::Arc;
 
 /// Bytes at the end of a file that are first searched for its last record; four times as many each
@@ -18,25 +18,11 @@ const LAST_RECORD_REACH: u64 = 64 << 10;
 /// The rules from the options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Minimum age of a message before it may be deleted, in ms.
-    age_ms: Option<i64>,
-    /// Maximum bytes of all files.
-    bytes: Option<u64>,
+    limits: Limits,
     /// Bytes of the disk that must stay free.
     reserve: u64,
     /// Maximum fraction of the disk that may be used.
     ratio: f64,
-    /// Hours of the day in which files are deleted; any hour if empty.
-    hours: Vec<u32>,
-}
-
-/// The current time, in ms.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    /// By the wall clock; used for hours of the day.
-    pub(super) wall_ms: i64,
-    /// By the wall clock as far as it is trusted; used for ages.
-    pub(super) believed_ms: i64,
 }
 
 /// Store time of the last record of the file that was checked last, by the start of the file. Each
@@ -49,15 +35,10 @@ pub(super) struct Ages {
 impl Rules {
     /// The rules; `None` if the options ask for no deletion.
     pub(super) fn new(options: &Options) -> Result<Option<Rules>> {
-        let hours = options.delete_hours()?;
-        Ok(options.retires().then(|| Rules {
-            age_ms: options
-                .retention
-                .map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
-            bytes: options.retention_bytes,
+        Ok(Limits::new(options)?.map(|limits| Rules {
+            limits,
             reserve: options.disk_reserve,
             ratio: options.disk_warning_ratio.unwrap_or(1.0),
-            hours,
         }))
     }
 
@@ -82,11 +63,11 @@ impl Rules {
         let dispatched = parts.dispatcher.dispatched();
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
         let mut wanted = self.wanted(parts).saturating_sub(mapped);
-        let in_time = self.is_in_time(times.wall_ms);
+        let in_time = self.limits.is_in_time(times.wall_ms);
         let mut held = None;
         for (at, file) in old.iter().enumerate() {
             if file.end() > until {
-                let too_long = self.bytes.is_some_and(|bytes| total > bytes);
+                let too_long = self.limits.bytes.is_some_and(|bytes| total > bytes);
                 let due = wanted > 0
                     || in_time
                         && (too_long
@@ -123,11 +104,6 @@ impl Rules {
         missing(free, used, self.reserve, self.ratio)
     }
 
-    fn is_in_time(&self, clock_ms: i64) -> bool {
-        let hour = || Local.timestamp_millis_opt(clock_ms).single();
-        self.hours.is_empty() || hour().is_some_and(|time| self.hours.contains(&time.hour()))
-    }
-
     fn is_old(
         &self,
         parts: &Parts,
@@ -136,7 +112,7 @@ impl Rules {
         time_ms: i64,
         ages: &mut Ages,
     ) -> Result<bool> {
-        let Some(age) = self.age_ms else {
+        let Some(age) = self.limits.age_ms else {
             return Ok(false);
         };
         // A file without a readable record is as old as the next one.

@@ -30,6 +30,11 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Whether it knows a segment before this offset.
+    pub fn begins_before(&self, offset: u64) -> bool {
+        self.facts.first().is_some_and(|facts| facts.base < offset)
+    }
+
     /// Reads the headers of the complete segments that are not known yet, from the one with the
     /// first dirty offset on.
     ///

@@ -87,6 +87,18 @@ struct Candidate {
     is_overdue: bool,
 }
 
+impl Candidate {
+    /// Takes the segments below `bound` as they are.
+    fn renew(&mut self, parts: &Parts, bound: u64) {
+        self.ahead = all(&self.ends);
+        self.complete = complete(parts, &self.ends);
+        self.complete.cut(bound);
+        let first = self.complete.segments.first();
+        let first = first.map_or(bound, |first| first.base);
+        self.first_dirty = self.first_dirty.max(first);
+    }
+}
+
 /// When a partition is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
@@ -326,6 +338,9 @@ impl Compactor {
         now_ms: i64,
     ) -> Result<Option<Candidate>> {
         let disk = &*parts.disk;
+        // No segment may be removed while it is read.
+        let changing = Arc::clone(&ends);
+        let _changing = changing.change();
         let mut complete = complete(parts, &ends);
         let start = complete.segments.first().map_or(0, |first| first.base);
         let next_offset = ends.next_offset(false);
@@ -335,6 +350,9 @@ impl Compactor {
         let known = work.known.entry(key.clone()).or_default();
         if known.is_given_up {
             return Ok(None);
+        }
+        if known.survey.begins_before(start) {
+            known.survey = Survey::default();
         }
         let rules = &self.rules;
         // Headers are read only where that can change the answer.
@@ -383,7 +401,11 @@ impl Compactor {
             ..Compacted::default()
         };
         let bound = candidate.complete.end;
-        loop {
+        let changing = Arc::clone(&candidate.ends);
+        let _changing = changing.change();
+        // Retention may have removed segments since the candidate was found.
+        candidate.renew(parts, bound);
+        while !candidate.complete.segments.is_empty() {
             let mut pass = Pass {
                 disk: &*parts.disk,
                 rules: &parts.rules,
@@ -408,10 +430,9 @@ impl Compactor {
                 return Ok(counts);
             }
             candidate.first_dirty = end;
-            candidate.ahead = all(&candidate.ends);
-            candidate.complete = complete(parts, &candidate.ends);
-            candidate.complete.cut(bound);
+            candidate.renew(parts, bound);
         }
+        Ok(counts)
     }
 
     fn save(&self, parts: &Parts, work: &Work) -> Result<()> {

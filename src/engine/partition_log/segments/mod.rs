@@ -1,7 +1,9 @@
 //! The files of a partition, and the walk over what they hold. From the top down: [`walk`] walks
-//! batches by their headers, [`index`] and [`waypoints`] are where such a walk begins, [`segment`]
-//! is a file of batches, and [`names`] are the names of it all.
+//! batches by their headers, [`index`] and [`waypoints`] are where such a walk begins, [`confirm`]
+//! compares an index with batches, [`segment`] is a file of these, and [`names`] are the names of
+//! it all.
 
+pub mod confirm;
 pub mod index;
 pub mod names;
 pub mod segment;

@@ -3,6 +3,7 @@
 mod damage;
 mod golden;
 mod live;
+mod retention;
 mod transactions;
 mod write;
 

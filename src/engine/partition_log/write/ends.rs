@@ -2,7 +2,7 @@
 
 use crate::engine::partition_log::segments::segment::{Segment, Segments};
 use crate::error::Result;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,6 +26,23 @@ pub struct Ends {
     /// Whether readers see durable messages only.
     sync: bool,
     state: Mutex<State>,
+    /// Held while complete segments are replaced or removed.
+    changing: Mutex<()>,
+}
+
+/// The right to replace and to remove complete segments.
+#[derive(Debug)]
+pub struct Changing<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
+
+/// The complete segments of a partition, as far as they are durable.
+#[derive(Debug)]
+pub struct Past {
+    /// In order, and the offset before which each ends.
+    pub segments: Vec<(Arc<Segment>, u64)>,
+    /// Bytes of all segments.
+    pub len: u64,
+    /// The first offset.
+    pub start: u64,
 }
 
 #[derive(Debug)]
@@ -35,7 +52,7 @@ struct State {
     start: u64,
     published: End,
     durable: End,
-    /// How often segments were replaced.
+    /// How often segments were replaced or removed.
     replaced: u64,
     /// What readers were shown last.
     shown: Option<(End, Segments)>,
@@ -60,7 +77,18 @@ impl Ends {
                 replaced: 0,
                 shown: None,
             }),
+            changing: Mutex::default(),
         }
+    }
+
+    /// Waits for the right to replace or remove complete segments.
+    pub fn change(&self) -> Changing<'_> {
+        Changing(self.changing.lock())
+    }
+
+    /// As [`Ends::change`]; `None` if another thread has the right.
+    pub fn try_change(&self) -> Option<Changing<'_>> {
+        self.changing.try_lock().map(Changing)
     }
 
     /// The path of a segment's log file.
@@ -78,6 +106,56 @@ impl Ends {
     /// The first offset.
     pub fn start(&self) -> u64 {
         self.state.lock().start
+    }
+
+    /// Raises the first offset.
+    pub fn raise_start(&self, start: u64) {
+        let mut state = self.state.lock();
+        state.start = state.start.max(start);
+    }
+
+    /// The base of the first segment.
+    pub fn first_base(&self) -> u64 {
+        let state = self.state.lock();
+        let first = state.sealed.first();
+        first.map_or(state.published.base, |segment| segment.base)
+    }
+
+    /// The complete segments that are durable. Those after one that is being replaced are left out.
+    pub fn past(&self) -> Past {
+        let state = self.state.lock();
+        let durable = state.durable.base;
+        // A segment is added just before one that follows it is published.
+        let last = state.published.base;
+        let nexts = state.sealed.iter().skip(1).map(|it| it.base);
+        let nexts = nexts.filter(|base| *base < last).chain([last]);
+        let before = state.sealed.iter().filter(|it| it.base < last);
+        let all = before.zip(nexts);
+        let settled = all.take_while(|(segment, next)| {
+            *next <= durable && segment.path.extension().is_some_and(|it| it == "log")
+        });
+        let sealed: u64 = state.sealed.iter().map(|segment| segment.len).sum();
+        Past {
+            segments: settled.map(|(it, next)| (Arc::clone(it), next)).collect(),
+            len: sealed + state.published.len,
+            start: state.start,
+        }
+    }
+
+    /// Takes the complete segments away from readers that end at or before the first offset, and
+    /// are durable. The caller removes their files.
+    pub fn retire(&self, _: &Changing<'_>) -> Vec<Arc<Segment>> {
+        let past = self.past();
+        let gone = past.segments.into_iter();
+        let gone = gone.take_while(|(_, next)| *next <= past.start);
+        let gone: Vec<_> = gone.map(|(segment, _)| segment).collect();
+        if !gone.is_empty() {
+            let mut state = self.state.lock();
+            state.sealed.drain(..gone.len());
+            state.replaced += 1;
+            state.shown = None;
+        }
+        gone
     }
 
     /// The segments that readers may see, and the offset after the last message in them.
@@ -135,7 +213,7 @@ impl Ends {
         (before.cloned().collect(), end)
     }
 
-    /// How often segments were replaced.
+    /// How often segments were replaced or removed.
     pub fn replaced(&self) -> u64 {
         self.state.lock().replaced
     }

@@ -18,14 +18,34 @@ const METADATA: &str = "partition.metadata";
 /// Longest small file of a partition that is read.
 const SMALL_LEN_MAX: u64 = 1 << 20;
 
-/// File in the log directory by which a store of Forebay is known: its seed in text.
+/// File in the log directory by which a store of Forebay is known: its seed in text, and then the
+/// times in ms at which it was opened with retention by time, a line each.
 pub const MARKER: &str = names::FOREBAY;
+/// The newest so many of these times are kept.
+const TIMES_KEPT: usize = 64;
 
 /// The seed of the store; `None` if Forebay has not written to the directory.
 pub fn read_seed(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
     let known = read_table(disk, &root.join(MARKER), SMALL_LEN_MAX)?;
     let text = known.map(|bytes| String::from_utf8(bytes).unwrap_or_default());
-    Ok(text.map(|text| text.trim().parse().unwrap_or_default()))
+    let seed = |text: String| text.lines().next().and_then(|it| it.trim().parse().ok());
+    Ok(text.map(|text| seed(text).unwrap_or_default()))
+}
+
+/// Adds the time of an opening to those that the marker has, and returns the earlier ones. Durable
+/// on return.
+pub fn add_opening(disk: &dyn Disk, root: &Path, seed: u64, now_ms: i64) -> Result<Vec<i64>> {
+    let known = read_table(disk, &root.join(MARKER), SMALL_LEN_MAX)?.unwrap_or_default();
+    let text = String::from_utf8(known).unwrap_or_default();
+    let times = text.lines().skip(1).filter_map(|line| line.parse().ok());
+    let times: Vec<i64> = times.collect();
+    let kept = times.get((times.len() + 1).saturating_sub(TIMES_KEPT)..);
+    let mut text = format!("{seed}\n");
+    for time in kept.unwrap_or_default().iter().chain([&now_ms]) {
+        let _ = writeln!(text, "{time}");
+    }
+    replace(disk, &root.join(MARKER), text.as_bytes())?;
+    Ok(times)
 }
 
 /// Makes a directory a store of Forebay. Durable on return.
@@ -38,12 +58,23 @@ pub type Line<'a> = (&'a str, u32, u64);
 
 /// Writes a checkpoint file. Durable on return.
 pub fn save_checkpoint(disk: &dyn Disk, root: &Path, name: &str, lines: &[Line<'_>]) -> Result<()> {
+    replace(disk, &root.join(name), text_of(lines).as_bytes())
+}
+
+/// Writes the first offsets of partitions, before which nothing may be seen again. Durable on
+/// return.
+pub fn save_starts(disk: &dyn Disk, root: &Path, lines: &[Line<'_>]) -> Result<()> {
+    let path = root.join(names::LOG_START);
+    replace(disk, &path, text_of(lines).as_bytes())
+}
+
+fn text_of(lines: &[Line<'_>]) -> String {
     let mut text = format!("0\n{}\n", lines.len());
     for (topic, queue, offset) in lines {
         // Writing to text does not fail.
         let _ = writeln!(text, "{topic} {queue} {offset}");
     }
-    replace(disk, &root.join(name), text.as_bytes())
+    text
 }
 
 /// Writes what a clean stop leaves, the mark of it last. Everything else is durable. Durable on

@@ -38,6 +38,8 @@ pub struct Writer {
     pub parts: Arc<Parts>,
     /// The thread.
     pub services: Arc<Services>,
+    /// Times in ms at which the store was opened and written before, as far as they are known.
+    pub known_times: Vec<i64>,
     lock: Mutex<Option<FileLock>>,
     /// Held while partitions are created.
     creating: Mutex<()>,
@@ -119,6 +121,7 @@ impl Writer {
         if maker == Maker::Nobody {
             files::save_seed(&**disk, root, seed)?;
         }
+        let written = modified(&**disk, &root.join(RECOVERY_POINT))?;
         let rules = Rules::new(options);
         let opening = Opening {
             disk,
@@ -130,14 +133,16 @@ impl Writer {
         let mut tail = Tail::default();
         let (opened, recovery) = open_partitions(&opening, root, topics, &mut tail)?;
         let lines = tail.durable_offsets();
-        let lines: Vec<_> = lines
-            .iter()
-            .map(|(t, queue, at)| (&**t, *queue, *at))
-            .collect();
-        files::save_checkpoint(&**disk, root, RECOVERY_POINT, &lines)?;
+        let lines = lines.iter().map(|line| (&*line.0, line.1, line.2));
+        files::save_checkpoint(&**disk, root, RECOVERY_POINT, &Vec::from_iter(lines))?;
         if maker == Maker::Other {
             // Until all is recovered, the directory is recovered as a broker does it.
             files::save_seed(&**disk, root, seed)?;
+        }
+        let mut known_times = Vec::from_iter(written);
+        if options.retention.is_some() {
+            let now_ms = machine.clock.now_ms();
+            known_times.extend(files::add_opening(&**disk, root, seed, now_ms)?);
         }
         let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&machine.clock));
         let parts = Arc::new(Parts::new(
@@ -155,6 +160,7 @@ impl Writer {
         let writer = Writer {
             parts,
             services,
+            known_times,
             lock: Mutex::new(Some(lock)),
             creating: Mutex::default(),
         };
@@ -224,6 +230,14 @@ impl Writer {
         let done = self.parts.finish();
         *self.lock.lock() = None;
         done
+    }
+}
+
+/// When a file was last modified; `None` if it does not exist or nobody knows.
+fn modified(disk: &dyn Disk, path: &Path) -> Result<Option<i64>> {
+    match disk.modified_ms(path) {
+        Err(error) if error.is_not_found() => Ok(None),
+        modified => modified,
     }
 }
 

@@ -74,12 +74,13 @@ impl Rules {
 ///
 /// [`Error::InvalidOption`].
 pub fn check(options: &Options) -> Result<()> {
-    let reason = "a partition log has no retention";
-    if let Some(age) = options.retention {
-        return Err(Error::option("retention", age.as_secs_f64(), reason));
+    if let Some(ratio) = options.disk_warning_ratio {
+        let reason = "retention of a partition log does not go by the space of the disk";
+        return Err(Error::option("disk_warning_ratio", ratio, reason));
     }
-    if let Some(bytes) = options.retention_bytes {
-        return Err(Error::option("retention_bytes", bytes, reason));
+    if options.keep_unarchived && options.retires() {
+        let reason = "a partition log has no archives";
+        return Err(Error::option("keep_unarchived", true, reason));
     }
     if options.transient_pool > 0 {
         let reason = "a partition log has no transient pool";

@@ -23,7 +23,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// The trusted time.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub struct TrustedClock {
     /// The last trusted time in ms, and when that was.
     believed: Option<(i64, Instant)>,
     /// How far the wall clock is off in ms, and since when.
@@ -32,19 +32,19 @@ pub(super) struct Clock {
 
 /// The result of reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
+pub struct Reading {
     /// The time to use, in ms since the epoch.
-    pub(super) time_ms: i64,
+    pub time_ms: i64,
     /// By how many ms the wall clock has jumped since the last reading, if it has.
-    pub(super) jumped: Option<i64>,
+    pub jumped: Option<i64>,
 }
 
-impl Clock {
+impl TrustedClock {
     /// The trusted time when the wall clock shows `wall_ms`.
     ///
     /// `known` returns the times in ms at which the store was opened or written. It is called once,
     /// by the first call.
-    pub(super) fn read(
+    pub fn read(
         &mut self,
         wall_ms: i64,
         now: Instant,
@@ -141,7 +141,7 @@ mod test {
     #[test]
     fn a_jump_is_told_once_and_believed_after_an_hour() {
         for jump in [400 * DAY, -400 * DAY] {
-            let (mut clock, begin) = (Clock::default(), Instant::now());
+            let (mut clock, begin) = (TrustedClock::default(), Instant::now());
             let mut reading = |wall: i64, minutes: u64| {
                 let now = begin + Duration::from_secs(60 * minutes);
                 clock.read(wall + minutes.cast_signed() * 60_000, now, Vec::new)
@@ -162,7 +162,7 @@ mod test {
 
     #[test]
     fn a_clock_that_is_put_right_is_believed_at_once_and_each_jump_has_its_hour() {
-        let (mut clock, begin) = (Clock::default(), Instant::now());
+        let (mut clock, begin) = (TrustedClock::default(), Instant::now());
         let mut reading = |wall: i64, minutes: u64| {
             let now = begin + Duration::from_secs(60 * minutes);
             clock.read(wall, now, Vec::new)

@@ -1,0 +1,72 @@
+//! The newest messages with a key. There is no index of keys: everything within the times is read.
+
+use super::PartitionLog;
+use crate::engine::{COPIED_MAX, Check, Engine, Filter, Point, Rows, Topic};
+use crate::error::Result;
+use crate::record::Message;
+use std::ops::RangeInclusive;
+
+/// At most `max` messages of a topic with exactly this key, stored within these times, newest
+/// first.
+pub(super) fn newest(
+    engine: &PartitionLog,
+    topic: &Topic,
+    key: &str,
+    times: RangeInclusive<i64>,
+    max: usize,
+) -> Result<Vec<Message>> {
+    let filter = Filter {
+        key: Some(key.to_owned()),
+        ..Filter::default()
+    };
+    let mut found: Vec<Message> = Vec::new();
+    let mut bytes = 0;
+    for queue in engine.queues(topic) {
+        let first = engine.offset_at(topic, queue, Point::Time(*times.start()))?;
+        let mut cursor = engine.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
+        let mut rows = Rows::default();
+        loop {
+            rows.clear();
+            cursor.next(1024, &mut rows)?;
+            if rows.rows.is_empty() {
+                break;
+            }
+            let records = rows.rows.iter().filter_map(|row| rows.record(row));
+            for record in records {
+                if times.contains(&record.store_timestamp()) {
+                    bytes += record.bytes().len() as u64;
+                    // A copy, because the row's region holds many others.
+                    found.extend(Message::from_record(record.bytes())?.ok());
+                }
+            }
+            if found.len() / 2 > max || bytes / 2 > COPIED_MAX {
+                bytes = keep_newest(&mut found, max);
+            }
+        }
+    }
+    keep_newest(&mut found, max);
+    Ok(found)
+}
+
+/// Sorts messages, newest first, and drops those after the first `max`, or after the first
+/// [`COPIED_MAX`] bytes. Returns how many bytes are left.
+fn keep_newest(messages: &mut Vec<Message>, max: usize) -> u64 {
+    messages.sort_by_key(|message| {
+        let record = message.record();
+        let place = (record.queue_id(), record.queue_offset());
+        std::cmp::Reverse((record.store_timestamp(), place))
+    });
+    messages.truncate(max);
+    let mut bytes = 0;
+    messages.retain(|message| {
+        let after = bytes + message.record().bytes().len() as u64;
+        let fits = bytes == 0 || after <= COPIED_MAX;
+        bytes = match fits {
+            true => after,
+            // None of those that follow fits either.
+            false => COPIED_MAX,
+        };
+        fits
+    });
+    bytes
+}

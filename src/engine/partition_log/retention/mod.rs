@@ -1,0 +1,21 @@
+//! Retention: a partition loses its oldest segments when they are too old or too many, or when
+//! they end before its first offset.
+//!
+//! After a crash between any two lines of this order, the partition has the same next offset, and
+//! no message comes back:
+//!
+//! ```text
+//!   everything durable, indexes complete                        or nothing is deleted
+//!   --> first offsets durable, in log-start-offset-checkpoint
+//!   --> readers begin there
+//!   --> index files unlinked --> sync of the folder --> log files unlinked --> sync
+//! ```
+//!
+//! Only whole segments go, and never the one that is written. A segment that ends before the first
+//! offset goes in any case: opening completes what a crash has interrupted. A partition that is
+//! being compacted waits for the next step.
+//!
+//! [`due`] says which segments may go, [`service`] removes them.
+
+mod due;
+pub mod service;

@@ -1,0 +1,286 @@
+//! Removes segments: in a thread, and on request.
+
+use super::due::{Known, due};
+use crate::cleanup::CleanupPolicy;
+use crate::damage::{Damage, DamageKind};
+use crate::disk::Disk;
+use crate::engine::Topic;
+use crate::engine::partition_log::segments::names::beside;
+use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::partition_log::write::ends::Ends;
+use crate::engine::partition_log::write::files;
+use crate::engine::partition_log::write::parts::Parts;
+use crate::engine::report::Report;
+use crate::engine::service::durability::Durable;
+use crate::engine::service::retention::{INTERVAL, Limits, Times, jump};
+use crate::engine::service::shutdown::Shutdown;
+use crate::engine::service::trusted_clock::TrustedClock;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::plant::{Bug, planted};
+use crate::region::guard;
+use crate::sync::Mutex;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+type Key = (Arc<str>, u32);
+/// Topic, queue and ends of a partition.
+type One = (Arc<str>, u32, Arc<Ends>);
+
+/// Removes segments of a store.
+#[derive(Debug)]
+pub struct Retention {
+    /// `None` if no option asks for retention.
+    limits: Option<Limits>,
+    policy: CleanupPolicy,
+    report: Arc<Report>,
+    shutdown: Shutdown,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Held while first offsets are raised, and while segments are removed.
+    progress: Mutex<Progress>,
+}
+
+/// A partition, and the durable offset before which everything goes.
+type Raise<'a> = (&'a One, u64);
+
+#[derive(Debug, Default)]
+struct Progress {
+    clock: TrustedClock,
+    /// Times in ms at which the store was opened and written before.
+    known_times: Vec<i64>,
+    ages: BTreeMap<Key, Known>,
+    /// When the next step is due.
+    next: Option<Instant>,
+    /// Whether compaction has kept segments that end before the first offset of their partition.
+    is_held: bool,
+    /// Segments that readers do not see any more, and whose files may be there.
+    left: Vec<(One, Vec<Arc<Segment>>)>,
+}
+
+impl Retention {
+    /// Retention as the options ask for it. No thread runs yet. `known_times`: times in ms at which
+    /// the store was opened and written before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for invalid hours.
+    pub fn new(
+        options: &Options,
+        report: &Arc<Report>,
+        known_times: Vec<i64>,
+    ) -> Result<Retention> {
+        Ok(Retention {
+            report: Arc::clone(report),
+            limits: Limits::new(options)?,
+            policy: options.compaction.cleanup_policy.clone(),
+            shutdown: Shutdown::default(),
+            thread: Mutex::default(),
+            progress: Mutex::new(Progress {
+                known_times,
+                ..Progress::default()
+            }),
+        })
+    }
+
+    /// Starts the thread, if it may have anything to do.
+    pub fn start(self: &Arc<Retention>, parts: &Arc<Parts>) -> std::io::Result<()> {
+        if self.limits.is_none() && !self.policy.compacts_any() {
+            return Ok(());
+        }
+        let (retention, parts) = (Arc::clone(self), Arc::clone(parts));
+        let thread = std::thread::Builder::new().name("forebay-retain".to_owned());
+        let started = thread.spawn(move || {
+            while !retention.shutdown.has_begun() {
+                retention.shutdown.sleep(INTERVAL);
+                if !retention.shutdown.has_begun() {
+                    guard::renew();
+                    retention.step(&parts, parts.clock.now_ms(), Instant::now());
+                }
+            }
+        })?;
+        *self.thread.lock() = Some(started);
+        Ok(())
+    }
+
+    /// Ends the thread, and waits until nothing is being removed.
+    pub fn end(&self) {
+        self.shutdown.begin();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        drop(self.progress.lock());
+    }
+
+    /// Removes what is due, unless the last step was less than a second before `now`. `wall_ms` is
+    /// the wall clock. A failure is reported, and the next step tries again.
+    pub fn step(&self, parts: &Parts, wall_ms: i64, now: Instant) {
+        let Some(mut progress) = self.progress.try_lock() else {
+            return;
+        };
+        let is_early = progress.next.is_some_and(|next| now < next);
+        if is_early || parts.health.is_closed() || parts.health.check().is_err() {
+            return;
+        }
+        progress.next = Some(now + INTERVAL);
+        let known = std::mem::take(&mut progress.known_times);
+        let reading = progress.clock.read(wall_ms, now, || known);
+        if let Some(damage) = jump(&parts.root, wall_ms, reading) {
+            self.report.add(damage);
+        }
+        let times = Times {
+            wall_ms,
+            believed_ms: reading.time_ms,
+        };
+        let done = self.remove_due(parts, &mut progress, times);
+        if let Err(error) = done
+            && error.ends_writing()
+            && !matches!(error, Error::Closed)
+        {
+            let reason = format!("retention failed: {error}");
+            let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
+            self.report.add(damage);
+        }
+    }
+
+    fn remove_due(&self, parts: &Parts, progress: &mut Progress, times: Times) -> Result<()> {
+        let all = parts.tail.lock().all_ends();
+        let mut raised = Vec::new();
+        // What cannot be read of one partition is no reason to keep the others.
+        let mut outcome = Ok(());
+        if let Some(limits) = &self.limits {
+            for one in all.iter().filter(|one| self.policy.deletes(&one.0)) {
+                let (topic, queue, ends) = one;
+                let key = (Arc::clone(topic), *queue);
+                let Some(_changing) = ends.try_change() else {
+                    continue;
+                };
+                let past = ends.past();
+                let mut known = progress.ages.remove(&key);
+                match due(&*parts.disk, limits, times, &past, &mut known) {
+                    Ok(until) if until > past.start => raised.push((one, until)),
+                    Ok(_) => {}
+                    Err(error) => outcome = outcome.and(Err(error)),
+                }
+                progress.ages.extend(known.map(|known| (key, known)));
+            }
+        }
+        if !raised.is_empty() {
+            self.raise(parts, progress, &all, &raised)?;
+        }
+        if !raised.is_empty() || progress.is_held || !progress.left.is_empty() {
+            self.remove(parts, progress, &all)?;
+        }
+        outcome
+    }
+
+    /// Raises the first offsets of partitions, and removes the segments that end before them.
+    /// Durable on return, except that a compaction may keep segments for a while.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownQueue`], [`Error::Closed`]; errors of the disk.
+    pub fn delete_before(&self, parts: &Parts, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
+        let mut progress = self.progress.lock();
+        if parts.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        parts.health.check()?;
+        let all = parts.tail.lock().all_ends();
+        let mut raised = Vec::with_capacity(starts.len());
+        for (queue, until) in starts {
+            let is_meant = |one: &&One| *one.0 == *topic.name && one.1 == *queue;
+            let one = all.iter().find(is_meant);
+            raised.push((one.ok_or_else(|| topic.unknown_queue(*queue))?, *until));
+        }
+        self.raise(parts, &progress, &all, &raised)?;
+        self.remove(parts, &mut progress, &all)
+    }
+
+    /// Removes the segments that an earlier process was about to remove.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk.
+    pub fn complete(&self, parts: &Parts) -> Result<()> {
+        let all = parts.tail.lock().all_ends();
+        self.remove(parts, &mut self.progress.lock(), &all)
+    }
+
+    fn raise(
+        &self,
+        parts: &Parts,
+        progress: &Progress,
+        all: &[One],
+        raised: &[Raise<'_>],
+    ) -> Result<()> {
+        // A sync, or an index that is written, must not meet a segment that is gone.
+        parts.full_pass()?;
+        let mut starts: BTreeMap<(&str, u32), u64> = BTreeMap::new();
+        let unfinished = all.iter().filter(|one| one.2.start() > one.2.first_base());
+        for (topic, queue, ends) in unfinished.chain(progress.left.iter().map(|it| &it.0)) {
+            starts.insert((topic, *queue), ends.start());
+        }
+        for ((topic, queue, ends), until) in raised {
+            starts.insert((topic, *queue), ends.start().max(*until));
+        }
+        let starts = starts.iter();
+        let lines: Vec<_> = starts.map(|(key, start)| (key.0, key.1, *start)).collect();
+        if !planted(Bug::StartUnsaved) {
+            let saved = files::save_starts(&*parts.disk, &parts.root, &lines);
+            saved.inspect_err(|error| fail_of(parts, error))?;
+        }
+        for ((_, _, ends), until) in raised {
+            ends.raise_start(*until);
+        }
+        Ok(())
+    }
+
+    /// Removes the segments that end before the first offset of their partition.
+    fn remove(&self, parts: &Parts, progress: &mut Progress, all: &[One]) -> Result<()> {
+        progress.is_held = false;
+        for one in all.iter().filter(|one| one.2.start() > one.2.first_base()) {
+            match one.2.try_change() {
+                Some(changing) => {
+                    let gone = one.2.retire(&changing);
+                    if !gone.is_empty() {
+                        progress.left.push((one.clone(), gone));
+                    }
+                }
+                None => progress.is_held = true,
+            }
+        }
+        while let Some(((_, _, ends), gone)) = progress.left.last() {
+            let removed = unlink(&*parts.disk, &ends.folder, gone);
+            removed.inspect_err(|error| fail_of(parts, error))?;
+            progress.left.pop();
+        }
+        Ok(())
+    }
+}
+
+/// After a failed sync it is unknown what is on the disk.
+fn fail_of(parts: &Parts, error: &Error) {
+    if error.is_of_sync() {
+        parts.fail(error);
+    }
+}
+
+/// Unlinks the files of segments, the log files last. Durable on return.
+fn unlink(disk: &dyn Disk, folder: &Path, gone: &[Arc<Segment>]) -> Result<()> {
+    let others = [".index", ".timeindex", ".txnindex", ".snapshot"];
+    for endings in [&others[..], &[".log"]] {
+        for segment in gone {
+            for ending in endings {
+                let path = beside(&segment.path, ending);
+                if disk.stat(&path)?.is_some() {
+                    disk.unlink(&path)?;
+                }
+            }
+        }
+        disk.sync_directory(folder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Deleting the messages of one topic before an offset or a time.
+
+use super::Store;
+use crate::bound::{Bound, Bounded};
+use crate::engine::Point;
+use crate::error::Result;
+
+impl Store {
+    /// Deletes the messages of a topic before `to`, and log files that hold no others. Returns
+    /// the first offset of each queue that `to` is about. Offsets that are lower than the first
+    /// one change nothing. Durable on return.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Unsupported`] unless the engine keeps a log for each queue;
+    /// [`crate::Error::UnknownTopic`], [`crate::Error::UnknownQueue`];
+    /// [`crate::Error::OffsetOutOfRange`] for an offset after the next to be written;
+    /// [`crate::Error::ReadOnly`]; errors of the disk.
+    pub fn delete_before(&self, topic: &str, to: &Bound) -> Result<Vec<(u32, u64)>> {
+        let engine = self.writer()?;
+        let topic = self.topic(topic)?;
+        let queues = match to {
+            Bound::Offsets(offsets) => offsets.keys().copied().collect(),
+            _ => engine.queues(&topic),
+        };
+        // What is deleted must not be the only durable trace of its offsets.
+        engine.flush()?;
+        let mut starts = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let Some(mut offsets) = engine.bounds(&topic, queue)? else {
+                return Err(topic.unknown_queue(queue));
+            };
+            let min = std::mem::take(&mut offsets.start);
+            let bounded = Bounded {
+                topic: &topic.name,
+                queue,
+                offsets,
+            };
+            let at = |time| engine.offset_at(&topic, queue, Point::Time(time));
+            let start = bounded.start(to, at)?;
+            starts.push((queue, start.max(min)));
+        }
+        engine.delete_before(&topic, &starts)?;
+        Ok(starts)
+    }
+}
