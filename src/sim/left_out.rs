@@ -70,7 +70,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 37] = [
+const UNSHOWN: [(&str, &str, What, &str); 42] = [
     (
         "src/engine/partition_log/write/swap.rs",
         "replace 4",
@@ -102,6 +102,36 @@ const UNSHOWN: [(&str, &str, What, &str); 37] = [
         "save_seed 1",
         What::File,
         "the name of the file decides, and its contents make ids only",
+    ),
+    (
+        "src/engine/partition_log/write/follow.rs",
+        "remove_snapshots 1",
+        What::Directory,
+        "no story has the producers of a broker",
+    ),
+    (
+        "src/engine/partition_log/write/follow.rs",
+        "index_transactions 1",
+        What::File,
+        "as above",
+    ),
+    (
+        "src/engine/partition_log/write/follow.rs",
+        "index_transactions 1",
+        What::Directory,
+        "as above",
+    ),
+    (
+        "src/engine/partition_log/write/files.rs",
+        "save_epochs 1",
+        What::File,
+        "no story has the epochs of a broker",
+    ),
+    (
+        "src/engine/partition_log/write/files.rs",
+        "save_epochs 1",
+        What::Directory,
+        "as above",
     ),
     (
         "src/engine/partition_log/write/files.rs",

@@ -5,6 +5,7 @@ All tests use one start of the JVM, and so are in one file.
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from base64 import urlsafe_b64encode
@@ -139,6 +140,28 @@ def test_recovery_rebuilds_the_indexes(kafka: Kafka, golden: Path, tmp_path: Pat
         assert (tmp_path / times).read_bytes().startswith((golden / times).read_bytes())
     else:
         assert changed == ()
+
+
+@pytest.mark.parametrize(("base", "left"), [(955, 5_000), (477, 60_000), (477, 20_000), (0, 9_000)])
+def test_both_recoveries_leave_the_same_beside_the_log(
+    kafka: Kafka, golden: Path, tmp_path: Path, base: int, left: int
+):
+    both = [tmp_path / it / "txn-0" for it in ("kafka", "forebay")]
+    for folder in both:
+        shutil.copytree(golden / "txn-0", folder)
+        os.truncate(folder / f"{base:020}.log", left)
+        if base != 477:
+            # Kafka cuts a segment with such an index before it looks for later ones to delete.
+            (folder / f"{477:020}.txnindex").write_bytes(bytes(100))
+        (folder / "leader-epoch-checkpoint").write_text("0\n2\n3 0\n9 990\n")
+    kafka.open(both[0])
+    forebay.open(both[1].parent, adopt=True).close()
+    kept = ("*.log", "*.index", "*.timeindex", "*.txnindex", "leader-epoch-checkpoint")
+    theirs, ours = (
+        {it.name: it.read_bytes() for pattern in kept for it in folder.glob(pattern)}
+        for folder in both
+    )
+    assert ours == theirs
 
 
 def test_both_find_the_same_offset_for_a_time(kafka: Kafka, golden: Path, tmp_path: Path):

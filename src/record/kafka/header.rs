@@ -68,6 +68,9 @@ pub struct Header {
     pub max_timestamp: i64,
     /// The producer; -1 if it is not known.
     pub producer_id: i64,
+    /// The epoch of the leader that appended the batch, which no checksum covers; -1 if it is not
+    /// known.
+    pub leader_epoch: i32,
     /// Number of records; `None` in the old formats, which do not state it.
     pub record_count: Option<u32>,
 }
@@ -191,7 +194,7 @@ impl Header {
 
 /// The header in format 2; `None` if there are not enough bytes.
 fn parse_new(mut reader: Reader<'_>, offset: u64, len: u32) -> Option<Result<Header, Flaw>> {
-    let _leader_epoch = reader.i32()?;
+    let leader_epoch = reader.i32()?;
     let magic = reader.byte()?;
     let crc = reader.u32()?;
     let attributes = reader.i16()?.cast_unsigned();
@@ -217,6 +220,7 @@ fn parse_new(mut reader: Reader<'_>, offset: u64, len: u32) -> Option<Result<Hea
             base_timestamp,
             max_timestamp,
             producer_id,
+            leader_epoch,
             record_count: Some(count),
         }),
     })
@@ -246,6 +250,7 @@ fn parse_old(mut reader: Reader<'_>, offset: u64, len: u32) -> Option<Result<Hea
         base_timestamp: timestamp,
         max_timestamp: timestamp,
         producer_id: -1,
+        leader_epoch: -1,
         record_count: None,
     }))
 }

@@ -152,18 +152,59 @@ fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String
     Ok(None)
 }
 
-/// The epoch in the last line of a table of epochs.
-fn last_epoch(bytes: &[u8]) -> Option<i32> {
-    let text = str::from_utf8(bytes).ok()?;
-    let mut lines = text.lines();
+/// Brings the table of epochs of a partition in step with a log that ends before the offset `end`,
+/// and whose batches have these epochs from these offsets on. A damaged table counts as empty.
+/// Durable on return.
+pub fn follow_epochs(disk: &dyn Disk, folder: &Path, of: &[(i32, u64)], end: u64) -> Result<()> {
+    let path = folder.join(EPOCHS);
+    let Some(bytes) = read_table(disk, &path, SMALL_LEN_MAX)? else {
+        return match of {
+            [] => Ok(()),
+            of => save_epochs(disk, &path, of),
+        };
+    };
+    let known = epochs(&bytes).unwrap_or_default();
+    let mut kept: Vec<_> = known.iter().filter(|it| it.1 < end).copied().collect();
+    for (epoch, at) in of {
+        if kept.last().is_none_or(|(last, _)| last < epoch) {
+            kept.push((*epoch, *at));
+        }
+    }
+    match kept == known {
+        true => Ok(()),
+        false => save_epochs(disk, &path, &kept),
+    }
+}
+
+fn save_epochs(disk: &dyn Disk, path: &Path, epochs: &[(i32, u64)]) -> Result<()> {
+    let mut text = format!("0\n{}\n", epochs.len());
+    for (epoch, offset) in epochs {
+        // Writing to text does not fail.
+        let _ = writeln!(text, "{epoch} {offset}");
+    }
+    replace(disk, path, text.as_bytes())
+}
+
+/// The entries of a table of epochs: each epoch and the offset where it begins; `None` if the bytes
+/// are none.
+fn epochs(bytes: &[u8]) -> Option<Vec<(i32, u64)>> {
+    let mut lines = str::from_utf8(bytes).ok()?.lines();
     if lines.next() != Some("0") {
         return None;
     }
     let count: usize = lines.next()?.parse().ok()?;
-    let last = lines.next_back()?;
-    let (epoch, _) = last.split_once(' ')?;
-    let epoch = epoch.parse().ok().filter(|epoch| *epoch >= 0)?;
-    (count > 0).then_some(epoch)
+    let entry = |line: &str| {
+        let (epoch, offset) = line.split_once(' ')?;
+        Some((epoch.parse().ok()?, offset.trim().parse().ok()?))
+    };
+    let found: Vec<(i32, u64)> = lines.map(entry).collect::<Option<_>>()?;
+    (found.len() == count).then_some(found)
+}
+
+/// The epoch in the last line of a table of epochs.
+fn last_epoch(bytes: &[u8]) -> Option<i32> {
+    let last = epochs(bytes)?.last().map(|(epoch, _)| *epoch);
+    last.filter(|epoch| *epoch >= 0)
 }
 
 /// An id for a topic that is created: 16 bytes that name and store decide, in base64 for URLs.

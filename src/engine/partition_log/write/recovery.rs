@@ -15,6 +15,7 @@
 //! Below the recovery point everything was durable. Damage there is reported and kept.
 
 use super::ends::{End, Ends};
+use super::follow::{Log, follow};
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
 use super::swap;
@@ -148,6 +149,7 @@ impl Opening<'_> {
         let first = after.saturating_sub(1);
         let (mut sealed, mut rest) = (segments, Vec::new());
         rest.extend(sealed.drain(first.min(sealed.len())..));
+        let checked_from = sealed.len();
         let mut next = floor;
         let (mut checked, mut truncated) = (0, 0);
         let mut last: Option<(Segment, bool)> = None;
@@ -182,6 +184,11 @@ impl Opening<'_> {
             }
         }
         self.remove(&folder, rest.collect())?;
+        if let Some((last, _)) = &last {
+            let all: Vec<Segment> = sealed.iter().chain([last]).cloned().collect();
+            let of = (checked_from, next.max(floor));
+            follow(&**self.disk, &Log::new(&folder, &all, of), self.is_own)?;
+        }
         let (end, continues) = match last {
             Some((segment, is_damaged)) => {
                 self.compare(&segment, next, known);
