@@ -26,7 +26,7 @@ use self::state::{Place, State};
 use crate::engine::{Durability, Engine};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::options::{EngineKind, Isolation, Mode, Options};
+use crate::options::{EngineKind, Isolation, Mode, Options, TimestampType};
 use crate::store::Store;
 use std::path::Path;
 
@@ -164,9 +164,20 @@ fn check_engines(source: &dyn Engine, spec: &ConvertSpec) -> Result<()> {
     let reason = match spec.engine {
         EngineKind::Memory => "must be \"commitlog\" or \"partitionlog\": a file is written",
         _ if source.name() == spec.engine.word() => "the source has this form already",
-        _ => return Ok(()),
+        _ => return check_times(spec),
     };
     Err(Error::option("engine", kind, reason))
+}
+
+/// Refuses the option by which the target would forget when messages were made.
+fn check_times(spec: &ConvertSpec) -> Result<()> {
+    let timestamps = spec.options.message_timestamp_type;
+    if timestamps != Some(TimestampType::LogAppendTime) {
+        return Ok(());
+    }
+    let value = format!("{:?}", TimestampType::LogAppendTime.word());
+    let reason = "a conversion keeps the times of messages";
+    Err(Error::option("message_timestamp_type", value, reason))
 }
 
 /// Copies all messages. Returns whether all were copied.

@@ -233,8 +233,8 @@ impl Batch {
         }
     }
 
-    /// Adds a copy of a record of either form: its body, keys, properties, flag, born time and
-    /// host, with the changes in `to`.
+    /// Adds a copy of a record of either form: its body, keys, properties and born time, in
+    /// RocketMQ's form flag and host too, with the changes in `to`.
     ///
     /// # Errors
     ///
@@ -243,7 +243,8 @@ impl Batch {
         match (self, of) {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
             (Batch::RocketMq(batch), Row::Kafka(_)) => copy_coded::to_rocketmq(batch, of, to),
-            (Batch::Kafka(_), _) => Err(other_form()),
+            (Batch::Kafka(batch), Row::RocketMq(_)) => copy_coded::to_kafka(batch, of, to),
+            (Batch::Kafka(_), Row::Kafka(_)) => Err(other_form()),
         }
     }
 

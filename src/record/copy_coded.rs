@@ -1,6 +1,7 @@
-//! Copies of records in Kafka's form in RocketMQ's.
+//! Copies of records in Kafka's form in RocketMQ's, and the other way round.
 
 use super::common::{Copied, Draft, Labels, PropertyKind, coded};
+use super::kafka;
 use super::rocketmq;
 use super::row::Row;
 use crate::error::{Error, Result};
@@ -57,4 +58,51 @@ pub fn to_rocketmq(batch: &mut rocketmq::Batch, of: &Row<'_>, to: &Copied<'_>) -
         ..Draft::default()
     };
     batch.push_any_len(to.topic, to.queue, &draft, to.clock_ms)
+}
+
+/// Adds a copy of a record in RocketMQ's form: [`coded`] properties become the key, the null value
+/// and the headers that they stand for. Of the system's properties it keeps those that Kafka's form
+/// has headers for.
+///
+/// # Errors
+///
+/// [`Error::TooLarge`] for a record that is longer than a batch; [`Error::InvalidOption`] for a
+/// property with the name of one of Forebay's own headers. The batch is then unchanged.
+pub fn to_kafka(batch: &mut kafka::Batch, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
+    let mut labels = Labels::default();
+    of.read_labels(&mut labels, true);
+    let body = of.body();
+    let body = body.map_err(|reason| Error::option("body", "compressed", reason))?;
+    let key = labels.key();
+    let own = &mut labels.own;
+    own.retain(|(name, _)| !to.without.contains(&&**name));
+    let headers = coded::headers(own);
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (&**name, value.as_deref()));
+    let headers: Vec<(&str, Option<&[u8]>)> = headers.collect();
+    let all = of.keys();
+    // An empty key is not among them.
+    let first = usize::from(key.as_ref().is_some_and(|key| !key.is_empty()));
+    let further: Vec<&str> = all.iter().skip(first).map(|key| &**key).collect();
+    let system = of.properties(PropertyKind::System);
+    let system = system
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let system = system.filter(|(name, _)| kafka::has_header_for(name));
+    let system: Vec<(&str, &str)> = system.chain(to.with.iter().copied()).collect();
+    let tags: Option<Cow<'_, str>> = of.tags();
+    let draft = Draft {
+        body: &body,
+        is_null: of.is_null(),
+        keys: &further,
+        key: key.as_deref(),
+        tags: tags.as_deref(),
+        headers: &headers,
+        system_properties: &system,
+        born_timestamp: Some(of.born_timestamp()),
+        reconsume_times: to.reconsume_times,
+        ..Draft::default()
+    };
+    batch.push_accepted(to.queue, &draft, to.clock_ms)
 }

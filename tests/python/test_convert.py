@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from golden_stores import DIGESTS, unpack_partitions
+from harness import LONG_S
 from kafka_batches import write
 
 import forebay
@@ -99,6 +102,90 @@ def test_gaps_are_refused_or_renumbered(golden, tmp_path, name):
         found = list(new.tail(topic, start="earliest", follow=False))
         assert [it.offset for it in found] == list(range(len(expected)))
         assert [int(it.properties[OFFSET]) for it in found] == [it[1] for it in expected]
+
+
+def test_what_came_from_kafka_goes_back_as_it_was(golden, tmp_path):
+    source, between, target = golden(*DENSE), tmp_path / "events", tmp_path / "log"
+    forebay.convert(source, between, engine="commitlog")
+    total = sum(DIGESTS[name]["records"] for name in DENSE)
+    done = forebay.convert(between, target, engine="partitionlog", compression="lz4")
+    assert (done.messages, done.resumed, done.damaged) == (total, False, 0)
+    with forebay.open(source, mode="r") as old, forebay.open(target, mode="r") as new:
+        assert new.engine == "partitionlog"
+        for topic in old.topics:
+            assert rows(new, topic) == rows(old, topic)
+        assert new.verify().ok
+
+
+def test_a_commit_log_becomes_a_partition_log(tmp_path):
+    source, target = tmp_path / "events", tmp_path / "log"
+    born = datetime(2024, 5, 6, tzinfo=UTC)
+    with forebay.open(source, default_queues=2) as store:
+        for number in range(50):
+            store.send(
+                "orders|new",
+                b"body %d" % number * number,
+                keys=[f"k{number % 7}", "second", "third"],
+                tags="paid",
+                properties={"region": "eu", "empty-ish": " "},
+                timestamp=born + timedelta(seconds=number),
+            )
+        store.send("plain", b"")
+        with store.consumer("plain", group="g", start="earliest") as consumer:
+            consumer.reject(consumer.poll(timeout=5)[0], reason="why")
+    done = forebay.convert(source, target, engine="partitionlog", compression="zstd")
+    names = {"%DLQ%g": "dlq.g", "orders|new": "orders_new", "plain": "plain"}
+    assert done.topics == names and done.messages == 52
+    with forebay.open(source, mode="r") as old, forebay.open(target) as new:
+        for before, after in names.items():
+            assert rows(new, after) == rows(old, before)
+            assert [q.id for q in new.topics[after].queues] == [
+                q.id for q in old.topics[before].queues
+            ]
+            for it in old.tail(before, start="earliest", follow=False):
+                copy = new.get(after, it.queue, it.offset)
+                assert copy.keys == it.keys
+                assert (
+                    copy.properties
+                    == it.properties | {"FOREBAY_STORE_TIME": str(it.store_timestamp)}
+                    or it.store_timestamp == it.born_timestamp
+                )
+                assert copy.reconsume_times == it.reconsume_times
+        assert new.verify().ok
+        assert new.send("plain", b"more").offset >= 0
+    back = forebay.convert(target, tmp_path / "back", engine="commitlog")
+    assert back.topics["dlq.g"] == "%DLQ%g"
+    with forebay.open(source, mode="r") as old, forebay.open(tmp_path / "back") as new:
+        for first, last in {"%DLQ%g": "%DLQ%g", "orders|new": "orders_new"}.items():
+            assert rows(new, last) == rows(old, first)
+            pairs = zip(
+                old.tail(first, start="earliest", follow=False),
+                new.tail(last, start="earliest", follow=False),
+                strict=True,
+            )
+            assert all(a.store_timestamp == b.store_timestamp for a, b in pairs)
+
+
+def test_a_commit_log_that_does_not_begin_at_offset_0_is_refused_or_renumbered(tmp_path):
+    source, target = tmp_path / "events", tmp_path / "log"
+    small = {"commitlog_file_size": 16384, "default_queues": 1, "flush_interval": 0.01}
+    with forebay.open(source, retention_bytes=1, **small) as store:
+        for number in range(30):
+            store.send("t", b"%04d" % number * 500)
+        deadline = time.monotonic() + LONG_S
+        while not store.topics["t"].queues[0].min_offset:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        first = store.topics["t"].queues[0].min_offset
+    with pytest.raises(forebay.InvalidOptionError, match="offset 0"):
+        forebay.convert(source, target, engine="partitionlog")
+    forebay.convert(source, target, engine="partitionlog", renumber=True)
+    with forebay.open(target, mode="r") as store:
+        found = list(store.tail("t", start="earliest", follow=False))
+        assert [it.offset for it in found] == list(range(len(found)))
+        old = [int(it.properties[OFFSET]) for it in found]
+        assert old == list(range(first, 30))
+        assert [it.body for it in found] == [b"%04d" % number * 500 for number in old]
 
 
 def test_uncommitted_messages_are_converted_if_asked_for(golden, tmp_path):

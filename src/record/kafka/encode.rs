@@ -155,6 +155,17 @@ impl Batch {
         self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
     }
 
+    /// [`Batch::push`] of what a store has accepted before, with any length of the value and
+    /// without a key for a null one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`]; [`Error::InvalidOption`] for a header with a name of Forebay's own.
+    pub fn push_accepted(&mut self, queue: u32, draft: &Draft<'_>, clock_ms: i64) -> Result<()> {
+        check_headers(draft)?;
+        self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
+    }
+
     /// [`Batch::push`] of what was accepted before. `further`: the keys after the first.
     pub(super) fn push_checked(
         &mut self,
@@ -386,6 +397,10 @@ fn check(form: &Form, draft: &Draft<'_>) -> Result<()> {
         let property = format!("property {name:?}");
         return Err(Error::option(&property, format!("{value:?}"), reason));
     }
+    check_headers(draft)
+}
+
+fn check_headers(draft: &Draft<'_>) -> Result<()> {
     let mut headers = draft.headers.iter();
     match headers.find(|(name, _)| own::is_own(name.as_bytes())) {
         Some((name, _)) => {

@@ -27,6 +27,7 @@ pub use encode::{Batch, Form, Part};
 pub use entry::{Entry, Marker};
 pub use hash::partition_of_key;
 pub use header::{HEAD_LEN, Header};
+pub use own::has_header_for;
 pub use rebuild::Rebuilt;
 pub use record::{Home, Layout, Record};
 

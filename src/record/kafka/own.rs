@@ -41,6 +41,11 @@ pub fn prefix_of(property: &str) -> &'static str {
     }
 }
 
+/// Whether there is a header for a system property.
+pub fn has_header_for(property: &str) -> bool {
+    PREFIXED.contains(&property) || UNCHANGED.contains(&property)
+}
+
 /// The system property that a header holds.
 pub fn system_property(header: &[u8]) -> Option<&'static str> {
     let rest = header.strip_prefix(PREFIX.as_bytes())?;
