@@ -2,6 +2,7 @@
 
 use super::convert::limit;
 use super::log;
+use super::named;
 use super::progress::with_progress;
 use super::report::Compaction;
 use super::store::Store;
@@ -52,7 +53,7 @@ impl Store {
     fn compact(
         &self,
         py: Python<'_>,
-        topic: Option<&str>,
+        #[pyo3(from_py_with = named::topic_or_none)] topic: Option<&str>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Compaction> {
         let done = with_progress(py, progress, |told| self.core().compact(topic, told));

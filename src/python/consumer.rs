@@ -1,9 +1,10 @@
 //! Consumers in Python.
 
-use super::convert::{count, duration, integer, limit, tags, text, whole_number, wrong_type};
+use super::convert::{count, duration, integer, limit, tags, text, word, wrong_type};
 use super::errors::invalid;
 use super::handle::Handle;
 use super::message::Message;
+use super::named;
 use super::store::Store;
 use super::waiting::Wait;
 use crate::Mutex;
@@ -99,7 +100,7 @@ impl Wanted<'_, '_> {
     /// Joins the group.
     pub(super) fn join(&self, store: &Bound<'_, Store>) -> PyResult<Consumer> {
         let topics: Vec<String> = match self.topics.cast::<PyString>() {
-            Ok(topic) => vec![topic.to_str()?.to_owned()],
+            Ok(topic) => vec![word("topics", topic)?.to_owned()],
             Err(_) => {
                 let items = super::convert::items("topics", self.topics)?;
                 let names = items.iter().map(|item| text("topics", item));
@@ -171,7 +172,7 @@ fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> PyResult<Star
             )
         };
         let (topic, queue) = key.extract::<(String, u32)>().map_err(|_| wrong())?;
-        let offset = whole_number(&offset)?.and_then(|it| u64::try_from(it).ok());
+        let offset = integer(name, &offset)?.and_then(|it| u64::try_from(it).ok());
         let of_topic = offsets.entry(topic).or_default();
         of_topic.insert(queue, offset.ok_or_else(wrong)?);
     }
@@ -350,7 +351,7 @@ impl Consumer {
     fn nack(
         &self,
         py: Python<'_>,
-        message: &Bound<'_, Message>,
+        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
         delay_level: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let level = match delay_level {
@@ -382,8 +383,8 @@ impl Consumer {
     fn reject(
         &self,
         py: Python<'_>,
-        message: &Bound<'_, Message>,
-        reason: Option<&str>,
+        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
+        #[pyo3(from_py_with = named::reason)] reason: Option<&str>,
     ) -> PyResult<()> {
         let delivery = delivery(message)?;
         Ok(self.call(py, |core| core.reject(&delivery, reason))?)
@@ -405,7 +406,7 @@ impl Consumer {
     fn extend(
         &self,
         py: Python<'_>,
-        message: &Bound<'_, Message>,
+        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
         seconds: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let longer = duration("seconds", seconds)?;
@@ -435,8 +436,8 @@ impl Consumer {
     fn run(
         slf: &Bound<'_, Self>,
         handler: &Bound<'_, PyAny>,
-        threads: usize,
-        batch: usize,
+        #[pyo3(from_py_with = named::threads)] threads: usize,
+        #[pyo3(from_py_with = named::batch)] batch: usize,
     ) -> PyResult<()> {
         let run = slf.py().import("forebay.consumer")?.getattr("run")?;
         run.call1((slf, handler, threads, batch)).map(drop)

@@ -18,7 +18,7 @@ impl<'py> FromPyObject<'_, 'py> for Queue {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Queue> {
         let wrong = |()| invalid("queue", &*object, "must be an integer from 0 to 2^32 - 1");
-        whole_number(&object)?
+        integer("queue", &object)?
             .and_then(|number| u32::try_from(number).ok())
             .map(Queue)
             .ok_or(())
@@ -34,7 +34,7 @@ impl<'py> FromPyObject<'_, 'py> for Offset {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Offset> {
-        match whole_number(&object)? {
+        match integer("offset", &object)? {
             Some(number) => Ok(Offset(number)),
             None if object.lt(0)? => Ok(Offset(i64::MIN)),
             None => Ok(Offset(i64::MAX)),
@@ -42,7 +42,7 @@ impl<'py> FromPyObject<'_, 'py> for Offset {
     }
 }
 
-/// A number as [`whole_number`] reads it, for an argument that PyO3 does not name in its errors.
+/// A number as [`whole_number`] reads it.
 pub(super) fn integer(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     whole_number(object).map_err(|_| wrong_type(name, object, "an integer"))
 }
@@ -190,14 +190,22 @@ pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Durati
         .map_err(|_| invalid(name, seconds, "must be a number of seconds, 0 or more"))
 }
 
+/// The text of an argument that is a `str`.
+#[inline]
+pub(super) fn word<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    let Ok(text) = object.cast::<PyString>() else {
+        return Err(wrong_type(name, object, "a str"));
+    };
+    let surrogate = "must not have surrogates, which UTF-8 cannot encode";
+    text.to_str()
+        .map_err(|_| invalid(name, shown(object), surrogate))
+}
+
 /// The text of an argument: `str`, or UTF-8 `bytes`.
 #[inline]
 pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
-    if let Ok(text) = object.cast::<PyString>() {
-        let surrogate = "must not have surrogates, which UTF-8 cannot encode";
-        return text
-            .to_str()
-            .map_err(|_| invalid(name, shown(object), surrogate));
+    if object.is_instance_of::<PyString>() {
+        return word(name, object);
     }
     let Ok(bytes) = object.cast::<PyBytes>() else {
         return Err(wrong_type(name, object, "str or UTF-8 bytes"));
@@ -256,8 +264,8 @@ pub(super) fn tags(object: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
 /// An integer is refused, because it could mean an offset or a time.
 pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     const WANTED: &str = "\"earliest\", \"latest\", an aware datetime or {queue: offset}";
-    if let Ok(word) = object.cast::<PyString>() {
-        return match word.to_str()? {
+    if object.is_instance_of::<PyString>() {
+        return match word(name, object)? {
             "earliest" => Ok(Limit::Earliest),
             "latest" => Ok(Limit::Latest),
             other => Err(invalid(

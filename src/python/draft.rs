@@ -84,7 +84,8 @@ pub(super) fn body_or_null<'a>(
         false => edge::body(body).map(Some),
         true if engine == "partitionlog" => Ok(None),
         true => Err(PyTypeError::new_err(format!(
-            "body must be a buffer, such as bytes, got NoneType: the engine {engine} has no tombstones"
+            "body must be a buffer, such as bytes, got NoneType: the engine {engine} has no \
+             tombstones"
         ))),
     }
 }
@@ -214,7 +215,8 @@ impl<'py> FromPyObject<'_, 'py> for DelayLevel {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DelayLevel> {
-        let level = convert::whole_number(&object)?.and_then(|level| u8::try_from(level).ok());
+        let level =
+            convert::integer("delay_level", &object)?.and_then(|level| u8::try_from(level).ok());
         let reason = "must be from 1 to the number of levels, which is 18, or 0 for no delay";
         level
             .map(DelayLevel)

@@ -2,6 +2,7 @@
 
 use super::consumer::{Consumer, Wanted};
 use super::convert::limit;
+use super::named;
 use super::pickle::plain;
 use super::store::Store;
 use crate::{ProgressRow, RealDisk};
@@ -167,11 +168,11 @@ impl Store {
     fn consumer(
         slf: &Bound<'_, Self>,
         topics: &Bound<'_, PyAny>,
-        group: &str,
+        #[pyo3(from_py_with = named::group)] group: &str,
         start: Option<&Bound<'_, PyAny>>,
-        order: &str,
+        #[pyo3(from_py_with = named::order)] order: &str,
         tags: Option<&Bound<'_, PyAny>>,
-        ack: &str,
+        #[pyo3(from_py_with = named::ack)] ack: &str,
         visibility_timeout: Option<&Bound<'_, PyAny>>,
         max_unsettled: Option<&Bound<'_, PyAny>>,
         retry_in_place: Option<&Bound<'_, PyAny>>,
@@ -235,8 +236,8 @@ impl Store {
     fn reset_offsets(
         &self,
         py: Python<'_>,
-        group: &str,
-        topic: &str,
+        #[pyo3(from_py_with = named::group)] group: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         to: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let to = limit("to", to)?;

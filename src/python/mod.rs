@@ -16,6 +16,7 @@ mod groups;
 mod handle;
 mod log;
 mod message;
+mod named;
 mod notebook;
 mod notices;
 mod open;

@@ -7,6 +7,7 @@ use super::edge::Batches;
 use super::errors::invalid;
 use super::handle::Handle;
 use super::log;
+use super::named;
 use super::sent::{BatchResult, Origin, SendResult};
 use super::store::Store;
 use super::ticket::{BatchTicket, Ticket, in_time, wait};
@@ -172,8 +173,8 @@ impl ProducerQueue<'_> {
     ) -> PyResult<ProducerQueue<'a>> {
         let word = queue.and_then(|queue| queue.cast::<PyString>().ok());
         match (word, name) {
-            (Some(word), Some(name)) if word.to_str()? == "own" => Ok(ProducerQueue::Own(name)),
-            (Some(word), None) if word.to_str()? == "own" => {
+            (Some(word), Some(name)) if *word == "own" => Ok(ProducerQueue::Own(name)),
+            (Some(word), None) if *word == "own" => {
                 let reason = "must be given with queue=\"own\"";
                 Err(invalid("name", "None", reason))
             }
@@ -224,9 +225,9 @@ impl Store {
     #[pyo3(signature = (topic, queue=None, *, name=None))]
     pub(super) fn producer(
         slf: &Bound<'_, Self>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         queue: Option<&Bound<'_, PyAny>>,
-        name: Option<&str>,
+        #[pyo3(from_py_with = named::name)] name: Option<&str>,
     ) -> PyResult<Producer> {
         let queue = ProducerQueue::of(queue, name)?;
         let core = slf.get().call(slf.py(), |store| match queue {
@@ -341,7 +342,7 @@ impl Producer {
         queue: Option<Queue>,
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
-        flush: Option<bool>,
+        #[pyo3(from_py_with = named::flush)] flush: Option<bool>,
         delay: Option<&Bound<'py, PyAny>>,
         deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<SendResult> {
@@ -479,9 +480,9 @@ impl Producer {
         properties: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         queue: Option<Queue>,
-        atomic: bool,
+        #[pyo3(from_py_with = named::atomic)] atomic: bool,
         timestamp: Option<&Bound<'py, PyAny>>,
-        flush: Option<bool>,
+        #[pyo3(from_py_with = named::flush)] flush: Option<bool>,
     ) -> PyResult<BatchResult> {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
         let rows = BatchRows::new(
@@ -538,7 +539,7 @@ impl Producer {
         properties: Option<&Bound<'py, PyAny>>,
         headers: Option<&Bound<'py, PyAny>>,
         queue: Option<Queue>,
-        atomic: bool,
+        #[pyo3(from_py_with = named::atomic)] atomic: bool,
         timestamp: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<BatchTicket> {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
@@ -596,8 +597,8 @@ impl Producer {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        atomic: bool,
-        flush: Option<bool>,
+        #[pyo3(from_py_with = named::atomic)] atomic: bool,
+        #[pyo3(from_py_with = named::flush)] flush: Option<bool>,
     ) -> PyResult<BatchResult> {
         let reader = Batches::of(data)?.reader();
         let atomicity = if atomic {

@@ -2,13 +2,14 @@
 
 use super::arrow::Scan;
 use super::convert::{
-    Offset, Queue, Time, limit, max_bytes, max_messages, queue_count, tags, text, unknown_keyword,
-    whole_number, wrong_type,
+    Offset, Queue, Time, integer, limit, max_bytes, max_messages, queue_count, tags, text,
+    unknown_keyword, wrong_type,
 };
 use super::errors::invalid;
 use super::handle::{Handle, call};
 use super::log;
 use super::message::{Message, ReadBatch, messages};
+use super::named;
 use super::notebook::notebook;
 use super::pickle::Reduced;
 use super::progress::{interruptible, with_progress};
@@ -196,7 +197,7 @@ impl Store {
     )]
     fn send<'py>(
         slf: &Bound<'py, Self>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         body: &Bound<'py, PyAny>,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -234,7 +235,7 @@ impl Store {
     #[pyo3(signature = (topic, queues=None))]
     fn create_topic(
         slf: &Bound<'_, Self>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         queues: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Topic> {
         let queues = queues.map(queue_count).transpose()?;
@@ -310,7 +311,13 @@ impl Store {
     /// ...     _ = store.send("orders", b"body", queue=0)
     /// ...     store.get("orders", queue=0, offset=0).body
     /// b'body'
-    fn get(&self, py: Python<'_>, topic: &str, queue: Queue, offset: Offset) -> PyResult<Message> {
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
+        queue: Queue,
+        offset: Offset,
+    ) -> PyResult<Message> {
         let get = |store: &crate::Store| store.get(topic, queue.0, offset.0);
         Ok(self.call(py, get)?.into())
     }
@@ -353,7 +360,7 @@ impl Store {
     fn read(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         queue: Queue,
         offset: Offset,
         #[pyo3(from_py_with = max_messages)] max_messages: usize,
@@ -396,7 +403,7 @@ impl Store {
             let wanted = "an int, or a message id (str)";
             return Err(wrong_type("position", position, wanted));
         }
-        let position = whole_number(position)?
+        let position = integer("position", position)?
             .and_then(|number| u64::try_from(number).ok())
             .ok_or_else(|| invalid("position", position, "must be from 0 to 2^63 - 1"))?;
         Ok(self.call(py, |store| store.message_at(position))?.into())
@@ -427,7 +434,7 @@ impl Store {
     fn query(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         key: &Bound<'_, PyAny>,
         begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
@@ -464,7 +471,7 @@ impl Store {
     fn offset_at(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         queue: Queue,
         time: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
@@ -508,9 +515,9 @@ impl Store {
     )]
     fn tail(
         slf: &Bound<'_, Self>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         start: Option<&Bound<'_, PyAny>>,
-        follow: bool,
+        #[pyo3(from_py_with = named::follow)] follow: bool,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Tail> {
         let start = match start {
@@ -582,7 +589,7 @@ impl Store {
         batch_rows: Option<&Bound<'py, PyAny>>,
         batch_bytes: Option<&Bound<'py, PyAny>>,
         body_type: Option<&Bound<'py, PyAny>>,
-        verify: Option<bool>,
+        #[pyo3(from_py_with = named::verify)] verify: Option<bool>,
     ) -> PyResult<Scan> {
         let given = [
             ("topic", topic),

@@ -1,0 +1,58 @@
+//! Arguments by their names, for `from_py_with`: PyO3's own errors name neither the argument nor
+//! what is allowed.
+
+use super::convert::{count, word, wrong_type};
+use super::message::Message;
+use pyo3::prelude::*;
+
+macro_rules! arguments {
+    ($($function:ident: $type:ty = $read:ident($name:literal);)+) => {
+        $(pub(super) fn $function<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<$type> {
+            $read($name, object)
+        })+
+    };
+}
+
+arguments! {
+    topic: &'a str = word("topic");
+    topic_or_none: Option<&'a str> = word_or_none("topic");
+    group: &'a str = word("group");
+    name: Option<&'a str> = word_or_none("name");
+    reason: Option<&'a str> = word_or_none("reason");
+    order: &'a str = word("order");
+    ack: &'a str = word("ack");
+    atomic: bool = flag("atomic");
+    follow: bool = flag("follow");
+    flush: Option<bool> = flag_or_none("flush");
+    verify: Option<bool> = flag_or_none("verify");
+    threads: usize = count("threads");
+    batch: usize = count("batch");
+    message: &'a Bound<'py, Message> = message_of("message");
+}
+
+fn word_or_none<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
+    match object.is_none() {
+        true => Ok(None),
+        false => word(name, object).map(Some),
+    }
+}
+
+fn flag(name: &str, object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let flag = object.extract::<bool>();
+    flag.map_err(|_| wrong_type(name, object, "a bool"))
+}
+
+fn flag_or_none(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    match object.is_none() {
+        true => Ok(None),
+        false => flag(name, object).map(Some),
+    }
+}
+
+fn message_of<'a, 'py>(
+    name: &str,
+    object: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, Message>> {
+    let message = object.cast::<Message>();
+    message.map_err(|_| wrong_type(name, object, "a Message"))
+}
