@@ -89,6 +89,7 @@ impl Batches {
             let Some(segment) = self.segments.get(number).filter(|it| it.base < self.end) else {
                 return Ok(false);
             };
+            let is_complete = after < self.segments.len();
             match self.folder.walk(disk, segment, self.at) {
                 Ok(None) if listings < LISTINGS_MAX => {
                     listings += 1;
@@ -103,7 +104,8 @@ impl Batches {
                     let reason = "it was replaced again and again while it was read";
                     return Err(Error::corrupt(&segment.path, 0, reason));
                 }
-                Ok(Some(walk)) => {
+                Ok(Some(mut walk)) => {
+                    walk.is_complete = is_complete;
                     self.at = self.at.max(segment.base);
                     self.kept = walk.position;
                     self.walk = Some(walk);

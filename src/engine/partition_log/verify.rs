@@ -32,6 +32,7 @@ pub(super) fn segment(
     let mut later = view.segments.iter().map(|it| it.base);
     let next_base = later.find(|base| *base > segment.base).unwrap_or(u64::MAX);
     let mut walk = Walk::new(reader, 0);
+    walk.is_complete = !is_last;
     let mut damage = |bytes, reason: Flaw| {
         found
             .damage

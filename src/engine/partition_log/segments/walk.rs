@@ -21,6 +21,8 @@ const WINDOW_LEN: usize = 32 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
 /// Entries of an index that are tried after damaged bytes.
 const ENTRIES_TRIED: usize = 16;
+/// Bytes that are searched for a batch where no index names one.
+const SEARCH_MAX: u64 = 16 << 20;
 /// What lies at a position of a segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Here {
@@ -196,6 +198,43 @@ impl Reader {
         Ok(None)
     }
 
+    /// The first whole batch from a position on, in a segment whose index names none. It has offsets
+    /// of at least `next_offset`, and batches with rising offsets lead from it to the end of the
+    /// segment: a message may hold the bytes of batches, which are followed by others.
+    fn search(&mut self, from: u64, next_offset: u64, left: &mut u64) -> Result<Option<u64>> {
+        let mut position = from;
+        let mut end = self.len.min(from.saturating_add(SEARCH_MAX));
+        while position < end {
+            if let Here::Batch(header) = self.look(position)?
+                && header.last_offset() >= next_offset
+                && self.is_whole_within(position, &header, left)?
+            {
+                let led_to = self.follow(position, header)?;
+                if led_to == self.len {
+                    return Ok(Some(position));
+                }
+                // Those on the way lead there too.
+                position = led_to;
+                end = self.len.min(led_to.saturating_add(SEARCH_MAX));
+                continue;
+            }
+            position += self.zeros(position).max(1);
+        }
+        Ok(None)
+    }
+
+    /// Where batches with rising offsets lead from one on.
+    fn follow(&mut self, position: u64, header: Header) -> Result<u64> {
+        let (mut position, mut header) = (position, header);
+        loop {
+            position += u64::from(header.len);
+            match self.look(position)? {
+                Here::Batch(next) if next.last_offset() > header.last_offset() => header = next,
+                _ => return Ok(position),
+            }
+        }
+    }
+
     /// After how many bytes a batch can begin, if there are zeros at a position that was looked at:
     /// a length is not 0. A sparse file has many zeros that take no space.
     fn zeros(&self, position: u64) -> u64 {
@@ -291,6 +330,9 @@ pub struct Walk {
     /// Whether no batch before the last one has an offset from [`Walk::next_offset`] before it on.
     /// A walk that begins within a segment does not know that of its first batch.
     is_placed: bool,
+    /// Whether the segment is complete, so that batches are searched for even without an index. The
+    /// end of one that is written holds zeros, or half a batch with bytes that others chose.
+    pub is_complete: bool,
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
     /// again and again.
     pub left: u64,
@@ -303,6 +345,7 @@ impl Walk {
             next_offset: reader.segment.base,
             left: 2 * reader.len + BATCH_LEN_MAX as u64,
             is_placed: position == 0,
+            is_complete: false,
             reader,
             position,
             last: None,
@@ -363,7 +406,16 @@ impl Walk {
         };
         let start = self.distrust_last()?.unwrap_or(position);
         self.position = match self.reader.after(disk, start, &mut self.left)? {
-            None => self.reader.len.max(position + 1),
+            None => {
+                let found = match self.is_complete {
+                    true => {
+                        let next_offset = self.next_offset;
+                        self.reader.search(start + 1, next_offset, &mut self.left)?
+                    }
+                    false => None,
+                };
+                found.unwrap_or(self.reader.len.max(position + 1))
+            }
             Some(known) => {
                 let between = start + 1..known;
                 let next_offset = self.next_offset;

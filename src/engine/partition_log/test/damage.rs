@@ -1,7 +1,7 @@
 //! Damage costs the records that it touches and no others.
 
 use super::super::segments::segment::Segment;
-use super::super::segments::walk::{Reader, Step, Walk};
+use super::super::segments::walk::{Reader, Step, Walk, counted};
 use super::*;
 use crate::engine::DamageKind;
 use crate::error::Error;
@@ -59,8 +59,8 @@ fn after_a_wrong_length_reading_goes_on_where_the_index_knows_a_batch() {
     let made = made();
     let len = batch(0, &[1, 2]).len();
     change(&made.log(0), len + 8, 0x7F);
-    // Without an index, the rest of the segment cannot be found.
-    assert_eq!(offsets(&made.open()), [0, 1, 5]);
+    // Without an index it is searched for.
+    assert_eq!(offsets(&made.open()), [0, 1, 4, 5]);
     index(&made, &[(3, len as u32), (4, 2 * len as u32)]);
     let engine = made.open();
     assert_eq!(offsets(&engine), [0, 1, 4, 5]);
@@ -171,8 +171,20 @@ fn indexed() -> (Made, usize) {
 /// that no checksum covers: messages may have a wrong one, and no other message is lost for it.
 #[test]
 fn a_damaged_header_costs_its_batch_alone() {
+    check_damaged_headers(true);
+}
+
+#[test]
+fn a_damaged_header_costs_its_batch_alone_where_there_is_no_index() {
+    check_damaged_headers(false);
+}
+
+fn check_damaged_headers(is_indexed: bool) {
     for number in [0, 3, 4, 7] {
         let (made, len) = indexed();
+        if !is_indexed {
+            fs::remove_file(made.file(&format!("{:020}.index", 0))).unwrap();
+        }
         let whole = fs::read(made.log(0)).unwrap();
         let own = [10 + 2 * number as i64, 11 + 2 * number as i64];
         for at in 0..len {
@@ -206,6 +218,50 @@ fn a_damaged_header_costs_its_batch_alone() {
             }
         }
     }
+}
+
+/// The message of a batch whose header cannot be read holds bytes of batches. Nobody sent those.
+#[test]
+fn a_batch_within_a_message_is_not_taken_for_one_of_the_log() {
+    let inner = [batch(2, &[1]), batch(3, &[1])].concat();
+    let spec = Spec {
+        base: 1,
+        times: &[1],
+        key: Some(&inner),
+        ..Spec::default()
+    };
+    let made = Made::new();
+    let first = batch(0, &[1]);
+    made.segment(0, &[first.clone(), spec.bytes(), batch(5, &[1])]);
+    made.segment(6, &[batch(6, &[1])]);
+    assert_eq!(offsets(&made.open()), [0, 1, 5, 6]);
+    change(&made.log(0), first.len() + 8, 0x7F);
+    assert_eq!(offsets(&made.open()), [0, 5, 6]);
+}
+
+/// All batches between two damaged places lead to the second one: none of them is trusted.
+#[test]
+fn searches_of_a_segment_without_an_index_take_linear_time() {
+    let made = Made::new();
+    let batches: Vec<Vec<u8>> = (0..5000).map(|base| batch(base, &[1])).collect();
+    let starts: Vec<usize> = batches
+        .iter()
+        .scan(0, |end, batch| {
+            Some(std::mem::replace(end, *end + batch.len()))
+        })
+        .collect();
+    made.segment(0, &batches);
+    made.segment(5000, &[batch(5000, &[1])]);
+    for number in [1, 4990] {
+        change(&made.log(0), starts[number] + 8, 0x7F);
+    }
+    counted::looks();
+    let found = offsets(&made.open());
+    let expected: Vec<i64> = [0].into_iter().chain(4991..=5000).collect();
+    assert_eq!(found, expected);
+    let len = fs::metadata(made.log(0)).unwrap().len();
+    let looks = counted::looks();
+    assert!(looks < 2 * len, "{looks} looks at {len} bytes");
 }
 
 /// The index names batches of 60 MiB, all of them false, at each of many damaged places.

@@ -1,0 +1,79 @@
+//! How many messages a poll returns: up to its number, and of what it has to copy, up to a number of
+//! bytes. What it leaves is returned by the next ones.
+
+use super::{Bed, bodies, on_each, poll};
+use crate::engine::{COPIED_MAX, Durability};
+use crate::{ConsumerOptions, Delivery, Draft};
+use std::time::Duration;
+
+const BODY_LEN: usize = 3 << 20;
+/// So many of them are longer than a poll copies.
+const LARGE: usize = 24;
+const _: () = assert!(((LARGE - 2) * BODY_LEN) as u64 >= COPIED_MAX);
+
+fn offsets(got: &[Delivery]) -> Vec<usize> {
+    let offset = |it: &Delivery| it.receipt.place().2 as usize;
+    got.iter().map(offset).collect()
+}
+
+#[test]
+fn a_poll_returns_at_most_its_number_and_the_next_ones_the_rest() {
+    on_each(|bed| {
+        bed.send(0..10);
+        let consumer = bed.consumer(ConsumerOptions::default());
+        let (mut lens, mut all) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let got = consumer.poll(3, Duration::ZERO).unwrap();
+            lens.push(got.len());
+            all.extend(got);
+        }
+        assert_eq!(lens, [3, 3, 3, 1, 0]);
+        assert_eq!(bodies(&all), (0..10).collect::<Vec<_>>());
+        // What is due again has the same bound.
+        bed.pass(16 * 60_000);
+        for expected in [7, 3, 0] {
+            assert_eq!(consumer.poll(7, Duration::ZERO).unwrap().len(), expected);
+        }
+    });
+}
+
+#[test]
+fn a_poll_of_no_message_does_not_wait() {
+    on_each(|bed| {
+        bed.send(0..1);
+        let consumer = bed.consumer(ConsumerOptions::default());
+        assert!(consumer.poll(0, Duration::MAX).unwrap().is_empty());
+        assert_eq!(consumer.poll(usize::MAX, Duration::MAX).unwrap().len(), 1);
+        assert!(
+            consumer
+                .poll(1, Duration::from_millis(1))
+                .unwrap()
+                .is_empty()
+        );
+    });
+}
+
+#[test]
+fn a_poll_ends_when_it_has_read_much_again() {
+    let bed = Bed::new(":memory:");
+    let producer = bed.store.producer("orders", Some(0)).unwrap();
+    let draft = Draft {
+        body: &vec![0; BODY_LEN],
+        ..Draft::default()
+    };
+    for _ in 0..LARGE {
+        producer.send(&draft, 0, Durability::Written).unwrap();
+    }
+    let consumer = bed.consumer(ConsumerOptions::default());
+    // Messages that are delivered for the first time are not copied.
+    assert_eq!(poll(&consumer).len(), LARGE);
+    bed.pass(16 * 60_000);
+    let first = poll(&consumer);
+    let bytes = first.iter().map(|it| it.message.record().bytes().len());
+    let bytes = bytes.sum::<usize>() as u64;
+    let most = COPIED_MAX + 2 * BODY_LEN as u64;
+    assert!((COPIED_MAX..=most).contains(&bytes), "{bytes} bytes");
+    let all = [offsets(&first), offsets(&poll(&consumer))].concat();
+    assert_eq!(all, (0..LARGE).collect::<Vec<_>>());
+    assert!(poll(&consumer).is_empty());
+}
