@@ -1,5 +1,5 @@
-//! How many messages a poll returns: up to its number, and of what it has to copy, up to a number of
-//! bytes. What it leaves is returned by the next ones.
+//! How many messages a poll returns: up to its number, and of what it has to copy, up to a number
+//! of bytes. What it leaves is returned by the next ones.
 
 use super::{Bed, bodies, on_each, poll};
 use crate::engine::{COPIED_MAX, Durability};

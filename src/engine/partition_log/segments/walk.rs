@@ -198,8 +198,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// The first whole batch from a position on, in a segment whose index names none. It has offsets
-    /// of at least `next_offset`, and batches with rising offsets lead from it to the end of the
+    /// The first whole batch from a position on, in a segment whose index names none. Its offsets
+    /// are at least `next_offset`, and batches with rising offsets lead from it to the end of the
     /// segment: a message may hold the bytes of batches, which are followed by others.
     fn search(&mut self, from: u64, next_offset: u64, left: &mut u64) -> Result<Option<u64>> {
         let mut position = from;
