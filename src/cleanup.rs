@@ -40,10 +40,13 @@ impl Policy {
     }
 }
 
+/// What the topics of retries, of dead letters and of delays begin with.
+const OF_CONSUMERS: [&str; 3] = ["retry.", "dlq.", "rmq_sys_forebay_"];
+
 /// The policy of each topic.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CleanupPolicy {
-    /// Of all topics that are not named, except those of retries and dead letters.
+    /// Of all topics that are not named, except those of retries, dead letters and delays.
     pub default: Policy,
     /// By the topic's name.
     pub topics: BTreeMap<String, Policy>,
@@ -53,8 +56,8 @@ impl CleanupPolicy {
     fn of(&self, topic: &str) -> Policy {
         match self.topics.get(topic) {
             Some(policy) => *policy,
-            // A later retry with the same key is another message.
-            None if topic.starts_with("retry.") || topic.starts_with("dlq.") => Policy::Delete,
+            // A later message of these with the same key is another one.
+            None if OF_CONSUMERS.iter().any(|it| topic.starts_with(it)) => Policy::Delete,
             None => self.default,
         }
     }
@@ -193,5 +196,26 @@ impl Compaction {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two delayed messages with one key are two messages.
+    #[test]
+    fn topics_of_consumers_are_compacted_only_if_they_are_named() {
+        let mut policy = CleanupPolicy {
+            default: Policy::Compact,
+            topics: BTreeMap::new(),
+        };
+        assert!(policy.compacts("orders"));
+        for topic in ["retry.billing", "dlq.billing", "rmq_sys_forebay_delay"] {
+            assert!(!policy.compacts(topic), "{topic}");
+        }
+        let named = "dlq.billing".to_owned();
+        policy.topics.insert(named, Policy::Compact);
+        assert!(policy.compacts("dlq.billing"));
     }
 }

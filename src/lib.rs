@@ -93,7 +93,7 @@ pub use cleanup::{CleanupPolicy, Compaction, Policy};
 pub use clock::{Clock, ManualClock};
 pub use consumer::{
     ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, Polled,
-    ProgressRow, Receipt, Start, dead_topic, record_progress, retry_topic,
+    ProgressRow, Receipt, Start, record_progress,
 };
 pub use convert::{ConvertSpec, Converted, NameMap, convert_store};
 pub use disk::{Disk, FileSystem, RealDisk};
@@ -114,7 +114,7 @@ pub use options::{
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;
 pub use record::id::message_id;
-pub use record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
+pub use record::names::{SCHEDULE_TOPIC, TIMER_TOPIC, dead_topic, retry_topic};
 pub use record::{Batch, Draft, Flaw, HostBytes, Message, PropertyKind, Row, check_topic};
 pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{

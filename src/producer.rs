@@ -188,10 +188,7 @@ impl Producer {
         delay: Delay,
         durability: Durability,
     ) -> Result<Sent> {
-        if delay != Delay::None {
-            to.engine.refuse("a message that is delivered later")?;
-        }
-        match delay {
+        match self.meant(to.engine, delay)? {
             Delay::None => {}
             Delay::Level(level) => return self.send_to_level(to, draft, level, durability),
             Delay::Until(at) => return self.send_to_timer(to, draft, at, durability),
@@ -207,6 +204,39 @@ impl Producer {
         }
         let queue = self.queue_for(to, draft, self.queue)?;
         self.append_one(to, &to.topic, queue, draft, durability)
+    }
+
+    /// The delay as the engine of the store has it: where the times of a queue may decrease, one of
+    /// a level is one of the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for a level that does not exist.
+    #[inline]
+    pub fn delay_in_store(&self, delay: Delay) -> Result<Delay> {
+        match delay {
+            Delay::Level(_) => self.meant(self.shared.writer()?, delay),
+            _ => Ok(delay),
+        }
+    }
+
+    #[inline]
+    fn meant(&self, engine: &dyn Engine, delay: Delay) -> Result<Delay> {
+        let Delay::Level(level) = delay else {
+            return Ok(delay);
+        };
+        let delays = self.shared.options.delay_levels();
+        let levels = delays.all_ms().len();
+        if usize::from(level) > levels {
+            let reason = format!("must be between 1 and {levels}, or 0 for no delay");
+            return Err(Error::option("delay_level", level, reason));
+        }
+        match delays.of(level.into()) {
+            Some(ms) if !engine.keeps_append_times() => {
+                Ok(Delay::For(Duration::from_millis(ms.unsigned_abs())))
+            }
+            _ => Ok(delay),
+        }
     }
 
     /// Encodes and appends.
@@ -278,10 +308,6 @@ impl Producer {
     ) -> Result<Sent> {
         let levels = to.handle.options.delay_levels();
         let levels = levels.all_ms().len();
-        if usize::from(delay_level) > levels {
-            let reason = format!("must be between 1 and {levels}, or 0 for no delay");
-            return Err(Error::option("delay_level", delay_level, reason));
-        }
         let real_queue = self.queue_for(to, draft, self.queue)?.to_string();
         let level = delay_level.to_string();
         let system = [

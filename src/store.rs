@@ -13,7 +13,6 @@ use crate::bound::Bound;
 use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
-use crate::disk::Disk;
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
@@ -33,9 +32,10 @@ use crate::producer::Producer;
 use crate::record::{Contents, Message};
 use crate::stages::intake::Intake;
 use crate::stages::marker;
+use crate::table::TablePlace;
 use crate::warning::Warning;
 use path::check_path;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -91,7 +91,7 @@ impl Store {
         let (mut shared, intake, place) = open_handle(machine, path, options, hold)?;
         shared.reopen = reopen(machine, path, given)?;
         let shared = Arc::new(shared);
-        let claims = Arc::new(claims_at(&place));
+        let claims = Arc::new(claims_at(place.as_ref()));
         let consumers = Consumers::new(Arc::clone(&shared), place, machine.drive)?;
         waiting.set(&consumers);
         Ok(Store {
@@ -219,7 +219,6 @@ impl Store {
     /// [`Error::Corrupt`] if the table of owners cannot be read; those of [`Store::producer`].
     pub fn owning_producer(&self, topic: &str, name: &str) -> Result<Producer> {
         let producer = self.producer(topic, None)?;
-        self.refuse_partition_log("a producer that owns a queue")?;
         let topic = self.topic(topic)?;
         let arbiter = self.consumers()?.arbiter()?;
         let (claims, now) = (self.claims()?, self.now_ms());
@@ -248,7 +247,6 @@ impl Store {
         group: &str,
         options: ConsumerOptions,
     ) -> Result<Consumer> {
-        self.refuse_partition_log("a consumer")?;
         self.consumers()?.consumer(topics, group, options)
     }
 
@@ -312,7 +310,6 @@ impl Store {
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
     /// [`Error::ReadOnly`]; [`Error::Corrupt`] if the table of offsets cannot be read.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
-        self.refuse_partition_log("a group of consumers")?;
         self.consumers()?.reset_offsets(group, topic, to)
     }
 
@@ -639,13 +636,10 @@ fn is_partition_log(machine: &Machine, root: &Path, options: &Options) -> Result
     }
 }
 
-/// The disk and the folder of the tables of consumers, if the store has files.
-type Tables = Option<(Arc<dyn Disk>, PathBuf)>;
-
 /// The claims of a store with its tables at this place.
-fn claims_at(place: &Tables) -> Claims {
-    let place = place.clone();
-    Claims::new(place.map(|(disk, it)| (disk, it.with_file_name(names::PRODUCERS))))
+fn claims_at(place: Option<&TablePlace>) -> Claims {
+    let own = |place: &TablePlace| (Arc::clone(&place.disk), place.own(names::PRODUCERS));
+    Claims::new(place.map(own))
 }
 
 /// Opens an engine, and what runs above it except for consumers. Retention asks `hold`.
@@ -654,7 +648,7 @@ fn open_handle(
     path: &Path,
     mut options: Options,
     hold: Arc<dyn Hold>,
-) -> Result<(Handle, Option<Arc<Intake>>, Tables)> {
+) -> Result<(Handle, Option<Arc<Intake>>, Option<TablePlace>)> {
     let mut place = None;
     let mut services = Vec::new();
     let mut joint = None;
@@ -673,9 +667,10 @@ fn open_handle(
         // Absolute, so that it does not depend on the current directory of the process.
         let root = std::path::absolute(path).at(Op::Find, path)?;
         if is_partition_log(machine, &root, &options)? {
-            let engine = PartitionLog::open(machine, &root, &options)?;
+            let engine = PartitionLog::open_with(machine, &root, &options, Some(hold))?;
             // Keys are found by scanning.
             options.index = Some(false);
+            place = Some(TablePlace::flat(Arc::clone(&machine.disk), root));
             (Arc::new(engine), None)
         } else {
             if options.guard_maps {
@@ -685,7 +680,7 @@ fn open_handle(
             options = opened.engine.options().clone();
             services = opened.services();
             joint = opened.engine.joint();
-            place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
+            place = Some(TablePlace::nested(Arc::clone(&machine.disk), root));
             (opened.engine, opened.intake)
         }
     };
@@ -728,7 +723,7 @@ fn reopen(machine: &Machine, path: &Path, options: Options) -> Result<Option<Reo
         let hold = Arc::<Waiting>::clone(&waiting);
         let (handle, intake, place) = open_handle(&machine, &root, options.clone(), hold)?;
         let handle = Arc::new(handle);
-        let claims = claims_at(&place);
+        let claims = claims_at(place.as_ref());
         let consumers = Consumers::new(Arc::clone(&handle), place, machine.drive)?;
         waiting.set(&consumers);
         let above = Box::new(Above {

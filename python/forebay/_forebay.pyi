@@ -61,7 +61,7 @@ class SendResult:
     ----------
     topic, queue, offset
         The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
-        delay level, else in rmq_sys_forebay_delay.
+        delay level and the store is no partition log, else in rmq_sys_forebay_delay.
     position
         The position in the log; in a partition log, that of the message's batch in its segment.
     message_id
@@ -82,17 +82,20 @@ class SendResult:
     @property
     def topic(self) -> str:
         """topic, queue, offset: The place in the queue. A delayed message is in the topic
-        SCHEDULE_TOPIC_XXXX if it has a delay level, else in rmq_sys_forebay_delay.
+        SCHEDULE_TOPIC_XXXX if it has a delay level and the store is no partition log, else in
+        rmq_sys_forebay_delay.
         """
     @property
     def queue(self) -> int:
         """topic, queue, offset: The place in the queue. A delayed message is in the topic
-        SCHEDULE_TOPIC_XXXX if it has a delay level, else in rmq_sys_forebay_delay.
+        SCHEDULE_TOPIC_XXXX if it has a delay level and the store is no partition log, else in
+        rmq_sys_forebay_delay.
         """
     @property
     def offset(self) -> int:
         """topic, queue, offset: The place in the queue. A delayed message is in the topic
-        SCHEDULE_TOPIC_XXXX if it has a delay level, else in rmq_sys_forebay_delay.
+        SCHEDULE_TOPIC_XXXX if it has a delay level and the store is no partition log, else in
+        rmq_sys_forebay_delay.
         """
     @property
     def position(self) -> int:
@@ -290,7 +293,7 @@ class Producer:
         delay_level
             With 1 to 18 the message is delivered after RocketMQ's delay of that level: 1 s, 5 s,
             10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. Until then it waits in the topic
-            SCHEDULE_TOPIC_XXXX. 0 means no delay.
+            SCHEDULE_TOPIC_XXXX, in a partition log in rmq_sys_forebay_delay. 0 means no delay.
         delay
             Deliver the message after this time, seconds or a timedelta, at most 366 days. Until
             then it waits in the topic rmq_sys_forebay_delay.
@@ -823,7 +826,8 @@ class Consumer:
         delay: by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
         ``order="queue"`` it is delivered again in place, before anything after it in its queue;
         later messages of the queue that are not settled are delivered again too. After 16
-        retries, or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``.
+        retries, or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``. In
+        a partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
 
         Parameters
         ----------
@@ -840,6 +844,8 @@ class Consumer:
         """
     def reject(self, message: Message, reason: str | None = None) -> None:
         """Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
+
+        In a partition log the topic is ``dlq.<group>``.
 
         Parameters
         ----------
@@ -2169,8 +2175,8 @@ class Store:
         """How far each group has consumed, as a dict from its name to a list of `GroupQueue`.
 
         Includes the groups of other processes and of a broker, by
-        ``config/consumerOffset.json``. Reads 20 bytes of the queue for each message that is not
-        consumed.
+        ``config/consumerOffset.json``; in a partition log by ``forebay.consumerOffset.json``.
+        Reads 20 bytes of the queue for each message that is not consumed.
         """
     def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
         """Set how far a group has consumed a topic; durable on return.

@@ -1,12 +1,14 @@
 """Dead letters: messages that a group of consumers could not handle.
 
-They are messages of the topic ``%DLQ%<group>``. How far they are redriven or purged is kept as the
-progress of the group in that topic, so a second run begins where the first ended.
+They are messages of the topic ``%DLQ%<group>``, in a partition log ``dlq.<group>``. How far they
+are redriven or purged is kept as the progress of the group in that topic, so a second run begins
+where the first ended.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,10 +17,16 @@ from typing import Any
 from forebay._forebay import Message, Store
 from forebay.errors import ForebayError
 
-__all__ = ["PREFIX", "LetterQueue", "Redriver", "dead_groups", "letter_queues", "origin"]
+__all__ = [
+    "LetterQueue",
+    "Redriver",
+    "dead_groups",
+    "dead_topic",
+    "letter_queues",
+    "origin",
+    "prefixes",
+]
 
-#: What the topic of dead letters begins with; the name of the group follows.
-PREFIX = "%DLQ%"
 #: Dead letters that are redriven with one flush. A process that dies may send these twice.
 _BATCH = 100
 #: System properties that name the topic of a dead letter: of Forebay and RocketMQ, and of newer
@@ -54,14 +62,25 @@ class LetterQueue:
             offset = found.next_offset
 
 
+def prefixes(store: Store) -> tuple[str, str]:
+    """Return what topics of retries and of dead letters begin with; a group's name follows."""
+    return ("retry.", "dlq.") if store.engine == "partitionlog" else ("%RETRY%", "%DLQ%")
+
+
+def dead_topic(store: Store, group: str) -> str:
+    """Return the topic of a group's dead letters."""
+    return prefixes(store)[1] + group
+
+
 def dead_groups(store: Store) -> list[str]:
     """Return the groups that have dead letters, waiting or not, in the order of their names."""
-    return sorted(name.removeprefix(PREFIX) for name in store.topics if name.startswith(PREFIX))
+    _, prefix = prefixes(store)
+    return sorted(name.removeprefix(prefix) for name in store.topics if name.startswith(prefix))
 
 
 def letter_queues(store: Store, group: str) -> list[LetterQueue]:
     """Return the dead letters of a group, by queue; none if there is no topic of them."""
-    name = PREFIX + group
+    name = dead_topic(store, group)
     topic = store.topics.get(name)
     if topic is None:
         return []
@@ -138,16 +157,17 @@ class Redriver:
         topic = self._to or origin(letter)["original_topic"]
         if topic is None:
             raise ValueError("it does not name its original topic: choose a topic to send to")
-        properties = {name: value for name, value in letter.properties.items() if name != _REASON}
-        self._store.send(
-            topic,
-            letter.body,
-            keys=letter.keys,
-            tags=letter.tags,
-            properties=properties,
-            timestamp=letter.born_time,
-            flush=False,
+        send = functools.partial(
+            self._store.send, topic, tags=letter.tags, timestamp=letter.born_time, flush=False
         )
+        if self._store.engine == "partitionlog":
+            headers = [(name, value) for name, value in letter.headers if name != _REASON]
+            first = () if letter.key_bytes is None else (letter.key_bytes,)
+            keys = (*first, *letter.keys[len(first) :])
+            send(None if letter.is_null else letter.body, keys=keys, headers=headers)
+        else:
+            kept = {name: value for name, value in letter.properties.items() if name != _REASON}
+            send(letter.body, keys=letter.keys, properties=kept)
         self.sent[topic] += 1
 
     def _count(self, queue: LetterQueue, last: Message) -> None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from forebay._forebay import GroupQueue, Latency, Stats, Store
+from forebay.dead_letters import prefixes
 from forebay.errors import StoreClosedError
 from forebay.given import check
 from forebay.selection import require
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Collector", "instrument"]
 
-_RETRY, _DEAD = "%RETRY%", "%DLQ%"
 #: Upper ends of the buckets of histograms, in seconds. A bucket of the store ends at each of them.
 _ENDS = tuple(2**power / 1e9 for power in range(10, 36, 2))
 #: Seconds for which instruments share one look at the stores.
@@ -279,13 +279,14 @@ class _Topics:
         self.families = [self._ends, self._retries, self._dead, self._messages]
 
     def add(self, labels: tuple[str, str], store: Store) -> None:
+        retry, dead = prefixes(store)
         for name, topic in sorted(store.topics.items()):
             end = sum(queue.max_offset for queue in topic.queues)
             start = sum(queue.min_offset for queue in topic.queues)
             self._messages.rows.append(((*labels, name), end - start))
-            if name.startswith(_DEAD):
-                self._dead.rows.append(((*labels, name.removeprefix(_DEAD)), end))
-            elif name.startswith(_RETRY):
+            if name.startswith(dead):
+                self._dead.rows.append(((*labels, name.removeprefix(dead)), end))
+            elif name.startswith(retry):
                 self._retries.rows.append(((*labels, name), end))
             else:
                 self._ends.rows.append(((*labels, name), end))
@@ -313,13 +314,14 @@ class _Groups:
         ]
 
     def add(self, labels: tuple[str, str], store: Store) -> None:
+        retry, _ = prefixes(store)
         for group, queues in sorted(store.groups.items()):
             topics: defaultdict[str, list[GroupQueue]] = defaultdict(list)
             for queue in queues:
                 topics[queue.topic].append(queue)
             for topic, some in topics.items():
                 place = (*labels, topic, group)
-                lag = self._retry_lag if topic.startswith(_RETRY) else self._lag
+                lag = self._retry_lag if topic.startswith(retry) else self._lag
                 lag.rows.append((place, sum(queue.lag for queue in some)))
                 self._offset.rows.append((place, sum(queue.committed for queue in some)))
                 age = max(queue.lag_seconds for queue in some)

@@ -14,7 +14,6 @@
 
 use super::deliver::{Delivered, deliver};
 use super::service::Due;
-use crate::disk::Disk;
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
@@ -22,8 +21,8 @@ use crate::num::short;
 use crate::plant::{Bug, planted};
 use crate::record::names::SCHEDULE_TOPIC;
 use crate::sync::Mutex;
-use crate::table::levels::LevelTable;
-use std::path::PathBuf;
+use crate::table::TablePlace;
+use crate::table::levels::{self, LevelTable};
 use std::sync::Arc;
 
 /// Maximum number of messages that one step of a level delivers, so that other levels get their
@@ -33,8 +32,8 @@ const STEP_MAX: usize = 1_000;
 /// The delivery for one store.
 #[derive(Debug)]
 pub(super) struct Delay {
-    /// Disk and directory of the table; `None` if the store has no files.
-    place: Option<(Arc<dyn Disk>, PathBuf)>,
+    /// Where the table is; `None` if the store has no files.
+    place: Option<TablePlace>,
     state: Mutex<Option<State>>,
 }
 
@@ -49,7 +48,7 @@ struct State {
 
 impl Delay {
     /// Reads nothing before the first step.
-    pub(super) fn new(place: Option<(Arc<dyn Disk>, PathBuf)>) -> Delay {
+    pub(super) fn new(place: Option<TablePlace>) -> Delay {
         Delay {
             place,
             state: Mutex::new(None),
@@ -59,13 +58,13 @@ impl Delay {
     /// Delivers what is due at `now`. Returns when more will be due.
     pub(super) fn step(&self, handle: &Handle, now: i64) -> Result<Due> {
         let engine = handle.writer()?;
-        let Some(schedule) = engine.topics().get(SCHEDULE_TOPIC) else {
+        let Some(schedule) = schedule_of(engine) else {
             return Ok(Due::Never);
         };
         let mut state = self.state.lock();
         if state.is_none() {
             let table = match &self.place {
-                Some((disk, config)) => LevelTable::open(&**disk, config)?,
+                Some(place) => LevelTable::open(&*place.disk, &place.config(levels::FILE_NAME))?,
                 None => LevelTable::default(),
             };
             *state = Some(State {
@@ -80,9 +79,9 @@ impl Delay {
         let mut due = Due::Never;
         let delays = handle.options.delay_levels();
         // The store may have had more levels.
-        let levels = schedule.write_queues().max(short(delays.all_ms().len()));
-        state.heads.resize(levels as usize, None);
-        for level in 1..=levels {
+        let level_count = schedule.write_queues().max(short(delays.all_ms().len()));
+        state.heads.resize(level_count as usize, None);
+        for level in 1..=level_count {
             let Some(delay) = delays.of(level as usize) else {
                 continue;
             };
@@ -120,8 +119,8 @@ impl Delay {
         if !planted(Bug::LevelsAhead) {
             handle.engine.flush()?;
         }
-        if let Some((disk, _)) = &self.place {
-            state.table.save(&**disk, now)?;
+        if let Some(place) = &self.place {
+            state.table.save(&*place.disk, now)?;
         }
         state.is_saved = true;
         Ok(())
@@ -185,9 +184,18 @@ impl State {
     }
 }
 
+/// The topic of messages with a delay level. Where the times of a queue may decrease, a queue of it
+/// would not be in the order of delivery: messages with a level have a delivery time instead.
+fn schedule_of(engine: &dyn Engine) -> Option<Arc<Topic>> {
+    match engine.keeps_append_times() {
+        true => engine.topics().get(SCHEDULE_TOPIC),
+        false => None,
+    }
+}
+
 /// Whether a store has delayed messages, which may not have been delivered yet.
 pub(super) fn has_messages(engine: &dyn Engine) -> Result<bool, Error> {
-    let Some(schedule) = engine.topics().get(SCHEDULE_TOPIC) else {
+    let Some(schedule) = schedule_of(engine) else {
         return Ok(false);
     };
     for queue in engine.queues(&schedule) {

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::options::Flush;
 use crate::record::names::{REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC};
-use crate::record::{Copied, Message, Row, check_topic};
+use crate::record::{Copied, Message, Row};
 use crate::warning::Warning;
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
     let text = |name: &str| str::from_utf8(record.property(name)?).ok();
     let name = text(REAL_TOPIC)?;
     // A message that is delayed to the schedule would come back for ever.
-    if name == SCHEDULE_TOPIC || check_topic(name).is_err() {
+    if name == SCHEDULE_TOPIC || engine.check_topic(name).is_err() {
         return None;
     }
     let topic = match engine.topics().get(name) {

@@ -4,7 +4,6 @@ use super::claim::Claim;
 use super::lane::{Lane, Order};
 use super::occupation::{Begun, Occupation};
 use super::progress::Progress;
-use super::retry::retry_topic;
 use super::sharing::share;
 use super::start::{Start, offset_of};
 use crate::bound::Bound;
@@ -54,6 +53,8 @@ impl Default for ConsumerOptions {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: Box<str>,
+    /// The topic of its messages to be retried.
+    pub(super) retry: Box<str>,
     /// The consumers of all processes, if the store is shared.
     occupation: Option<Arc<Occupation>>,
     state: Mutex<State>,
@@ -86,10 +87,12 @@ pub(super) struct Ground<'a> {
 }
 
 impl Group {
-    /// A group without members. `occupation`: where its consumers in all processes are listed.
-    pub(super) fn new(name: &str, occupation: Option<Arc<Occupation>>) -> Group {
+    /// A group without members, with the topic of its retries. `occupation`: where its consumers in
+    /// all processes are listed.
+    pub(super) fn new(name: &str, retry: &str, occupation: Option<Arc<Occupation>>) -> Group {
         Group {
             name: name.into(),
+            retry: retry.into(),
             occupation,
             state: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -130,7 +133,7 @@ impl Group {
         options: &ConsumerOptions,
     ) -> Result<u64> {
         let mut topics: BTreeSet<Box<str>> = member.topics.iter().cloned().collect();
-        topics.insert(retry_topic(&self.name).into());
+        topics.insert(self.retry.clone());
         // Until the table says its number.
         state.members.insert(JOINING, member);
         let begun = self.find_begun(occupation, state, ground);
@@ -324,7 +327,7 @@ impl Group {
     fn queues_of_members(&self, state: &State, ground: Ground<'_>) -> Vec<(Arc<Topic>, u32)> {
         let names = state.members.values().flat_map(|member| &member.topics);
         let mut names: BTreeSet<Box<str>> = names.cloned().collect();
-        names.insert(retry_topic(&self.name).into());
+        names.insert(self.retry.clone());
         let topics = names
             .iter()
             .filter_map(|name| ground.engine.topics().get(name));
@@ -352,11 +355,11 @@ impl Group {
     fn share(&self, state: &State, now: i64) {
         let members: Vec<u64> = state.members.keys().copied().collect();
         let lanes: Vec<&Arc<Lane>> = state.lanes.values().collect();
-        let retry = retry_topic(&self.name);
+        let retry = &*self.retry;
         let takes = |member: u64, lane: usize| {
             let topic = lanes.get(lane).map(|lane| &*lane.topic.name);
             let member = state.members.get(&member);
-            topic == Some(&retry)
+            topic == Some(retry)
                 || member.is_some_and(|it| it.topics.iter().any(|name| Some(&**name) == topic))
         };
         let current: Vec<Option<u64>> = lanes.iter().map(|lane| lane.claimed_by()).collect();

@@ -1,10 +1,12 @@
 //! What retention asks of the consumers.
 
 use super::Consumers;
-use crate::engine::service::hold::Hold;
+use super::timer::QUEUE;
+use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::{Check, Engine, Filter, Rows};
 use crate::error::Result;
-use crate::table::offsets::OffsetTable;
+use crate::record::names::TIMER_TOPIC;
+use crate::table::offsets::{self, OffsetTable};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -28,6 +30,11 @@ impl Hold for Waiting {
         consumers.map_or(Ok(0), |consumers| consumers.keep_from())
     }
 
+    fn kept_offsets(&self) -> Result<Option<Kept>> {
+        let consumers = self.0.get().and_then(Weak::upgrade);
+        consumers.map_or(Ok(None), |consumers| consumers.kept_offsets().map(Some))
+    }
+
     fn let_go(&self, until: u64) -> Result<bool> {
         match self.0.get().and_then(Weak::upgrade) {
             Some(consumers) => consumers.let_go(until),
@@ -45,7 +52,7 @@ impl Consumers {
             return Ok(u64::MAX);
         }
         let saved = match &self.place {
-            Some((disk, config)) => OffsetTable::open(&**disk, config)?,
+            Some(place) => OffsetTable::open(&*place.disk, &place.config(offsets::FILE_NAME))?,
             None => return Ok(u64::MAX),
         };
         // The lowest offset of each queue of a topic.
@@ -80,6 +87,33 @@ impl Consumers {
             keep = keep.min(position_from(&*handle.engine, &topic, queue, offset)?);
         }
         Ok(keep)
+    }
+}
+
+impl Consumers {
+    /// The lowest offset of each queue that a group has not consumed or that waits for its time.
+    fn kept_offsets(&self) -> Result<Kept> {
+        let mut kept = Kept::new();
+        let mut keep = |topic: &str, queue: u32, offset: u64| {
+            let low = kept.entry((topic.into(), queue)).or_insert(offset);
+            *low = offset.min(*low);
+        };
+        if self.handle().options.keep_unconsumed {
+            if let Some(place) = &self.place {
+                let saved = OffsetTable::open(&*place.disk, &place.config(offsets::FILE_NAME))?;
+                for (topic, _, queue, offset) in saved.all() {
+                    // A group that has not begun has -1.
+                    keep(topic, queue, u64::try_from(offset).unwrap_or(0));
+                }
+            }
+            for group in self.groups.lock().values() {
+                group.each_lane(|lane| {
+                    keep(&lane.topic.name, lane.queue, lane.progress().committed);
+                });
+            }
+        }
+        keep(TIMER_TOPIC, QUEUE, self.timer.low());
+        Ok(kept)
     }
 }
 

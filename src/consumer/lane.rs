@@ -413,8 +413,10 @@ impl Lane {
                     let serial = window.deliver_again(offset, by.deadline);
                     taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
                 }
-                // Retired or damaged meanwhile: nobody can handle it.
-                Ok(None) | Err(Error::Corrupt { .. }) => window.give_up(offset),
+                // Retired, compacted or damaged meanwhile: nobody can handle it.
+                Ok(None) | Err(Error::Corrupt { .. } | Error::OffsetOutOfRange { .. }) => {
+                    window.give_up(offset);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -1,10 +1,10 @@
 //! One consumer: takes messages from the queues that it owns, and settles them.
 
+use super::Consumers;
 use super::group::{ConsumerOptions, Ground, Group};
 use super::lane::{Delivery, Lane, Order, Receipt, Taking};
 use super::retry::{Failed, Fate, check_level, send_back};
 use super::start::{Start, offset_of};
-use super::{Consumers, retry};
 use crate::bound::Bound;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -88,7 +88,7 @@ impl Consumer {
             shared: Arc::clone(shared),
             number: AtomicU64::new(shared.next_member()),
             topics: topics.iter().map(|topic| (*topic).into()).collect(),
-            retry: retry::retry_topic(&group.name).into(),
+            retry: group.retry.clone(),
             group,
             options,
             subscription,

@@ -47,19 +47,18 @@ pub use lane::{Delivery, Order, Receipt};
 pub use member::{Assigned, Consumer, Polled};
 pub use overview::GroupQueue;
 pub use progress::{ProgressRow, record as record_progress};
-pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
+pub use retry::ATTEMPTS_MAX;
 pub use start::Start;
 
-use crate::disk::Disk;
-use crate::engine::directory::names;
+use crate::engine::Engine;
 use crate::engine::directory::page::StatePage;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Drive;
-use crate::record::check_topic;
 use crate::record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::region::Access;
 use crate::sync::Mutex;
+use crate::table::TablePlace;
 use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
@@ -69,7 +68,6 @@ use peers::{Peers, Watch};
 use progress::{Known, Progress};
 use service::{Due, Service};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -88,7 +86,7 @@ const GROUP_LEN_MAX: usize = 120;
 pub struct Consumers {
     handle: Arc<Handle>,
     drive: Drive,
-    place: Option<(Arc<dyn Disk>, PathBuf)>,
+    place: Option<TablePlace>,
     progress: OnceLock<Progress>,
     groups: Mutex<BTreeMap<Box<str>, Arc<Group>>>,
     members: AtomicU64,
@@ -111,20 +109,19 @@ pub struct Consumers {
 }
 
 impl Consumers {
-    /// The groups of the store of `handle`. `place` is its disk and the directory of its tables, if
-    /// it has files. `drive` says who runs the service.
+    /// The groups of the store of `handle`. `place` is where its tables are, if it has files.
+    /// `drive` says who runs the service.
     ///
     /// # Errors
     ///
     /// Errors of reading; [`Error::Io`] if no thread can be started.
     pub fn new(
         handle: Arc<Handle>,
-        place: Option<(Arc<dyn Disk>, PathBuf)>,
+        place: Option<TablePlace>,
         drive: Drive,
     ) -> Result<Arc<Consumers>> {
         let delay = Delay::new(place.clone());
-        let of_timer = place.clone();
-        let of_timer = of_timer.map(|(disk, config)| (disk, config.with_file_name(names::DELAY)));
+        let timer = Timer::new(place.clone());
         let consumers = Arc::new(Consumers {
             handle,
             drive,
@@ -134,7 +131,7 @@ impl Consumers {
             members: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             delay,
-            timer: Timer::new(of_timer),
+            timer,
             delayed: AtomicU64::new(0),
             sent_back: AtomicU64::new(0),
             service: Service::default(),
@@ -188,9 +185,9 @@ impl Consumers {
         group: &str,
         options: ConsumerOptions,
     ) -> Result<Consumer> {
-        check_group(group)?;
-        check_options(&options)?;
         let engine = self.handle.writer()?;
+        check_group(engine, group)?;
+        check_options(&options)?;
         if topics.is_empty() {
             return Err(Error::option(
                 "topics",
@@ -199,7 +196,7 @@ impl Consumers {
             ));
         }
         for topic in topics {
-            check_topic(topic)?;
+            engine.check_topic(topic)?;
             engine.topic_for_append(topic)?;
         }
         let subscription = self.subscription(group)?;
@@ -211,7 +208,9 @@ impl Consumers {
         let group = {
             let mut groups = self.groups.lock();
             let found = groups.entry(group.into());
-            Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group, occupation.clone()))))
+            let retry = engine.retry_topic(group);
+            let new = || Arc::new(Group::new(group, &retry, occupation.clone()));
+            Arc::clone(found.or_insert_with(new))
         };
         let consumer = Consumer::join(self, group, topics, options, subscription)?;
         match &occupation {
@@ -284,13 +283,18 @@ impl Consumers {
     /// The switches of a group that may consume.
     fn subscription(&self, group: &str) -> Result<Subscription> {
         let subscription = match &self.place {
-            Some((disk, config)) => subscriptions::load(&**disk, config, group)?,
+            Some(place) => {
+                let path = place.config(subscriptions::FILE_NAME);
+                subscriptions::load(&*place.disk, &path, group)?
+            }
             None => Subscription::default(),
         };
         if !subscription.consume_enable {
+            let place = self.place.as_ref();
+            let file = place.map(|place| place.shown(subscriptions::FILE_NAME));
             let reason = format!(
-                "the group may not consume: consumeEnable is false in config/{}",
-                subscriptions::FILE_NAME
+                "the group may not consume: consumeEnable is false in {}",
+                file.unwrap_or_default()
             );
             return Err(Error::option("group", format!("{group:?}"), reason));
         }
@@ -415,11 +419,10 @@ impl Consumers {
 
     /// What is known of the log beside which progress is saved.
     fn log(&self) -> Result<Option<Known>> {
-        let Some((disk, config)) = &self.place else {
+        let Some(place) = self.place.as_ref().filter(|place| !place.is_flat()) else {
             return Ok(None);
         };
-        let root = config.parent().unwrap_or(config);
-        let page = StatePage::open(&**disk, root, Access::Read)?;
+        let page = StatePage::open(&*place.disk, place.root(), Access::Read)?;
         Ok(page.map(|page| Known {
             epochs: page.epochs(),
             durable: self.handle.engine.durable_position(),
@@ -472,15 +475,19 @@ impl Drop for Consumers {
     }
 }
 
-fn check_group(group: &str) -> Result<()> {
-    let is_legal = |sign: char| sign.is_ascii_alphanumeric() || "%|-_".contains(sign);
+fn check_group(engine: &dyn Engine, group: &str) -> Result<()> {
+    // The names of its topics end with its name.
+    let is_legal = engine.check_topic(&engine.retry_topic(group)).is_ok();
     if group == PRODUCERS {
         let reason = "is the name under which a shared store lists producers that own queues";
         return Err(Error::option("group", format!("{group:?}"), reason));
     }
-    if group.is_empty() || group.len() > GROUP_LEN_MAX || !group.chars().all(is_legal) {
-        let reason =
-            format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, %, |, - and _");
+    if group.is_empty() || group.len() > GROUP_LEN_MAX || !is_legal {
+        let signs = match engine.check_topic(".") {
+            Err(_) if engine.check_topic("a.b").is_err() => "%, |, - and _",
+            _ => "., - and _",
+        };
+        let reason = format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, {signs}");
         return Err(Error::option("group", format!("{group:?}"), reason));
     }
     Ok(())

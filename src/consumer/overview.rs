@@ -13,6 +13,7 @@ use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::options::Mode;
 use crate::region::Access;
+use crate::table::TablePlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -167,8 +168,8 @@ impl Consumers {
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
     /// [`Error::ReadOnly`]; those of storing.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
-        check_group(group)?;
         let engine = self.handle.writer()?;
+        check_group(engine, group)?;
         let found = engine
             .topics()
             .get(topic)
@@ -239,7 +240,7 @@ impl Consumers {
     /// The slots of the processes that consume and live.
     fn living(&self, table: &GroupTable) -> Result<BTreeSet<u32>> {
         let mut slots: BTreeSet<u32> = table.members().map(|member| member.slot).collect();
-        let Some((disk, _)) = &self.place else {
+        let Some(TablePlace { disk, .. }) = &self.place else {
             return Ok(slots);
         };
         let lock = table.path().with_file_name(names::LOCK);
@@ -257,10 +258,10 @@ impl Consumers {
         if let Some(joint) = self.handle.joint() {
             return joint.found_table();
         }
-        let Some((disk, config)) = &self.place else {
+        let Some(place) = &self.place else {
             return Ok(None);
         };
-        let root = config.parent().unwrap_or(config);
+        let (disk, root) = (&place.disk, place.root());
         if self.handle.options.mode != Mode::Read {
             return Ok(None);
         }

@@ -1,7 +1,9 @@
-//! Saved progress of groups: `config/consumerOffset.json`.
+//! Saved progress of groups: `config/consumerOffset.json`, or in a partition log
+//! `forebay.consumerOffset.json`.
 //!
 //! Other processes, such as a Spark driver, may write the table while a store is open. So each
-//! writer locks `config/consumerOffset.lock`, reads the table again and replaces only its own rows.
+//! writer locks `consumerOffset.lock` beside it, reads the table again and replaces only its own
+//! rows.
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, FileLock, LockState};
@@ -9,17 +11,17 @@ use crate::engine::directory::page::{Epoch, Epochs};
 use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
 use crate::sync::Mutex;
-use crate::table::offsets::{OffsetTable, Place};
+use crate::table::TablePlace;
+use crate::table::offsets::{self, OffsetTable, Place};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a writer of the table waits for another one.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
-/// The file that writers of the table lock.
-const LOCK_NAME: &str = "consumerOffset.lock";
+/// The file that writers of the table lock has the name of the table with another extension.
+const LOCK_EXTENSION: &str = "lock";
 
 /// One row of the table: the next offset that a group consumes in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,27 +90,24 @@ struct Stored {
 /// The progress of all groups of a store.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Disk and directory of the table; `None` if the store has no files.
-    place: Option<(Arc<dyn Disk>, PathBuf)>,
+    /// Where the table is; `None` if the store has no files.
+    place: Option<TablePlace>,
     stored: Mutex<Stored>,
     /// The newest epoch of the log.
     epoch: Option<Epoch>,
 }
 
 impl Progress {
-    /// Loads the progress from the tables in the directory `config`.
+    /// Loads the progress from the table at its place.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read:
     /// otherwise groups would begin again. [`Error::Io`].
-    pub(super) fn load(
-        place: Option<(Arc<dyn Disk>, PathBuf)>,
-        log: Option<Known>,
-    ) -> Result<Progress> {
+    pub(super) fn load(place: Option<TablePlace>, log: Option<Known>) -> Result<Progress> {
         let (mut rows, mut cut) = (Rows::new(), BTreeMap::new());
-        if let Some((disk, config)) = &place {
-            let table = OffsetTable::open(&**disk, config)?;
+        if let Some(place) = &place {
+            let table = OffsetTable::open(&*place.disk, &path_of(place))?;
             for (topic, group, queue, offset) in table.all() {
                 // A group that has not begun has -1.
                 if let Ok(offset) = u64::try_from(offset) {
@@ -219,15 +218,16 @@ impl Progress {
         read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
     ) -> Result<()> {
         let mut stored = self.stored.lock();
-        let Some((disk, config)) = &self.place else {
+        let Some(place) = &self.place else {
             return Ok(());
         };
-        let _held = lock(&**disk, config)?;
-        let mut table = current(stored.table.take(), &**disk, config)?;
+        let (disk, path) = (&*place.disk, path_of(place));
+        let _held = lock(disk, &path)?;
+        let mut table = current(stored.table.take(), disk, &path)?;
         let progress = read(&table)?;
         if !progress.is_empty() {
             set(&mut table, &progress);
-            table.save(&**disk, RealClock.now_ms())?;
+            table.save(disk, RealClock.now_ms())?;
         }
         stored.table = Some(table);
         Ok(())
@@ -244,9 +244,9 @@ impl Progress {
     }
 
     fn store(&self, stored: &mut Stored, progress: Vec<GroupProgress>) -> Result<()> {
-        if let Some((disk, config)) = &self.place {
+        if let Some(place) = &self.place {
             let table = stored.table.take();
-            stored.table = Some(record_in(table, &**disk, config, &progress)?);
+            stored.table = Some(record_in(table, &*place.disk, &path_of(place), &progress)?);
         }
         for it in progress {
             let key = (it.topic, it.group);
@@ -257,6 +257,11 @@ impl Progress {
         }
         Ok(())
     }
+}
+
+/// The path of the table.
+fn path_of(place: &TablePlace) -> PathBuf {
+    place.config(offsets::FILE_NAME)
 }
 
 /// Sets rows of the table in the directory `config` of a store and keeps all others. Durable on
@@ -273,7 +278,8 @@ pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()
         offsets: vec![(row.queue, row.offset)],
         log: Saved::Beside(None),
     });
-    record_in(None, disk, config, &progress.collect::<Vec<_>>()).map(drop)
+    let path = config.join(offsets::FILE_NAME);
+    record_in(None, disk, &path, &progress.collect::<Vec<_>>()).map(drop)
 }
 
 /// [`record`], without reading the table again if the file is still as `kept` was written. Returns
@@ -281,21 +287,21 @@ pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()
 fn record_in(
     kept: Option<OffsetTable>,
     disk: &dyn Disk,
-    config: &Path,
+    path: &Path,
     progress: &[GroupProgress],
 ) -> Result<OffsetTable> {
-    let _held = lock(disk, config)?;
-    let mut table = current(kept, disk, config)?;
+    let _held = lock(disk, path)?;
+    let mut table = current(kept, disk, path)?;
     set(&mut table, progress);
     table.save(disk, RealClock.now_ms())?;
     Ok(table)
 }
 
 /// The table that this process wrote last, if the file is still so; else the one that is there.
-fn current(kept: Option<OffsetTable>, disk: &dyn Disk, config: &Path) -> Result<OffsetTable> {
+fn current(kept: Option<OffsetTable>, disk: &dyn Disk, path: &Path) -> Result<OffsetTable> {
     match kept {
         Some(table) if planted(Bug::KeepTable) || table.is_current(disk)? => Ok(table),
-        _ => OffsetTable::open(disk, config),
+        _ => OffsetTable::open(disk, path),
     }
 }
 
@@ -311,10 +317,12 @@ fn set(table: &mut OffsetTable, progress: &[GroupProgress]) {
     }
 }
 
-/// Locks the table in the directory `config` against its other writers, in all processes.
-fn lock(disk: &dyn Disk, config: &Path) -> Result<FileLock> {
-    disk.create_directory(config)?;
-    let lock = config.join(LOCK_NAME);
+/// Locks the table at `path` against its other writers, in all processes.
+fn lock(disk: &dyn Disk, path: &Path) -> Result<FileLock> {
+    if let Some(folder) = path.parent() {
+        disk.create_directory(folder)?;
+    }
+    let lock = path.with_extension(LOCK_EXTENSION);
     let began = Instant::now();
     loop {
         match disk.lock(&lock)? {

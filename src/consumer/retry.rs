@@ -5,6 +5,9 @@
 //!   reject, or more attempts than allowed                           --> %DLQ%group
 //! ```
 //!
+//! In a partition log the first goes to `rmq_sys_forebay_delay`, with its time, and the topics are
+//! `retry.group` and `dlq.group`.
+//!
 //! Both are new messages, with the properties that RocketMQ gives them, so that a broker could
 //! continue. The original is settled after its successor is appended: a process that dies in
 //! between leaves both, and loses none.
@@ -12,10 +15,11 @@
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::num::short;
 use crate::options::{DelayLevels, TOPIC_QUEUES_MAX};
 use crate::record::names::{
-    DEAD_PREFIX, DELAY, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_PREFIX, RETRY_TOPIC,
-    TIMER_OFFSET,
+    DELAY, DELIVER_AT, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_TOPIC, TIMER_OFFSET,
+    TIMER_TOPIC,
 };
 use crate::record::{Copied, Message};
 use crate::table::subscriptions::Subscription;
@@ -25,23 +29,13 @@ use std::sync::Arc;
 /// states another number.
 pub const ATTEMPTS_MAX: i32 = 16;
 /// The delay level of the first retry. Each further retry uses the next level.
-const FIRST_LEVEL: i32 = 3;
+const FIRST_LEVEL: u32 = 3;
 /// Property of a dead letter with the reason for its rejection.
 const REASON: &str = "FOREBAY_REASON";
 /// Maximum length of the reason, in characters.
 const REASON_LEN_MAX: usize = 1_000;
 /// Properties that applied to another copy of the message.
 const OF_ONE_COPY: [&str; 4] = [DELAY, REAL_TOPIC, REAL_QID, TIMER_OFFSET];
-
-/// The topic of a group's messages to be retried.
-pub fn retry_topic(group: &str) -> String {
-    format!("{RETRY_PREFIX}{group}")
-}
-
-/// The topic of a group's dead letters.
-pub fn dead_topic(group: &str) -> String {
-    format!("{DEAD_PREFIX}{group}")
-}
 
 /// What becomes of a message that was not handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +77,13 @@ pub(super) fn send_back(
     let queues = queues.min(TOPIC_QUEUES_MAX);
     let is_tried_again =
         matches!(fate, Fate::Retry(_)) && retries < subscription.retry_max_times && queues > 0;
-    let levels = handle.options.delay_levels();
-    let levels = levels.all_ms().len();
-    let level = match fate {
-        Fate::Retry(Some(level)) => i32::from(level),
-        _ => (FIRST_LEVEL + retries).min(i32::try_from(levels).unwrap_or(1)),
-    };
-    let (retry, level_text) = (retry_topic(group), level.to_string());
+    let delays = handle.options.delay_levels();
+    let levels = delays.all_ms().len();
+    let level = level_of(fate, retries, levels);
+    let delay = delays.of(level as usize).unwrap_or_default();
+    let now = handle.clock.now_ms();
+    let (level_text, at_text) = (level.to_string(), now.saturating_add(delay).to_string());
+    let retry = engine.retry_topic(group);
     let queue_text;
     let reason = match fate {
         Fate::Dead(Some(reason)) => printable(reason),
@@ -97,18 +91,23 @@ pub(super) fn send_back(
     };
     let (topic, queue) = if is_tried_again {
         queue_text = (topic_of(engine, &retry, queues)?.next_queue() % queues).to_string();
-        with.extend([
-            (DELAY, &*level_text),
-            (REAL_TOPIC, &*retry),
-            (REAL_QID, &*queue_text),
-        ]);
-        let schedule = Handle::schedule_topic(engine, levels)?;
-        (schedule, level.unsigned_abs().saturating_sub(1))
+        with.extend([(REAL_TOPIC, &*retry), (REAL_QID, &*queue_text)]);
+        match engine.keeps_append_times() {
+            true => {
+                with.push((DELAY, &*level_text));
+                let schedule = Handle::schedule_topic(engine, levels)?;
+                (schedule, level.saturating_sub(1))
+            }
+            false => {
+                with.push((DELIVER_AT, &*at_text));
+                (engine.topic_for_append(TIMER_TOPIC)?, 0)
+            }
+        }
     } else {
         if !reason.is_empty() {
             with.push((REASON, &*reason));
         }
-        (topic_of(engine, &dead_topic(group), 1)?, 0)
+        (topic_of(engine, &engine.dead_topic(group), 1)?, 0)
     };
     let attempts = i32::try_from(failed.attempts.max(1)).unwrap_or(i32::MAX);
     let copied = Copied {
@@ -117,13 +116,23 @@ pub(super) fn send_back(
         without: &OF_ONE_COPY,
         with: &with,
         reconsume_times: retries.saturating_add(attempts),
-        clock_ms: handle.clock.now_ms(),
+        clock_ms: now,
     };
     let mut batch = engine.batch();
     batch.push_copy(&record, &copied)?;
     let batches = &mut [(&*topic, &mut batch)];
     let appended = engine.append(batches, Atomicity::Rows, Durability::Default)?;
     Ok((appended.end, is_tried_again))
+}
+
+/// The delay level of a message that was retried before, so many times.
+fn level_of(fate: Fate<'_>, retries: i32, levels: usize) -> u32 {
+    match fate {
+        Fate::Retry(Some(level)) => level.into(),
+        _ => FIRST_LEVEL
+            .saturating_add(retries.unsigned_abs())
+            .min(short(levels)),
+    }
 }
 
 /// The topic; created, or given more queues, if it has fewer than `queues`.

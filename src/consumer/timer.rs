@@ -19,7 +19,6 @@
 use super::deliver::{Delivered, deliver};
 use super::pending::Pending;
 use super::service::Due;
-use crate::disk::Disk;
 use crate::engine::directory::names;
 use crate::engine::{Atomicity, Check, Engine, Files, Filter, Point, Rows, Topic};
 use crate::error::{Error, Result};
@@ -28,16 +27,15 @@ use crate::plant::{Bug, planted};
 use crate::record::names::{DELIVER_AT, REAL_QID, REAL_TOPIC, TIMER_OFFSET, TIMER_TOPIC};
 use crate::record::{Batch, Copied, Message, Row};
 use crate::sync::Mutex;
+use crate::table::TablePlace;
 use crate::table::pending::PendingTable;
 use crate::table::timer::TimerTable;
 use crate::warning::Warning;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 /// The queue of the timer topic.
-const QUEUE: u32 = 0;
+pub(super) const QUEUE: u32 = 0;
 /// Messages that one step delivers at most, so that others get their turn.
 const STEP_MAX: usize = 1_000;
 /// Rows that one step of a cursor collects.
@@ -50,8 +48,8 @@ const CARRY_LEN: usize = 1 << 20;
 /// The delivery of one store.
 #[derive(Debug)]
 pub(super) struct Timer {
-    /// Where the table is; `None` for a store without files.
-    place: Option<(Arc<dyn Disk>, PathBuf)>,
+    /// Where the tables are; `None` for a store without files.
+    place: Option<TablePlace>,
     state: Mutex<Option<State>>,
 }
 
@@ -67,7 +65,7 @@ struct State {
 
 impl Timer {
     /// Nothing is read before the first step.
-    pub(super) fn new(place: Option<(Arc<dyn Disk>, PathBuf)>) -> Timer {
+    pub(super) fn new(place: Option<TablePlace>) -> Timer {
         Timer {
             place,
             state: Mutex::new(None),
@@ -83,9 +81,9 @@ impl Timer {
         let mut state = self.state.lock();
         if state.is_none() {
             let (table, listed) = match &self.place {
-                Some((disk, path)) => (
-                    TimerTable::load(&**disk, path)?,
-                    PendingTable::load(&**disk, &path.with_file_name(names::PENDING))?,
+                Some(place) => (
+                    TimerTable::load(&*place.disk, &place.own(names::DELAY))?,
+                    PendingTable::load(&*place.disk, &place.own(names::PENDING))?,
                 ),
                 None => (TimerTable::default(), None),
             };
@@ -98,6 +96,13 @@ impl Timer {
         state.deliver(handle, &topic, now)
     }
 
+    /// No message below this offset waits, as far as is known.
+    pub(super) fn low(&self) -> u64 {
+        let state = self.state.lock();
+        let state = state.as_ref();
+        state.map_or(0, |it| it.pending.low().unwrap_or(it.read).min(it.read))
+    }
+
     /// Whether [`Timer::save`] would write.
     pub(super) fn is_unsaved(&self) -> bool {
         let state = self.state.lock();
@@ -107,7 +112,7 @@ impl Timer {
     /// Stores how far delivery is; durable on return, after what was delivered.
     pub(super) fn save(&self, handle: &Handle) -> Result<()> {
         let mut state = self.state.lock();
-        let (Some(state), Some((disk, path))) = (state.as_mut(), &self.place) else {
+        let (Some(state), Some(place)) = (state.as_mut(), &self.place) else {
             return Ok(());
         };
         if state.is_saved {
@@ -125,7 +130,7 @@ impl Timer {
             delivered_ms: first.map_or(i64::MAX, |(at, _)| at.saturating_sub(1)),
             position,
         };
-        table.save(&**disk, path)?;
+        table.save(&*place.disk, &place.own(names::DELAY))?;
         state.is_saved = true;
         let unlisted = state.read.saturating_sub(state.listed);
         if unlisted > UNLISTED_MAX.max(state.pending.len() as u64)
@@ -136,7 +141,7 @@ impl Timer {
                 last,
                 waiting: state.pending.all(),
             };
-            listed.save(&**disk, &path.with_file_name(names::PENDING))?;
+            listed.save(&*place.disk, &place.own(names::PENDING))?;
             state.listed = state.read;
         }
         Ok(())
@@ -177,7 +182,7 @@ impl State {
     ) -> Result<State> {
         let bounds = engine.bounds(topic, QUEUE)?.unwrap_or(0..0);
         // A table of a log that came back shorter tells of other messages.
-        let is_of_it = table.end <= bounds.end && table.position <= engine.readable_position();
+        let is_of_it = table.end <= bounds.end && is_reached(engine, table.position);
         let mut table = match is_of_it {
             true => table,
             false => TimerTable::default(),
@@ -326,7 +331,13 @@ impl State {
     }
 }
 
-/// Removes what was delivered to these topics and queues at or after a position of the log.
+/// Whether the log of an earlier process, which it knew up to a position, has not become shorter.
+fn is_reached(engine: &dyn Engine, position: u64) -> bool {
+    !engine.keeps_positions() || position <= engine.readable_position()
+}
+
+/// Removes what was delivered to these topics and queues at or after a position that the log had
+/// for the process before.
 fn remove_delivered(
     engine: &dyn Engine,
     pending: &mut Pending,
@@ -341,7 +352,11 @@ fn remove_delivered(
         let Some(bounds) = engine.bounds(&topic, queue)? else {
             continue;
         };
-        let first = engine.offset_at(&topic, queue, Point::Position(position))?;
+        let first = match engine.keeps_positions() {
+            true => engine.offset_at(&topic, queue, Point::Position(position))?,
+            // It was a position of another process, and says nothing here.
+            false => bounds.start,
+        };
         walk(engine, &topic, (queue, first..bounds.end), |record| {
             if let Some(Timed {
                 at, of: Some(of), ..
@@ -387,7 +402,7 @@ fn is_listed(
     let Some(last) = listed.delivered.end.checked_sub(1) else {
         return Ok(false);
     };
-    if !bounds.contains(&last) || listed.delivered.position > engine.readable_position() {
+    if !bounds.contains(&last) || !is_reached(engine, listed.delivered.position) {
         return Ok(false);
     }
     let found = get(engine, topic, last)?;

@@ -9,7 +9,9 @@ use crate::engine::{Engine, Topic};
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
 use crate::record::common::check::{OWN_TOPIC_PREFIX, TOPIC_LEN_MAX as COMMIT_LOG_LEN_MAX};
-use crate::record::names::{DEAD_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
+use crate::record::names::{
+    DEAD_PREFIX, KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,7 +36,10 @@ const SYSTEM_PREFIX: &str = "rmq_sys_";
 /// Maximum length of a name in a partition log, in bytes.
 const PARTITION_LOG_LEN_MAX: usize = 249;
 /// Names of a group's own topics: in a commit log, in a partition log.
-const GROUPS: [(&str, &str); 2] = [(RETRY_PREFIX, "retry."), (DEAD_PREFIX, "dlq.")];
+const GROUPS: [(&str, &str); 2] = [
+    (RETRY_PREFIX, KAFKA_RETRY_PREFIX),
+    (DEAD_PREFIX, KAFKA_DEAD_PREFIX),
+];
 
 /// The topics to convert, and those left out with the number of their offsets.
 pub type Chosen = (Vec<Arc<Topic>>, Vec<(String, u64)>);

@@ -33,7 +33,7 @@ pub use waiter::{Listener, Waiter};
 
 use crate::error::Result;
 use crate::record::id::position_of_id;
-use crate::record::{Batch, Message, check_topic, java_hash};
+use crate::record::{Batch, Message, check_topic, java_hash, names};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +89,26 @@ pub trait Engine: Send + Sync {
     /// [`crate::Error::InvalidTopic`] with the violated rule.
     fn check_topic(&self, name: &str) -> Result<()> {
         check_topic(name)
+    }
+
+    /// The topic of a group's messages to be retried.
+    fn retry_topic(&self, group: &str) -> String {
+        names::retry_topic(group)
+    }
+
+    /// The topic of a group's dead letters.
+    fn dead_topic(&self, group: &str) -> String {
+        names::dead_topic(group)
+    }
+
+    /// Whether each message has the time of its append, which never decreases in a queue.
+    fn keeps_append_times(&self) -> bool {
+        true
+    }
+
+    /// Whether positions of the log mean the same when the store is opened again.
+    fn keeps_positions(&self) -> bool {
+        true
     }
 
     /// The queue of a message with this key, among `queues`.

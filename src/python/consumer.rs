@@ -333,7 +333,8 @@ impl Consumer {
     /// by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
     /// ``order="queue"`` it is delivered again in place, before anything after it in its queue;
     /// later messages of the queue that are not settled are delivered again too. After 16 retries,
-    /// or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``.
+    /// or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``. In a partition
+    /// log the topics are ``retry.<group>`` and ``dlq.<group>``.
     ///
     /// Parameters
     /// ----------
@@ -367,6 +368,8 @@ impl Consumer {
     }
 
     /// Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
+    ///
+    /// In a partition log the topic is ``dlq.<group>``.
     ///
     /// Parameters
     /// ----------

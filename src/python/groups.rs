@@ -197,7 +197,8 @@ impl Store {
 
     /// How far each group has consumed, as a dict from its name to a list of `GroupQueue`.
     ///
-    /// Includes the groups of other processes and of a broker, by ``config/consumerOffset.json``.
+    /// Includes the groups of other processes and of a broker, by ``config/consumerOffset.json``;
+    /// in a partition log by ``forebay.consumerOffset.json``.
     /// Reads 20 bytes of the queue for each message that is not consumed.
     #[getter]
     fn groups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -292,7 +292,7 @@ impl Producer {
     /// delay_level
     ///     With 1 to 18 the message is delivered after RocketMQ's delay of that level: 1 s, 5 s,
     ///     10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. Until then it waits in the topic
-    ///     SCHEDULE_TOPIC_XXXX. 0 means no delay.
+    ///     SCHEDULE_TOPIC_XXXX, in a partition log in rmq_sys_forebay_delay. 0 means no delay.
     /// delay
     ///     Deliver the message after this time, seconds or a timedelta, at most 366 days. Until
     ///     then it waits in the topic rmq_sys_forebay_delay.
@@ -356,7 +356,9 @@ impl Producer {
             queue,
             timestamp,
         };
-        let delay = when(&delay_level, delay, deliver_at)?;
+        let delay = self
+            .core
+            .delay_in_store(when(&delay_level, delay, deliver_at)?)?;
         self.send_given(py, body, &given, delay, durability(flush))
     }
 
@@ -413,7 +415,9 @@ impl Producer {
             queue,
             timestamp,
         };
-        let delay = when(&delay_level, delay, deliver_at)?;
+        let delay = self
+            .core
+            .delay_in_store(when(&delay_level, delay, deliver_at)?)?;
         given.with_draft(self.engine, body, |draft| {
             let ticket = self.ticket(py, draft, delay)?;
             log::warnings(py, self.store());

@@ -244,7 +244,7 @@ impl Batch {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
             (Batch::RocketMq(batch), Row::Kafka(_)) => copy_coded::to_rocketmq(batch, of, to),
             (Batch::Kafka(batch), Row::RocketMq(_)) => copy_coded::to_kafka(batch, of, to),
-            (Batch::Kafka(_), Row::Kafka(_)) => Err(other_form()),
+            (Batch::Kafka(batch), Row::Kafka(of)) => batch.push_copy(of, to),
         }
     }
 

@@ -16,7 +16,7 @@ pub mod rocketmq;
 pub mod row;
 
 pub use batch::Batch;
-pub use common::check::{check_topic, check_topic_name};
+pub use common::check::{check_is_users, check_topic, check_topic_name};
 pub use common::{
     Contents, Copied, Draft, Flaw, HostBytes, Labels, PropertyKind, RecordStyle, coded, id,
     java_hash, names,

@@ -28,18 +28,17 @@ pub struct LevelTable {
 }
 
 impl LevelTable {
-    /// The table in the directory `config`, or its backup; an empty one where there is neither.
+    /// The table at `path`, or its backup; an empty one where there is neither.
     ///
     /// # Errors
     ///
     /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] where they cannot be read: all
     /// delayed messages would be delivered again.
-    pub fn open(disk: &dyn Disk, config: &Path) -> Result<LevelTable> {
-        let path = config.join(FILE_NAME);
-        let parse = |text: &[u8]| LevelTable::parse(&path, text);
-        let found = load_with_backup(disk, &path, parse)?.table()?;
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<LevelTable> {
+        let parse = |text: &[u8]| LevelTable::parse(path, text);
+        let found = load_with_backup(disk, path, parse)?.table()?;
         Ok(found.unwrap_or_else(|| LevelTable {
-            path: path.clone(),
+            path: path.to_owned(),
             ..LevelTable::default()
         }))
     }
@@ -93,7 +92,7 @@ mod tests {
         let path = folder.path().join(FILE_NAME);
         let before = r#"{"dataVersion":{"counter":4},"offsetTable":{1:10,3:7},"more":[1]}"#;
         std::fs::write(&path, before).unwrap();
-        let mut table = LevelTable::open(&RealDisk, folder.path()).unwrap();
+        let mut table = LevelTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap();
         assert_eq!(
             (table.get(1), table.get(2), table.get(3)),
             (Some(10), None, Some(7))

@@ -9,11 +9,13 @@ pub mod json;
 pub mod levels;
 pub mod offsets;
 pub mod pending;
+mod place;
 mod reason;
 pub mod subscriptions;
 pub mod timer;
 mod version;
 
 pub use file::{Loaded, TABLE_LEN_MAX, load, load_with_backup, replace_known, replace_with_backup};
+pub use place::TablePlace;
 pub use reason::Reason;
 pub use version::raise_version;

@@ -64,14 +64,13 @@ pub struct OffsetTable {
 }
 
 impl OffsetTable {
-    /// Reads the table in the directory `config`, or its backup.
+    /// Reads the table at `path`, or its backup.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Io`].
-    pub fn load(disk: &dyn Disk, config: &Path) -> Result<Loaded<OffsetTable>> {
-        let path = config.join(FILE_NAME);
-        load_with_backup(disk, &path, |text| OffsetTable::parse(&path, text))
+    pub fn load(disk: &dyn Disk, path: &Path) -> Result<Loaded<OffsetTable>> {
+        load_with_backup(disk, path, |text| OffsetTable::parse(path, text))
     }
 
     fn parse(path: &Path, text: &[u8]) -> Result<OffsetTable, Reason> {
@@ -106,16 +105,16 @@ impl OffsetTable {
 }
 
 impl OffsetTable {
-    /// The table in the directory `config`; an empty one where there is none.
+    /// The table at `path`; an empty one where there is none.
     ///
     /// # Errors
     ///
     /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] where table and backup cannot
     /// be read: a table that takes their place would let every group begin anew.
-    pub fn open(disk: &dyn Disk, config: &Path) -> Result<OffsetTable> {
-        let found = OffsetTable::load(disk, config)?.table()?;
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<OffsetTable> {
+        let found = OffsetTable::load(disk, path)?.table()?;
         Ok(found.unwrap_or_else(|| OffsetTable {
-            path: config.join(FILE_NAME),
+            path: path.to_owned(),
             root: RawMembers::new(),
             offsets: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -343,7 +342,7 @@ mod tests {
     #[test]
     fn offsets_are_written_as_rocketmq_reads_them() {
         let folder = folder(OF_ROCKETMQ);
-        let mut table = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+        let mut table = OffsetTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap();
         let found: Vec<_> = table.all().collect();
         assert_eq!(
             found,
@@ -371,7 +370,7 @@ mod tests {
         let at = |name: &str| written.find(name).unwrap();
         assert!(at("dataVersion") < at("offsetTable") && at("offsetTable") < at("pullOffset"));
         assert!(written.contains("\n\t\"offsetTable\": {\n\t\t\"%RETRY%G@G\""));
-        let again = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+        let again = OffsetTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap();
         assert!(again.all().eq(table.all()));
     }
 
@@ -379,7 +378,7 @@ mod tests {
     fn a_table_that_is_not_there_is_empty_and_begins_with_version_one() {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("config");
-        let mut table = OffsetTable::open(&RealDisk, &config).unwrap();
+        let mut table = OffsetTable::open(&RealDisk, &config.join(FILE_NAME)).unwrap();
         assert_eq!(table.all().count(), 0);
         table.set("T", "G", [(0, 1)], None);
         table.save(&RealDisk, 7).unwrap();
@@ -393,7 +392,7 @@ mod tests {
     #[test]
     fn numbers_that_no_queue_has_are_passed_over_and_kept() {
         let folder = folder(r#"{"offsetTable":{"T@G":{-1:3,4294967296:4,2:5},"T":{0:6}}}"#);
-        let mut table = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+        let mut table = OffsetTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap();
         let found: Vec<_> = table.all().collect();
         assert_eq!(found, [("T", "", 0, 6), ("T", "G", 2, 5)]);
         table.save(&RealDisk, 0).unwrap();
@@ -418,7 +417,7 @@ mod tests {
             (r#"{"offsetTable":{"T@G":{0:5}"#, "EOF"),
         ] {
             let folder = folder(text);
-            let error = OffsetTable::open(&RealDisk, folder.path()).unwrap_err();
+            let error = OffsetTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap_err();
             let said = error.to_string();
             assert!(
                 said.contains(FILE_NAME) && said.contains(why),
@@ -426,11 +425,11 @@ mod tests {
             );
             assert!(matches!(error, Error::Corrupt { .. }));
             fs::write(folder.path().join("consumerOffset.json.bak"), OF_ROCKETMQ).unwrap();
-            let table = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+            let table = OffsetTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap();
             assert_eq!(table.get("T", "G", 0), Some(5), "{text}");
         }
         for text in ["{}", r#"{"offsetTable":null}"#] {
-            let table = OffsetTable::open(&RealDisk, folder(text).path()).unwrap();
+            let table = OffsetTable::open(&RealDisk, &folder(text).path().join(FILE_NAME)).unwrap();
             assert_eq!(table.all().count(), 0);
         }
     }
@@ -440,7 +439,7 @@ mod tests {
         let many = "0:1,".repeat(json::VALUES_MAX / 2);
         let folder = folder(&format!(r#"{{"offsetTable":{{"T@G":{{{many}1:2}}}}}}"#));
         fs::write(folder.path().join("consumerOffset.json.bak"), OF_ROCKETMQ).unwrap();
-        let error = OffsetTable::open(&RealDisk, folder.path()).unwrap_err();
+        let error = OffsetTable::open(&RealDisk, &folder.path().join(FILE_NAME)).unwrap_err();
         assert!(
             error.to_string().contains("more than 4194304 values"),
             "{error}"

@@ -43,15 +43,14 @@ impl Default for Subscription {
     }
 }
 
-/// The switches of `group` in the table in the directory `config`, or in its backup.
+/// The switches of `group` in the table at `path`, or in its backup.
 ///
 /// # Errors
 ///
 /// [`crate::Error::Io`]; [`crate::Error::Corrupt`] and [`crate::Error::Unsupported`] where there is
 /// a table that cannot be read: it may forbid what is asked for.
-pub fn load(disk: &dyn Disk, config: &Path, group: &str) -> Result<Subscription> {
-    let path = config.join(FILE_NAME);
-    let found = load_with_backup(disk, &path, |text| parse(text, group))?;
+pub fn load(disk: &dyn Disk, path: &Path, group: &str) -> Result<Subscription> {
+    let found = load_with_backup(disk, path, |text| parse(text, group))?;
     Ok(found.table()?.unwrap_or_default())
 }
 
@@ -104,7 +103,7 @@ mod tests {
     fn load_from(text: &str, group: &str) -> Result<Subscription> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE_NAME), text).unwrap();
-        load(&RealDisk, folder.path(), group)
+        load(&RealDisk, &folder.path().join(FILE_NAME), group)
     }
 
     #[test]
@@ -124,7 +123,7 @@ mod tests {
             assert_eq!(load_from(text, group).unwrap(), Subscription::default());
         }
         let folder = tempfile::tempdir().unwrap();
-        let nothing = load(&RealDisk, folder.path(), "G").unwrap();
+        let nothing = load(&RealDisk, &folder.path().join(FILE_NAME), "G").unwrap();
         assert_eq!(nothing, Subscription::default());
     }
 

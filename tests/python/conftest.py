@@ -29,7 +29,9 @@ def open_store(engine: str, tmp_path: Path) -> Iterator[Open]:
             path = ":memory:"
         else:
             path = str(tmp_path / f"store-{len(opened)}")
-            options.setdefault("commitlog_file_size", 16 << 20)
+            options["engine"] = engine
+            if engine == "commitlog":
+                options.setdefault("commitlog_file_size", 16 << 20)
         opened.append(forebay.open(path, **options))
         return opened[-1]
 

@@ -15,14 +15,33 @@ import pytest
 from golden_stores import unpack
 
 import forebay
+import forebay.dead_letters
 import forebay.testing
 
 
-@pytest.fixture(params=["memory", "files"])
+@pytest.fixture(params=["memory", "commitlog", "partitionlog"])
 def store(request, tmp_path):
     path = ":memory:" if request.param == "memory" else tmp_path / "store"
-    with forebay.open(path, default_queues=4) as store:
+    with forebay.open(path, engine=request.param, default_queues=4) as store:
         yield store
+
+
+@pytest.fixture(params=["commitlog", "partitionlog"])
+def files(request, tmp_path):
+    """Return the engine of a store in a directory."""
+    return request.param
+
+
+def of_group(store: forebay.Store) -> tuple[str, str]:
+    """Return the topics of the retries and the dead letters of the group ``billing``."""
+    if store.engine == "partitionlog":
+        return "retry.billing", "dlq.billing"
+    return "%RETRY%billing", "%DLQ%billing"
+
+
+def table_of(path: Path, engine: str) -> Path:
+    name = "consumerOffset.json"
+    return path / f"forebay.{name}" if engine == "partitionlog" else path / "config" / name
 
 
 def fill(store: forebay.Store, count: int = 8, topic: str = "orders") -> None:
@@ -86,10 +105,58 @@ def test_a_refused_message_comes_back_with_its_own_topic(store):
         assert (again.reconsume_times, again.properties) == (1, {"region": "eu"})
         assert again.system_properties["ORIGIN_MESSAGE_ID"] == message.message_id
         consumer.reject(again, reason="no such order")
-    (dead,) = store.read("%DLQ%billing", 0, 0).messages
+    retry, dead_letters = of_group(store)
+    (dead,) = store.read(dead_letters, 0, 0).messages
     assert (dead.body, dead.reconsume_times) == (b"0", 2)
     assert dead.properties == {"region": "eu", "FOREBAY_REASON": "no such order"}
-    assert store.topics["%RETRY%billing"].queues
+    assert store.topics[retry].queues
+
+
+def test_what_goes_through_a_partition_log_again_keeps_all_that_it_had(tmp_path):
+    clock = forebay.testing.Clock()
+    headers = (("dup", b"\xff"), ("dup", b""), ("nil", None))
+    path = tmp_path / "log"
+    with (
+        forebay.testing.open(path, engine="partitionlog", clock=clock) as store,
+        store.consumer("orders", group="bill.ing") as consumer,
+    ):
+        sent = store.send("orders", None, keys=[b"\xff", "2"], tags="paid", headers=headers)
+        (message,) = consumer.poll(timeout=10)
+        consumer.nack(message)
+        for seconds, count in ((9.9, 0), (0.2, 1)):
+            clock.advance(seconds)
+            messages = consumer.poll(timeout=0)
+            assert len(messages) == count
+        (again,) = messages
+        consumer.reject(again, reason="no such order")
+        (dead,) = store.read("dlq.bill.ing", 0, 0).messages
+        assert forebay.dead_letters.origin(dead) == {
+            "original_topic": "orders",
+            "attempts": 2,
+            "reason": "no such order",
+        }
+        forebay.dead_letters.Redriver(store, "bill.ing").redrive(None, lambda done, total: None)
+        (redriven,) = consumer.poll(timeout=0)
+        consumer.ack(redriven)
+        found = [message, again, dead, redriven]
+        assert {it.key_bytes for it in found} == {b"\xff"}
+        assert {it.keys[1:] for it in found} == {("2",)}
+        assert {it.tags for it in found} == {"paid"}
+        assert all(it.is_null for it in found)
+        assert {it.born_timestamp for it in found} == {sent.timestamp}
+        assert [it.headers for it in (message, again, redriven)] == [headers] * 3
+        assert dead.headers == (*headers, ("FOREBAY_REASON", b"no such order"))
+        assert [it.reconsume_times for it in found] == [0, 1, 2, 0]
+        assert again.topic == redriven.topic == "orders"
+        assert again.system_properties["ORIGIN_MESSAGE_ID"] == message.message_id
+        assert (message.system_properties, redriven.system_properties) == ({}, {})
+    names = {it.name for it in path.iterdir() if it.is_dir()}
+    assert {name.rpartition("-")[0] for name in names} == {
+        "orders",
+        "retry.bill.ing",
+        "dlq.bill.ing",
+        "rmq_sys_forebay_delay",
+    }
 
 
 def test_in_an_ordered_queue_a_refused_message_holds_up_the_later_ones(store):
@@ -103,8 +170,9 @@ def test_in_an_ordered_queue_a_refused_message_holds_up_the_later_ones(store):
         later = [message for message in messages if message.queue == 0][1:]
         consumer.nack(first)
         consumer.ack(later)
-        assert store.read("%DLQ%billing", 0, 0).messages[0].body == first.body
-        assert "%RETRY%billing" not in store.topics
+        retry, dead_letters = of_group(store)
+        assert store.read(dead_letters, 0, 0).messages[0].body == first.body
+        assert retry not in store.topics
 
 
 def test_queues_are_shared_and_handed_over(store):
@@ -184,14 +252,14 @@ def test_run_calls_a_handler_and_has_failures_delivered_again(store, threads, ba
     assert (done, failed) == (set(range(30)), {7})
 
 
-def test_progress_is_kept_in_rocketmqs_table(tmp_path):
+def test_progress_is_kept_in_rocketmqs_table(tmp_path, files):
     path = tmp_path / "store"
-    with forebay.open(path, default_queues=2) as store:
+    with forebay.open(path, engine=files, default_queues=2) as store:
         fill(store)
         consumer = store.consumer("orders", group="billing")
         consumer.ack(consumer.poll(100, timeout=10))
         consumer.commit()
-        table = json.loads((path / "config/consumerOffset.json").read_text())
+        table = json.loads(table_of(path, files).read_text())
         offsets = table["offsetTable"]["orders@billing"]
         assert sum(offsets.values()) == 8
         assert table["dataVersion"]["counter"] >= 1
@@ -201,9 +269,12 @@ def test_progress_is_kept_in_rocketmqs_table(tmp_path):
             store.consumer("orders", group="billing")
 
 
-def test_a_delayed_message_is_delivered_and_an_overdue_one_after_a_restart(tmp_path):
+def test_a_delayed_message_is_delivered_and_an_overdue_one_after_a_restart(tmp_path, files):
     path = tmp_path / "store"
-    with forebay.open(path) as store, store.consumer("orders", group="billing") as consumer:
+    with (
+        forebay.open(path, engine=files) as store,
+        store.consumer("orders", group="billing") as consumer,
+    ):
         store.send("orders", b"1", queue=2, delay_level=1)
         assert consumer.poll(timeout=0) == []
         (message,) = consumer.poll(timeout=30)
@@ -213,8 +284,9 @@ def test_a_delayed_message_is_delivered_and_an_overdue_one_after_a_restart(tmp_p
     with forebay.open(path) as store, store.consumer("orders", group="billing") as consumer:
         (message,) = consumer.poll(timeout=30)
         assert message.body == b"2"
-    levels = json.loads((path / "config/delayOffset.json").read_text())
-    assert levels["offsetTable"] == {"1": 2}
+    if files == "commitlog":
+        levels = json.loads((path / "config/delayOffset.json").read_text())
+        assert levels["offsetTable"] == {"1": 2}
 
 
 def test_wrong_arguments_are_refused_by_name(store):
@@ -301,9 +373,9 @@ print("closed", flush=True)
 @pytest.mark.parametrize(
     ("number", "last"), [(signal.SIGTERM, []), (signal.SIGINT, ["interrupted"])]
 )
-def test_a_signal_ends_run_once_the_calls_have_returned(tmp_path, number, last):
+def test_a_signal_ends_run_once_the_calls_have_returned(tmp_path, files, number, last):
     path = tmp_path / "store"
-    with forebay.open(path) as store:
+    with forebay.open(path, engine=files) as store:
         fill(store, 3)
     # A shell that runs in the background has SIGINT ignored.
     worker = subprocess.Popen(
@@ -323,9 +395,9 @@ def test_a_signal_ends_run_once_the_calls_have_returned(tmp_path, number, last):
         assert consumer.poll(timeout=0) == []
 
 
-def test_what_a_killed_process_had_not_settled_is_delivered_to_the_next(tmp_path):
+def test_what_a_killed_process_had_not_settled_is_delivered_to_the_next(tmp_path, files):
     path = tmp_path / "store"
-    with forebay.open(path, default_queues=1) as store:
+    with forebay.open(path, engine=files, default_queues=1) as store:
         fill(store, 10)
     code = """
 import os, sys, signal, forebay
@@ -344,11 +416,11 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert numbers(consumer.poll(100, timeout=10)) == list(range(4, 10))
 
 
-def test_a_damaged_table_of_offsets_is_refused_and_stays(tmp_path):
+def test_a_damaged_table_of_offsets_is_refused_and_stays(tmp_path, files):
     path = tmp_path / "store"
-    with forebay.open(path) as store:
+    with forebay.open(path, engine=files) as store:
         fill(store)
-    table = Path(path, "config/consumerOffset.json")
+    table = table_of(path, files)
     table.write_text("{torn")
     with (
         forebay.open(path) as store,

@@ -34,7 +34,6 @@ VISIBILITY_MS = 60_000
 UNSETTLED_MAX = 5
 ATTEMPTS_IN_PLACE = 3
 RETRIES_MAX = 16
-RETRY, DEAD = "%RETRY%billing", "%DLQ%billing"
 LEVELS_MS = [1_000, 5_000, 10_000, 30_000] + [60_000 * n for n in range(1, 11)]
 LEVELS_MS += [1_200_000, 1_800_000, 3_600_000, 7_200_000]
 ALL = 1_000
@@ -176,8 +175,24 @@ class Machine(RuleBasedStateMachine):
 
     def open_store(self) -> None:
         path = ":memory:" if self.folder is None else self.folder / "store"
-        sizes = {} if self.folder is None else {"commitlog_file_size": 1 << 20}
-        self.store = forebay.testing.open(path, clock=self.clock, **sizes)
+        sizes = {"commitlog_file_size": 1 << 20} if self.engine == "commitlog" else {}
+        self.store = forebay.testing.open(path, engine=self.engine, clock=self.clock, **sizes)
+
+    @property
+    def retry_topic(self) -> str:
+        """The topic of the group's messages to be retried."""
+        return "retry.billing" if self.engine == "partitionlog" else "%RETRY%billing"
+
+    @property
+    def dead_letters(self) -> str:
+        """The topic of the group's dead letters."""
+        return "dlq.billing" if self.engine == "partitionlog" else "%DLQ%billing"
+
+    def rank_of_level(self, level: int) -> tuple[int, int]:
+        """Return the rank of a message with a level, which has a time in a partition log."""
+        if self.engine == "partitionlog":
+            return (1, self.now + LEVELS_MS[level - 1])
+        return (0, level)
 
     @property
     def now(self) -> int:
@@ -223,7 +238,8 @@ class Machine(RuleBasedStateMachine):
     def send_by_level(self, queue: int, level: int) -> None:
         self.sent += 1
         self.store.send("orders", str(self.sent).encode(), queue=queue, delay_level=level)
-        self.wait(self.now + LEVELS_MS[level - 1], (0, level), ("orders", queue), (self.sent, 0))
+        due = self.now + LEVELS_MS[level - 1]
+        self.wait(due, self.rank_of_level(level), ("orders", queue), (self.sent, 0))
 
     @rule(queue=some.integers(0, QUEUES - 1), seconds=some.sampled_from([0.5, 1, 30, 4_000]))
     def send_at_time(self, queue: int, seconds: float) -> None:
@@ -301,7 +317,7 @@ class Machine(RuleBasedStateMachine):
     def place_of(self, message: Any) -> tuple[str, int]:
         """Topic and queue that a message was delivered from."""
         is_retry = message.reconsume_times > 0
-        return (RETRY if is_retry else "orders", message.queue)
+        return (self.retry_topic if is_retry else "orders", message.queue)
 
     # --- settlements ----------------------------------------------------------------------------
 
@@ -362,7 +378,7 @@ class Machine(RuleBasedStateMachine):
         else:
             level = min(3 + retries, 18) if level is None else level
             due = self.now + LEVELS_MS[level - 1]
-            self.wait(due, (0, level), (RETRY, 0), (number, retries + 1))
+            self.wait(due, self.rank_of_level(level), (self.retry_topic, 0), (number, retries + 1))
         lane.settle(offset)
         lane.inherit()
 
@@ -406,7 +422,7 @@ class Machine(RuleBasedStateMachine):
                 assert found.committed == lane.committed
                 assert found.unsettled == len(lane.unsettled)
                 assert found.lag == len(lane.messages) - lane.committed
-        read = self.store.read(DEAD, 0, 0, max_messages=ALL)
+        read = self.store.read(self.dead_letters, 0, 0, max_messages=ALL)
         assert [int(message.body) for message in read.messages] == self.dead
 
     @rule()
@@ -456,6 +472,7 @@ def run(machine: type[Machine], examples: int, phases: Iterable[Phase] = tuple(P
     )
 
 
+@pytest.mark.parametrize("engine", ["memory", "commitlog", "partitionlog"])
 @pytest.mark.parametrize("order", ["none", "queue"])
 def test_consumers_do_what_the_model_says(engine: str, order: str) -> None:
     machine = type("Chosen", (Machine,), {"engine": engine, "order": order})

@@ -117,13 +117,12 @@ def test_one_process_writes_and_others_read_meanwhile(tmp_path: Path):
 
 def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
     with open_log(tmp_path / "log") as store:
-        for name in ("%RETRY%g", "a b", "x" * 250, ".."):
+        for name in ("%RETRY%g", "a b", "x" * 250, "..", "rmq_sys_forebay_delay"):
             with pytest.raises(forebay.InvalidTopicError):
                 store.send(name, b"")
-        with pytest.raises(forebay.UnsupportedError, match="delivered later"):
-            store.send("t", b"", delay=1)
-        with pytest.raises(forebay.UnsupportedError, match="consumer"):
-            store.consumer("t", group="g")
+        for group in ("%g", "a b", "", "g" * 121):
+            with pytest.raises(forebay.InvalidOptionError, match=r"group .* \., - and _"):
+                store.consumer("t", group=group)
         with pytest.raises(forebay.UnsupportedError, match="sealing"):
             store.roll()
         keys = [str(number) for number in range(20)]
@@ -132,13 +131,26 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
         assert store.producer("t").send_batch([b"1", b"2"], atomic=True).count == 2
     with pytest.raises(forebay.InvalidOptionError, match="segment_bytes"):
         forebay.open(tmp_path / "commits", segment_bytes=8192)
-    for option in ({"compression": "brotli"}, {"segment_bytes": 1}, {"retention": 3600}):
+    for option in ({"compression": "brotli"}, {"segment_bytes": 1}):
         with pytest.raises(forebay.InvalidOptionError, match=next(iter(option))):
             open_log(tmp_path / "other", **option)
     with pytest.raises(forebay.UnsupportedError, match="share"):
         open_log(tmp_path / "other", mode="share")
     with pytest.raises(forebay.StoreExistsError):
         open_log(tmp_path / "log", mode="x")
+
+
+def test_producers_keep_their_queues(tmp_path: Path):
+    queues = {}
+    for _ in range(2):
+        with open_log(tmp_path / "log", default_queues=2) as store:
+            producers = {name: store.producer("t", queue="own", name=name) for name in "ab"}
+            for name, producer in producers.items():
+                queue = producer.send(b"").queue
+                assert queues.setdefault(name, queue) == queue
+            with pytest.raises(forebay.InvalidOptionError):
+                store.producer("t", queue="own", name="c")
+    assert len(set(queues.values())) == 2
 
 
 def test_a_message_that_is_too_large_for_a_segment_is_refused(tmp_path: Path):

@@ -53,6 +53,40 @@ def test_old_segments_go_and_readers_see_where_the_queue_begins(tmp_path, limit)
         assert send(store, count=1) == [9]
 
 
+def test_what_groups_and_delays_need_stays(tmp_path):
+    path, limit = tmp_path / "log", {"retention_bytes": 1, "flush_interval": 0.01}
+    with forebay.open(path, **SMALL) as store:
+        send(store)
+        send(store, "free")
+        send(store, delay=3600)
+        with store.consumer("orders", group="billing") as consumer:
+            consumer.ack(consumer.poll(4, timeout=10))
+    with forebay.open(path, **SMALL, **limit) as store:
+        # Three messages make a segment; the fifth is the first that is not consumed.
+        until(lambda: begins(store) == 3 and begins(store, "free") == 6)
+        assert begins(store, "rmq_sys_forebay_delay") == 0
+        with store.consumer("orders", group="billing") as consumer:
+            messages = consumer.poll(9, timeout=10)
+            assert [message.offset for message in messages] == [4, 5, 6, 7, 8]
+            consumer.ack(messages)
+            consumer.commit()
+            until(lambda: begins(store) == 6)
+    table = path / "forebay.consumerOffset.json"
+    text = table.read_text()
+    table.write_text("{torn")
+    table.with_name(f"{table.name}.bak").unlink()
+    with forebay.open(path, **SMALL, **limit) as store:
+        send(store, "free")
+        until(lambda: store.damage)
+        assert "cannot read who consumes" in str(store.damage[0])
+        assert begins(store, "free") == 6
+    table.write_text(text)
+    with forebay.open(path, **SMALL, keep_unconsumed=False, **limit) as store:
+        send(store, count=6)
+        until(lambda: begins(store) == 12)
+        assert begins(store, "rmq_sys_forebay_delay") == 0
+
+
 def test_messages_before_an_offset_or_a_time_are_deleted(tmp_path):
     path = tmp_path / "log"
     start = datetime(2024, 1, 1, tzinfo=UTC)

@@ -9,10 +9,10 @@ import forebay
 from forebay.cli.arguments import add_store, count, open_existing, unknown
 from forebay.cli.rows import as_dict
 from forebay.dead_letters import (
-    PREFIX,
     LetterQueue,
     Redriver,
     dead_groups,
+    dead_topic,
     letter_queues,
     origin,
 )
@@ -61,7 +61,7 @@ def add(verbs: Any) -> None:
 
 def _queues(store: forebay.Store, group: str) -> list[LetterQueue]:
     """Return the dead letters of a group, by queue."""
-    if PREFIX + group not in store.topics:
+    if dead_topic(store, group) not in store.topics:
         raise ValueError(unknown("dead letter of group", group, dead_groups(store)))
     return letter_queues(store, group)
 
@@ -141,7 +141,7 @@ def _purge(arguments: argparse.Namespace) -> int:
     with open_existing(arguments.store, adopt=arguments.adopt) as store:
         purged = sum(one.waiting for one in _queues(store, group))
         if purged:
-            store.reset_offsets(group, PREFIX + group, "latest")
+            store.reset_offsets(group, dead_topic(store, group), "latest")
     if arguments.json:
         write_json({"group": group, "purged": purged})
     else:

@@ -51,6 +51,7 @@ use self::write::{Opened, Writer};
 use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
+use super::service::hold::Hold;
 use super::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
     Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
@@ -61,7 +62,8 @@ use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::options::{Isolation, Mode, Options};
 use crate::record::kafka::partition_of_key;
-use crate::record::{Batch, Message};
+use crate::record::names::{KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX};
+use crate::record::{Batch, Message, check_is_users};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
@@ -115,13 +117,28 @@ pub struct PartitionLog {
 }
 
 impl PartitionLog {
-    /// Opens the log directory at `root`.
+    /// Opens the log directory at `root`. Nothing holds up its retention.
+    ///
+    /// # Errors
+    ///
+    /// As [`PartitionLog::open_with`].
+    #[cfg(test)]
+    pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
+        PartitionLog::open_with(machine, root, options, None)
+    }
+
+    /// Opens the log directory at `root`. Retention asks `hold`.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] unless the mode is [`Mode::Read`]; [`Error::NotFound`],
     /// [`Error::NotAStore`]; errors of reading.
-    pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
+    pub fn open_with(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        hold: Option<Arc<dyn Hold>>,
+    ) -> Result<PartitionLog> {
         let began = Instant::now();
         let disk = Arc::clone(&machine.disk);
         if options.mode == Mode::Read {
@@ -156,14 +173,19 @@ impl PartitionLog {
                     ..Recovery::default()
                 };
             }
-            Mode::Append | Mode::Create => engine.open_for_writing(machine, options)?,
+            Mode::Append | Mode::Create => engine.open_for_writing(machine, options, hold)?,
             Mode::Share => return unsupported("mode=\"share\" for a partition log"),
         }
         engine.recovery.elapsed = began.elapsed();
         Ok(engine)
     }
 
-    fn open_for_writing(&mut self, machine: &Machine, options: &Options) -> Result<()> {
+    fn open_for_writing(
+        &mut self,
+        machine: &Machine,
+        options: &Options,
+        hold: Option<Arc<dyn Hold>>,
+    ) -> Result<()> {
         let with = (&self.topics, &*self.shared.report, &self.news);
         let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
         let mut partitions = self.partitions.write();
@@ -176,7 +198,12 @@ impl PartitionLog {
         let warnings = &self.shared.report.warnings;
         let compactor = Arc::new(Compactor::new(rules, warnings));
         let known_times = writer.known_times.clone();
-        let retention = Arc::new(Retention::new(options, &self.shared.report, known_times)?);
+        let retention = Arc::new(Retention::new(
+            options,
+            &self.shared.report,
+            known_times,
+            hold,
+        )?);
         retention.complete(&writer.parts)?;
         if machine.drive == Drive::Threads {
             let started = compactor.start(&writer.parts);
@@ -386,7 +413,26 @@ impl Engine for PartitionLog {
     }
 
     fn check_topic(&self, name: &str) -> Result<()> {
-        names::check_topic(name)
+        names::check_topic(name)?;
+        check_is_users(name)
+    }
+
+    fn retry_topic(&self, group: &str) -> String {
+        format!("{KAFKA_RETRY_PREFIX}{group}")
+    }
+
+    fn dead_topic(&self, group: &str) -> String {
+        format!("{KAFKA_DEAD_PREFIX}{group}")
+    }
+
+    fn keeps_append_times(&self) -> bool {
+        // Times are those of the senders.
+        false
+    }
+
+    fn keeps_positions(&self) -> bool {
+        // They count the bytes that all partitions have.
+        false
     }
 
     fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
@@ -481,9 +527,10 @@ impl Engine for PartitionLog {
         let (partition, view) = self.existing(topic, queue)?;
         match point {
             Point::Time(time) => time::offset_at(&self.shared, &partition, &view, time),
-            // Positions count what was appended to all partitions.
+            // Positions count what was appended to all partitions. What is durable now includes
+            // all that was appended below a position that is durable.
             Point::Position(position) => Ok(match (&self.writer, &partition.folder.ends) {
-                (Some(writer), Some(ends)) if position < writer.parts.published() => {
+                (Some(writer), Some(ends)) if position <= writer.parts.durable() => {
                     ends.next_offset(true).min(view.bounds.end)
                 }
                 _ => view.bounds.end,
@@ -636,16 +683,7 @@ impl Engine for PartitionLog {
 
     fn message_with_id(&self, id: &str) -> Result<Message> {
         self.usable()?;
-        let wrong = || {
-            Error::option(
-                "message id",
-                format!("{id:?}"),
-                "must be topic-queue@offset",
-            )
-        };
-        let (place, offset) = id.rsplit_once('@').ok_or_else(wrong)?;
-        let (name, queue) = names::partition_of(place).ok_or_else(wrong)?;
-        let offset = offset.parse().map_err(|_| wrong())?;
+        let (name, queue, offset) = names::place_of(id)?;
         let topic = self.topics.get(name).ok_or_else(|| Error::UnknownTopic {
             topic: name.to_owned(),
         })?;

@@ -117,6 +117,15 @@ pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
 /// [`Error::InvalidTopic`] with the violated rule.
 pub fn check_topic(topic: &str) -> Result<()> {
     check_topic_name(topic)?;
+    check_is_users(topic)
+}
+
+/// Checks that a topic is not one that the store keeps for itself.
+///
+/// # Errors
+///
+/// [`Error::InvalidTopic`].
+pub fn check_is_users(topic: &str) -> Result<()> {
     match topic.starts_with(OWN_TOPIC_PREFIX) {
         true => Err(Error::InvalidTopic {
             topic: topic.to_owned(),

@@ -28,6 +28,11 @@ pub const RETRY_PREFIX: &str = "%RETRY%";
 /// Prefix of the topic of a group's dead letters.
 pub const DEAD_PREFIX: &str = "%DLQ%";
 
+/// [`RETRY_PREFIX`] where topics have Kafka's names.
+pub const KAFKA_RETRY_PREFIX: &str = "retry.";
+/// [`DEAD_PREFIX`] where topics have Kafka's names.
+pub const KAFKA_DEAD_PREFIX: &str = "dlq.";
+
 /// Topic in which delayed messages wait, with one queue per level.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
@@ -107,6 +112,16 @@ pub const RESERVED: &[&str] = &[
 ];
 
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
+
+/// The topic of a group's messages to be retried, where topics have RocketMQ's names.
+pub fn retry_topic(group: &str) -> String {
+    format!("{RETRY_PREFIX}{group}")
+}
+
+/// The topic of a group's dead letters, where topics have RocketMQ's names.
+pub fn dead_topic(group: &str) -> String {
+    format!("{DEAD_PREFIX}{group}")
+}
 
 /// Whether a property name is reserved: users may not set it.
 pub fn is_reserved(name: &str) -> bool {

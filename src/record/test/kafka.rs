@@ -1,9 +1,11 @@
 //! A record in Kafka's form, in memory.
 
-use crate::record::common::Labels;
+use crate::record::common::{Copied, Labels};
 use crate::record::kafka::entry::Headers;
-use crate::record::kafka::{Entry, HEAD_LEN, Header, Home, Layout, Record, record};
-use crate::record::{Message, PropertyKind, Row};
+use crate::record::kafka::{
+    Codec, Entry, Form, HEAD_LEN, Header, Home, Layout, Opened, Record, record,
+};
+use crate::record::{Batch, Message, PropertyKind, Row};
 use proptest::prelude::*;
 
 /// The header of an empty batch of format 2.
@@ -94,4 +96,51 @@ proptest! {
             let _ = (message.headers(), message.key_bytes(), message.body(), message.id());
         }
     }
+}
+
+/// A consumer once could not send back what no sender of Forebay's could have sent.
+#[test]
+fn a_copy_keeps_what_another_system_wrote() {
+    let stored = b"\x18FOREBAY_TAGS\x08a||b\x00\x01\x10TIMED_AT\x02x\x06new\x02n";
+    let headers = Headers {
+        count: 4,
+        bytes: stored,
+    };
+    let (bytes, layout) = held(None, None, headers);
+    let row = Row::from(Record::with_layout(&bytes, layout).unwrap());
+    let form = Form {
+        batch_len_max: 1 << 20,
+        value_len_max: 0,
+        codec: Codec::None,
+        append_time: false,
+    };
+    let mut batch = Batch::in_kafka_form(form);
+    let copied = Copied {
+        topic: "retry.billing",
+        queue: 2,
+        without: &["TIMED_AT"],
+        with: &[("new", "m"), ("REAL_QID", "2")],
+        reconsume_times: 3,
+        clock_ms: 77,
+    };
+    batch.push_copy(&row, &copied).unwrap();
+    batch.kafka_mut().unwrap().finish(0).unwrap();
+    let part = &batch.kafka().unwrap().parts()[0];
+    assert_eq!((part.queue(), part.count()), (2, 1));
+    let mut opened = Opened::open(part.bytes().to_vec(), true).unwrap();
+    let entry = opened.next().unwrap().unwrap();
+    // The time of the original was none.
+    assert_eq!((entry.key, entry.value, entry.timestamp), (None, None, 77));
+    let own = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+    let found = entry.headers.iter().map(|(name, value)| (own(name), value));
+    let found: Vec<(String, Option<&[u8]>)> = found.collect();
+    let expected: [(&str, Option<&[u8]>); 5] = [
+        ("", None),
+        ("new", Some(b"m")),
+        ("FOREBAY_REAL_QID", Some(b"2")),
+        ("FOREBAY_TAGS", Some(b"a||b")),
+        ("FOREBAY_RECONSUME_TIMES", Some(b"3")),
+    ];
+    let expected = expected.map(|(name, value)| (name.to_owned(), value));
+    assert_eq!(found, expected);
 }

@@ -6,7 +6,7 @@ use crate::engine::service::hold::Hold;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::table::Loaded;
-use crate::table::offsets::OffsetTable;
+use crate::table::offsets::{self, OffsetTable};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ impl Hold for Unconsumed {
     /// file is reported.
     fn keep_from(&self) -> Result<u64> {
         let parts = &*self.parts;
-        let table = match OffsetTable::load(&*parts.disk, &parts.root.join(names::CONFIG))? {
+        let path = parts.root.join(names::CONFIG).join(offsets::FILE_NAME);
+        let table = match OffsetTable::load(&*parts.disk, &path)? {
             Loaded::Nothing => return Ok(u64::MAX),
             Loaded::Damaged(path, _) => {
                 let kind = DamageKind::ForeignTable;

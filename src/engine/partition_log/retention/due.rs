@@ -30,7 +30,8 @@ pub struct Known {
     newest: Newest,
 }
 
-/// The offset before which everything of a partition is due; its first offset, if nothing is.
+/// The offset before which everything of a partition is due, at most `keep`; its first offset, if
+/// nothing is.
 ///
 /// # Errors
 ///
@@ -40,6 +41,7 @@ pub fn due(
     limits: &Limits,
     times: Times,
     past: &Past,
+    keep: u64,
     known: &mut Option<Known>,
 ) -> Result<u64> {
     let (mut until, mut len) = (past.start, past.len);
@@ -49,6 +51,7 @@ pub fn due(
             // What is left has at least the bytes of the limit, as Kafka leaves it.
             let is_too_much = |limit: u64| len.saturating_sub(segment.len) >= limit;
             let is_due = is_in_time
+                && *next <= keep
                 && (limits.bytes.is_some_and(is_too_much)
                     || match limits.age_ms {
                         None => false,

@@ -12,6 +12,7 @@ use crate::engine::partition_log::write::files;
 use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::report::Report;
 use crate::engine::service::durability::Durable;
+use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::service::retention::{INTERVAL, Limits, Times, jump};
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::service::trusted_clock::TrustedClock;
@@ -36,6 +37,8 @@ pub struct Retention {
     /// `None` if no option asks for retention.
     limits: Option<Limits>,
     policy: CleanupPolicy,
+    /// What still needs messages, if anything can.
+    hold: Option<Arc<dyn Hold>>,
     report: Arc<Report>,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -71,8 +74,10 @@ impl Retention {
         options: &Options,
         report: &Arc<Report>,
         known_times: Vec<i64>,
+        hold: Option<Arc<dyn Hold>>,
     ) -> Result<Retention> {
         Ok(Retention {
+            hold,
             report: Arc::clone(report),
             limits: Limits::new(options)?,
             policy: options.compaction.cleanup_policy.clone(),
@@ -108,10 +113,12 @@ impl Retention {
     /// Ends the thread, and waits until nothing is being removed.
     pub fn end(&self) {
         self.shutdown.begin();
-        if let Some(thread) = self.thread.lock().take() {
+        let thread = self.thread.lock().take();
+        // The thread itself may be the last to release the store.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
+            drop(self.progress.lock());
         }
-        drop(self.progress.lock());
     }
 
     /// Removes what is due, unless the last step was less than a second before `now`. `wall_ms` is
@@ -150,7 +157,9 @@ impl Retention {
         let mut raised = Vec::new();
         // What cannot be read of one partition is no reason to keep the others.
         let mut outcome = Ok(());
-        if let Some(limits) = &self.limits {
+        if let Some(limits) = &self.limits
+            && let Some(kept) = self.kept(parts)
+        {
             for one in all.iter().filter(|one| self.policy.deletes(&one.0)) {
                 let (topic, queue, ends) = one;
                 let key = (Arc::clone(topic), *queue);
@@ -159,7 +168,9 @@ impl Retention {
                 };
                 let past = ends.past();
                 let mut known = progress.ages.remove(&key);
-                match due(&*parts.disk, limits, times, &past, &mut known) {
+                let keep = kept.get(&((&**topic).into(), *queue));
+                let keep = keep.copied().unwrap_or(u64::MAX);
+                match due(&*parts.disk, limits, times, &past, keep, &mut known) {
                     Ok(until) if until > past.start => raised.push((one, until)),
                     Ok(_) => {}
                     Err(error) => outcome = outcome.and(Err(error)),
@@ -174,6 +185,19 @@ impl Retention {
             self.remove(parts, progress, &all)?;
         }
         outcome
+    }
+
+    /// What must stay; `None` if nothing may go, because that is not known.
+    fn kept(&self, parts: &Parts) -> Option<Kept> {
+        let Some(hold) = &self.hold else {
+            return Some(Kept::new());
+        };
+        hold.kept_offsets().unwrap_or_else(|error| {
+            let reason = format!("retention waits, because it cannot read who consumes: {error}");
+            let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
+            self.report.add(damage);
+            None
+        })
     }
 
     /// Raises the first offsets of partitions, and removes the segments that end before them.

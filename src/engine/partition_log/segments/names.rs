@@ -72,6 +72,21 @@ pub fn partition_of(name: &str) -> Option<(&str, u32)> {
     (is_topic && is_plain).then_some((topic, partition))
 }
 
+/// Topic, partition and offset in the id of a message.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`] for what is no id.
+pub fn place_of(id: &str) -> Result<(&str, u32, u64)> {
+    let place = || {
+        let (place, offset) = id.rsplit_once('@')?;
+        let (topic, partition) = partition_of(place)?;
+        Some((topic, partition, offset.parse().ok()?))
+    };
+    let reason = "must be topic-queue@offset";
+    place().ok_or_else(|| Error::option("message id", format!("{id:?}"), reason))
+}
+
 /// Base offset and state of the segment with a log file of this name.
 pub fn segment_of(name: &str) -> Option<(u64, State)> {
     let (digits, rest) = name.split_at_checked(BASE_DIGITS)?;
