@@ -2,6 +2,7 @@
 
 import hypothesis
 import pyarrow
+import pytest
 from harness import PROOF
 from hypothesis import strategies
 
@@ -40,11 +41,12 @@ def seen(message):
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
+@pytest.mark.parametrize("engine", ["memory", "commitlog", "partitionlog"])
 @hypothesis.given(sent=strategies.lists(messages, min_size=1, max_size=8))
 def test_messages_come_back_as_they_were_sent(engine, tmp_path_factory, sent):
     path = ":memory:" if engine == "memory" else tmp_path_factory.mktemp("any") / "store"
-    sizes = {} if engine == "memory" else {"commitlog_file_size": 1 << 20}
-    with forebay.open(path, **sizes) as store:
+    sizes = {"commitlog_file_size": 1 << 20} if engine == "commitlog" else {}
+    with forebay.open(path, engine=engine, **sizes) as store:
         one, batch, arrow = (store.producer(name, queue=0) for name in ("one", "batch", "arrow"))
         for message in sent:
             one.send(message["body"], **{name: message[name] for name in message if name != "body"})
