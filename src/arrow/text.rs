@@ -120,7 +120,7 @@ impl PropertyColumns {
                 key.append_option(found.key());
             }
             if let Some(keys) = &mut self.keys {
-                keys.append_option(found.keys.map(String::from_utf8_lossy));
+                keys.append_option(found.all_keys());
             }
             if let Some(tags) = &mut self.tags {
                 tags.append_option(found.tags.map(String::from_utf8_lossy));

@@ -101,6 +101,14 @@ def test_keys_of_any_bytes_are_found_where_kafka_puts_them(tmp_path: Path):
             assert log.get("t", sent.queue, sent.offset).key_bytes == key.encode()
 
 
+def test_the_column_of_keys_has_all_of_them(log: forebay.Store):
+    producer = log.producer("t")
+    for keys in (["1", "2", "3"], ["1"], [b"\xff", "2"], []):
+        producer.send(b"", keys=keys)
+    columns = pa.table(log.scan("t", columns=["keys"]))
+    assert columns["keys"].to_pylist() == ["1 2 3", "1", "\ufffd 2", None]
+
+
 def test_a_message_without_a_body_is_a_tombstone(log: forebay.Store):
     producer = log.producer("t")
     log.send("t", None, key="1")

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 pub struct Labels<'a> {
     /// The keys as stored, separated by one space; if they are literal, the only key.
     pub keys: Option<&'a [u8]>,
+    /// The keys after the first, separated by one space, if they are stored apart from it.
+    pub further_keys: Option<&'a [u8]>,
     /// The tag.
     pub tags: Option<&'a [u8]>,
     /// How the key is coded; see [`coded::KEY`].
@@ -24,8 +26,21 @@ impl<'a> Labels<'a> {
     #[inline]
     pub fn clear(&mut self) {
         (self.keys, self.tags, self.form) = (None, None, None);
+        self.further_keys = None;
         self.is_literal = false;
         self.own.clear();
+    }
+
+    /// All keys as text, separated by one space.
+    pub fn all_keys(&self) -> Option<Cow<'a, str>> {
+        let keys = self.keys.map(String::from_utf8_lossy);
+        match (keys, self.further_keys) {
+            (Some(keys), Some(further)) => {
+                let further = String::from_utf8_lossy(further);
+                Some(Cow::Owned(format!("{keys} {further}")))
+            }
+            (keys, further) => keys.or_else(|| further.map(String::from_utf8_lossy)),
+        }
     }
 
     /// The first key, decoded.

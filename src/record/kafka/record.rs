@@ -370,6 +370,7 @@ impl<'a> Record<'a> {
     pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
         labels.clear();
         labels.keys = self.key();
+        labels.further_keys = self.further_keys();
         labels.tags = self.tags();
         labels.is_literal = true;
         if with_own {
