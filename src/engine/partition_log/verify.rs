@@ -4,13 +4,16 @@ use super::Shared;
 use super::folder::View;
 use super::partition::Partition;
 use super::segments::index::OffsetIndex;
-use super::segments::names::beside;
+use super::segments::names::{base_of, beside};
 use super::segments::segment::Segment;
 use super::segments::walk::{Found, Reader, Step, Walk};
 use crate::engine::{Damage, DamageKind, Verification};
 use crate::error::Result;
 use crate::record::Flaw;
 use crate::record::kafka::Opened;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Checks a segment, and adds what is found. `go_on` gets the bytes of each batch; if it returns
@@ -65,8 +68,48 @@ pub(super) fn segment(
         }
     }
     found.records += records;
+    if !is_last && walk.next_offset < next_base {
+        check_gap(shared, segment, walk.next_offset..next_base, found)?;
+    }
     check_index(shared, partition, segment, found)?;
     Ok(true)
+}
+
+/// Reports log files that are missing: the offsets between two segments leave a gap, and an index
+/// names a segment in it. Compaction leaves gaps too, but removes the index with its segment.
+fn check_gap(
+    shared: &Shared,
+    before: &Segment,
+    gap: Range<u64>,
+    found: &mut Verification,
+) -> Result<()> {
+    let disk = &*shared.disk;
+    let folder = before.path.parent().unwrap_or(Path::new(""));
+    let entries = disk.list(folder)?;
+    let names: Vec<&str> = entries.iter().filter_map(|it| it.name.as_deref()).collect();
+    let base = |name: &str| {
+        let (digits, ending) = name.split_once('.')?;
+        let is_index = matches!(ending, "index" | "timeindex");
+        base_of(digits).filter(|base| is_index && gap.contains(base))
+    };
+    let bases: BTreeSet<u64> = names.iter().filter_map(|name| base(name)).collect();
+    for base in bases {
+        let name = format!("{base:020}.log");
+        // A broker renames the log file before the index, when it deletes or replaces a segment.
+        if names.iter().any(|other| other.starts_with(&name)) {
+            continue;
+        }
+        let what = format!(
+            "the file is missing, but not its index; offsets {} to {} may have been in it",
+            base,
+            gap.end - 1
+        );
+        let path = folder.join(name);
+        found
+            .damage
+            .push(Damage::new(DamageKind::Log, path, 0..0, what));
+    }
+    Ok(())
 }
 
 /// Number of messages in a batch, all of which can be read.

@@ -220,6 +220,33 @@ fn check_damaged_headers(is_indexed: bool) {
     }
 }
 
+/// Without its index, the gap that a missing segment leaves could be one of compaction.
+#[test]
+fn a_verification_names_a_log_file_that_is_missing() {
+    let made = Made::new();
+    for base in [0, 1, 2, 4] {
+        made.segment(base, &[batch(base, &[1])]);
+    }
+    let damage = || made.open().verify(&mut |_, _| true).unwrap().damage;
+    assert_eq!(damage(), []);
+    // Offset 3 was compacted away. These indexes name no segment in the gap.
+    fs::write(made.file(&format!("{:020}.index", 2)), []).unwrap();
+    fs::write(made.file(&format!("{:020}.timeindex", 9)), []).unwrap();
+    assert_eq!(damage(), []);
+    fs::write(made.file(&format!("{:020}.index", 1)), []).unwrap();
+    fs::write(made.file(&format!("{:020}.timeindex", 1)), []).unwrap();
+    fs::rename(made.log(1), made.file(&format!("{:020}.log.deleted", 1))).unwrap();
+    assert_eq!(damage(), []);
+    fs::remove_file(made.file(&format!("{:020}.log.deleted", 1))).unwrap();
+    let found = damage();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0].kind, &found[0].path),
+        (DamageKind::Log, &made.log(1))
+    );
+    assert!(found[0].reason.contains("offsets 1 to 1"), "{found:?}");
+}
+
 /// The message of a batch whose header cannot be read holds bytes of batches. Nobody sent those.
 #[test]
 fn a_batch_within_a_message_is_not_taken_for_one_of_the_log() {
