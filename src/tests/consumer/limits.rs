@@ -1,15 +1,40 @@
 //! How many messages a poll returns: up to its number, and of what it has to copy, up to a number
 //! of bytes. What it leaves is returned by the next ones.
 
-use super::{Bed, bodies, on_each, poll};
+use super::{BEGIN_MS, Bed, bodies, on_each, open_as, poll};
+use crate::clock::ManualClock;
 use crate::engine::{COPIED_MAX, Durability};
-use crate::{ConsumerOptions, Delivery, Draft};
+use crate::options::{Compression, EngineKind};
+use crate::{Consumer, ConsumerOptions, Delivery, Draft, Options, Store};
 use std::time::Duration;
 
 const BODY_LEN: usize = 3 << 20;
 /// So many of them are longer than a poll copies.
 const LARGE: usize = 24;
 const _: () = assert!(((LARGE - 2) * BODY_LEN) as u64 >= COPIED_MAX);
+
+fn send_large(store: &Store) {
+    let producer = store.producer("orders", Some(0)).unwrap();
+    let draft = Draft {
+        body: &vec![0; BODY_LEN],
+        ..Draft::default()
+    };
+    for _ in 0..LARGE {
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    }
+}
+
+/// Two polls: the first returns as many messages as one copies at most, the second the others.
+fn check_large(consumer: &Consumer) {
+    let first = poll(consumer);
+    let bytes = first.iter().map(|it| it.message.record().bytes().len());
+    let bytes = bytes.sum::<usize>() as u64;
+    let most = COPIED_MAX + 2 * BODY_LEN as u64;
+    assert!((COPIED_MAX..=most).contains(&bytes), "{bytes} bytes");
+    let all = [offsets(&first), offsets(&poll(consumer))].concat();
+    assert_eq!(all, (0..LARGE).collect::<Vec<_>>());
+    assert!(poll(consumer).is_empty());
+}
 
 fn offsets(got: &[Delivery]) -> Vec<usize> {
     let offset = |it: &Delivery| it.receipt.place().2 as usize;
@@ -56,24 +81,26 @@ fn a_poll_of_no_message_does_not_wait() {
 #[test]
 fn a_poll_ends_when_it_has_read_much_again() {
     let bed = Bed::new(":memory:");
-    let producer = bed.store.producer("orders", Some(0)).unwrap();
-    let draft = Draft {
-        body: &vec![0; BODY_LEN],
-        ..Draft::default()
-    };
-    for _ in 0..LARGE {
-        producer.send(&draft, 0, Durability::Written).unwrap();
-    }
+    send_large(&bed.store);
     let consumer = bed.consumer(ConsumerOptions::default());
-    // Messages that are delivered for the first time are not copied.
+    // Messages of this engine are not copied when they are delivered for the first time.
     assert_eq!(poll(&consumer).len(), LARGE);
     bed.pass(16 * 60_000);
-    let first = poll(&consumer);
-    let bytes = first.iter().map(|it| it.message.record().bytes().len());
-    let bytes = bytes.sum::<usize>() as u64;
-    let most = COPIED_MAX + 2 * BODY_LEN as u64;
-    assert!((COPIED_MAX..=most).contains(&bytes), "{bytes} bytes");
-    let all = [offsets(&first), offsets(&poll(&consumer))].concat();
-    assert_eq!(all, (0..LARGE).collect::<Vec<_>>());
-    assert!(poll(&consumer).is_empty());
+    check_large(&consumer);
+}
+
+#[test]
+fn a_poll_of_a_partition_log_ends_when_it_has_copied_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        engine: Some(EngineKind::PartitionLog),
+        compression: Some(Compression::Lz4),
+        ..Options::default()
+    };
+    let clock = ManualClock::at(BEGIN_MS);
+    let store = open_as(&folder.path().join("store"), &clock, options);
+    send_large(&store);
+    let options = ConsumerOptions::default();
+    let consumer = store.consumer(&["orders"], "billing", options).unwrap();
+    check_large(&consumer);
 }
