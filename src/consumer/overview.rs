@@ -303,7 +303,7 @@ impl Behind {
         if offsets.is_empty() {
             return Ok(Behind { offsets, ..nothing });
         }
-        let (_, bytes) = engine.fit(&topic, queue, offsets.clone(), u64::MAX)?;
+        let bytes = engine.bytes_from(&topic, queue, offsets.start)?;
         Ok(Behind {
             oldest: first_stored(engine, &topic, queue, offsets.clone())?,
             offsets,

@@ -175,6 +175,15 @@ pub trait Engine: Send + Sync {
     /// the offset after the last one that fits, at most `range.end`, and the bytes of all that fit.
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)>;
 
+    /// Bytes of the messages from an offset on, which must be within the bounds: of their records,
+    /// or where records share a batch, about those of their batches.
+    fn bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
+        let end = self.bounds(topic, queue)?.map_or(offset, |it| it.end);
+        let range = offset..end.max(offset);
+        self.fit(topic, queue, range, u64::MAX)
+            .map(|(_, bytes)| bytes)
+    }
+
     /// Returns a cursor over `range` of a queue, cut to its bounds.
     fn cursor(
         &self,

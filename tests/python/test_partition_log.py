@@ -153,6 +153,23 @@ def test_producers_keep_their_queues(tmp_path: Path):
     assert len(set(queues.values())) == 2
 
 
+def test_the_lag_in_bytes_is_that_of_the_batches(tmp_path: Path):
+    options = {"segment_bytes": 65536, "default_queues": 1, "index_interval_bytes": 4096}
+    with open_log(tmp_path / "log", **options) as store:
+        for _ in range(150):
+            store.send("t", bytes(1000))
+    # Closing has written the index.
+    with (
+        open_log(tmp_path / "log", **options) as store,
+        store.consumer("t", group="g") as consumer,
+    ):
+        for settled in (0, 100, 50):
+            consumer.ack(consumer.poll(settled, timeout=10) if settled else [])
+            (queue,) = [it for it in store.groups["g"] if it.topic == "t"]
+            stored = queue.lag * 1_070
+            assert stored - 1_000 <= queue.lag_bytes <= stored + 6_000, queue
+
+
 def test_a_message_that_is_too_large_for_a_segment_is_refused(tmp_path: Path):
     with open_log(tmp_path / "log", segment_bytes=65536, default_queues=1) as store:
         with pytest.raises(forebay.MessageTooLargeError):

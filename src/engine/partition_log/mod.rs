@@ -19,6 +19,7 @@
 mod batches;
 mod compact;
 mod cursor;
+mod fit;
 mod folder;
 mod partition;
 mod query;
@@ -539,27 +540,12 @@ impl Engine for PartitionLog {
     }
 
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
-        let found = self.existing(topic, queue)?;
-        let end = range.end;
-        let all = Filter::default();
-        let mut cursor = self.cursor_over(found, range, &all, Check::Structure);
-        let mut rows = Rows::default();
-        let mut taken = 0;
-        loop {
-            rows.clear();
-            cursor.next(1024, &mut rows)?;
-            if rows.rows.is_empty() {
-                return Ok((end, taken));
-            }
-            for row in &rows.rows {
-                let size = u64::from(row.layout.total_len());
-                if size > bytes - taken {
-                    let offset = rows.record(row).map(|record| record.queue_offset());
-                    return Ok((offset.map_or(end, i64::cast_unsigned), taken));
-                }
-                taken += size;
-            }
-        }
+        fit::fit(self, self.existing(topic, queue)?, range, bytes)
+    }
+
+    fn bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
+        let (_, view) = self.existing(topic, queue)?;
+        fit::bytes_from(self.disk(), &view, offset)
     }
 
     fn cursor(
