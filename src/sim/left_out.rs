@@ -329,7 +329,13 @@ const UNSHOWN: [(&str, &str, What, &str); 42] = [
 
 /// Syncs that few stories show, and the kind that does. Trying that kind alone takes a fifth of the
 /// time of trying all.
-const SHOWN_BY: [(&str, &str, What, &str); 21] = [
+const SHOWN_BY: [(&str, &str, What, &str); 22] = [
+    (
+        "src/engine/partition_log/retention/service.rs",
+        "unlink 1",
+        What::Directory,
+        "partitions",
+    ),
     (
         "src/engine/commit_log/index/mod.rs",
         "flush 1",

@@ -360,7 +360,6 @@ fn the_simulator_finds_planted_bugs_of_partitions() {
             Bug::ProgressAhead,
             Bug::WrongLastOffset,
             Bug::NoChecksum,
-            Bug::TrustSegmentIndex,
             Bug::NoDirectorySync,
             Bug::ForgetPartition,
             Bug::KeepCleanMark,

@@ -66,6 +66,18 @@ OPTIONS: dict[str, Any] = {
 #: Only a close makes the queues durable. After a kill no table lists what follows their durable
 #: end, so nothing corrects an opening that takes it for absent.
 UNSETTLED: dict[str, Any] = {**OPTIONS, "queue_flush_interval": 3600.0}
+#: Those of a partition log; a batch fits a segment.
+LOG_OPTIONS: dict[str, Any] = {
+    "engine": "partitionlog",
+    "segment_bytes": 128 << 10,
+    "index_interval_bytes": 512,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+    "flush_interval": 0.01,
+    "queue_flush_interval": 0.02,
+}
+#: How many faults of a partition log the short form draws.
+LOG_FAULTS = 40
 BEGINNINGS = ("fresh", "closed", "dead", "behind")
 #: Upper bounds: files opened by an opening for writing; maps made by it and a few sends.
 OPENS, MAPS = 36, 30
@@ -97,8 +109,15 @@ class Fault:
 class Sweep:
     """A folder with stores to begin from, and a way to try a fault on a copy of one."""
 
-    def __init__(self, folder: Path, nurseries: list[Nursery], fast: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nurseries: list[Nursery],
+        fast: Path,
+        options: dict[str, Any] = OPTIONS,
+    ) -> None:
         self.folder = folder
+        self.options = options
         # Most cases run in memory, where a sync costs nothing; the others on disk.
         self.places = {one: fast / str(number) for number, one in enumerate(nurseries)}
         self.places[nurseries[-1]] = folder / "case"
@@ -121,11 +140,12 @@ class Sweep:
                 if name == "dead" and heard == 120:
                     os.kill(child, signal.SIGKILL)
 
-            outcome = nursery.run(task("write", root, OPTIONS, life=0), heard=die)
+            outcome = nursery.run(task("write", root, self.options, life=0), heard=die)
             assert outcome.status == (-signal.SIGKILL if name == "dead" else 0)
             said = outcome.of("ack")
             if name == "behind":
-                outcome = nursery.run(task("write", root, UNSETTLED, life=2, dies=True))
+                options = self.options | {"queue_flush_interval": 3600.0}
+                outcome = nursery.run(task("write", root, options, life=2, dies=True))
                 assert outcome.status == -signal.SIGKILL
                 said += outcome.of("ack")
             ledger.write_text("".join(line + "\n" for line in said))
@@ -136,7 +156,7 @@ class Sweep:
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self.folder / fault.begin, place)
         root, ledger = place / "store", place / "ledger"
-        options = {**OPTIONS, "flush": fault.flush}
+        options = {**self.options, "flush": fault.flush}
         plan = {
             "call": fault.call,
             "action": "fail",
@@ -154,7 +174,7 @@ class Sweep:
             wrong.append(f"the writer ends with status {met.status}")
         with open(ledger, "a") as file:
             file.writelines(line + "\n" for line in met.of("ack"))
-        if (root / "commitlog").exists() or ledger.stat().st_size:
+        if begun(root) or ledger.stat().st_size:
             about = {"ledger": str(ledger), "modes": ["r", "a", "r"], "gapless": False}
             if not any((root / "commitlog").glob("*")) and not ledger.stat().st_size:
                 about["modes"] = ["a", "r"]
@@ -169,6 +189,11 @@ class Sweep:
         said = [line.split(" ")[1] for line in outcome.of("error")]
         self.said.update(said)
         return [line for line in outcome.of("error") if line.split(" ")[1] not in ERRORS]
+
+
+def begun(root: Path) -> bool:
+    """Whether a store has been created there."""
+    return any((root / mark).exists() for mark in ("commitlog", "forebay.partitionlog"))
 
 
 def task(role: str, root: Path, options: dict[str, Any], **rest: Any) -> dict[str, Any]:
@@ -199,7 +224,7 @@ def faults_of(sweep: Sweep, nursery: Nursery) -> list[Fault]:
             untouched = Fault(begin, flush, "open", errno.EIO, 0, forever=False)
             counts, wrong = sweep.attempt(nursery, untouched)
             assert not wrong, (str(untouched), wrong)
-            assert counts["msync"] > 3 and counts["open"] > 20
+            assert counts["msync"] > 3 and counts["open"] > 20, counts
             for call in CALLS:
                 for number in NUMBERS[call]:
                     for at in range(1, counts[call] + 3):
@@ -208,13 +233,20 @@ def faults_of(sweep: Sweep, nursery: Nursery) -> list[Fault]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("options", "drawn"), [(OPTIONS, FAULTS), (LOG_OPTIONS, LOG_FAULTS)], ids=["commits", "log"]
+)
 def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
-    nurseries: list[Nursery], tmp_path: Path, fast_path: Path
+    nurseries: list[Nursery],
+    tmp_path: Path,
+    fast_path: Path,
+    options: dict[str, Any],
+    drawn: int,
 ) -> None:
-    sweep = Sweep(tmp_path, nurseries, fast_path)
+    sweep = Sweep(tmp_path, nurseries, fast_path, options)
     sweep.prepare(nurseries[0])
     faults = faults_of(sweep, nurseries[0])
-    chosen = faults if PROOF else random.Random(SEED).sample(faults, FAULTS)
+    chosen = faults if PROOF else random.Random(SEED).sample(faults, drawn)
     complaints: list[str] = []
 
     left = iter(chosen)

@@ -26,6 +26,18 @@ OPTIONS: dict[str, Any] = {
     "default_queues": 2,
     "max_message_size": 16 << 10,
 }
+#: The same for a partition log; a batch fits a segment.
+LOG_OPTIONS: dict[str, Any] = {
+    "engine": "partitionlog",
+    "segment_bytes": 128 << 10,
+    "index_interval_bytes": 512,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+}
+#: Sizes of file systems that the short form fills with a partition log.
+LOG_SIZES = 1
+#: Space for the indexes of its segments, which recovery makes again.
+SPARE = 128 << 10
 
 
 def sizes() -> list[int]:
@@ -42,7 +54,13 @@ def nursery() -> Iterator[Nursery]:
 
 
 def fill(
-    nursery: Nursery, folder: Path, disk: Path, draw: random.Random, *, settled: bool
+    nursery: Nursery,
+    folder: Path,
+    disk: Path,
+    draw: random.Random,
+    *,
+    settled: bool,
+    options: dict[str, Any] = OPTIONS,
 ) -> dict[str, Any]:
     """Fill a disk until sends are refused, then free some room and send on; return what to check.
 
@@ -51,7 +69,7 @@ def fill(
     ledger = folder / "ledger"
     (disk / "ballast").write_bytes(bytes(BALLAST))
     end, flush = draw.choice(("close", "die")), draw.choice(("async", "async", "sync"))
-    about = {"root": str(disk / "store"), "seed": SEED, "options": {**OPTIONS, "flush": flush}}
+    about = {"root": str(disk / "store"), "seed": SEED, "options": {**options, "flush": flush}}
     way = draw.choice(("batch", "mixed"))
     task = {"role": "fill", "ballast": str(disk / "ballast"), "way": way, "end": end, **about}
     task["settled"] = settled
@@ -71,16 +89,25 @@ def holds(nursery: Nursery, check: dict[str, Any], *modes: str, filler: Path | N
     assert (outcome.status, outcome.complaints) == (0, []), story
 
 
-@pytest.mark.parametrize("size", sizes())
+def cases() -> list[Any]:
+    """Return sizes of file systems, and what is written to each."""
+    some = sizes() if PROOF else random.Random(SEED).sample(sizes(), LOG_SIZES)
+    commits = [pytest.param(size, OPTIONS, id=f"commits-{size}") for size in sizes()]
+    return commits + [pytest.param(size, LOG_OPTIONS, id=f"log-{size}") for size in some]
+
+
+@pytest.mark.parametrize(("size", "options"), cases())
 def test_a_full_disk_refuses_a_send_and_costs_nothing(
-    nursery: Nursery, tmp_path: Path, size: int
+    nursery: Nursery, tmp_path: Path, size: int, options: dict[str, Any]
 ) -> None:
     draw = random.Random(f"{SEED}.{size}")
     # Blocks may be smaller than the pages of a map. Half of the file systems have such.
     block = BLOCKS[size // (64 << 10) % len(BLOCKS)]
     loopdisk.make(tmp_path / "image", size, block=block)
     with loopdisk.mounted(tmp_path / "image", tmp_path / "disk") as disk:
-        check = fill(nursery, tmp_path, disk, draw, settled=False)
+        spare = disk / "spare"
+        spare.write_bytes(bytes(SPARE if options is LOG_OPTIONS else 0))
+        check = fill(nursery, tmp_path, disk, draw, settled=False, options=options)
         filler = disk / "filler"
         holds(nursery, check, "r", filler=filler)
         # Queue entries may still have no room: then the opening is refused, and nothing is lost.
@@ -90,6 +117,7 @@ def test_a_full_disk_refuses_a_send_and_costs_nothing(
         assert refused or (opened.status, opened.complaints) == (0, []), opened.complaints
         holds(nursery, check, "r", filler=filler)
         filler.unlink()
+        spare.unlink()
         holds(nursery, check, "r", "a", "a")
 
 

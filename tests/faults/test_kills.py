@@ -39,6 +39,16 @@ SMALL: dict[str, Any] = {
     "default_queues": 2,
     "max_message_size": 16 << 10,
 }
+#: The same for a partition log; a batch fits a segment.
+SMALL_LOG: dict[str, Any] = {
+    "engine": "partitionlog",
+    "segment_bytes": 128 << 10,
+    "index_interval_bytes": 512,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+}
+#: Kills of a partition log.
+LOG_KILLS = KILLS // 6
 #: Kinds of calls at which a store is in the middle of an operation.
 MARKED = tuple(name for name in CALLS if name not in ("pread", "opendir", "fchmod"))
 #: Sends of a life that is to die at a call; it ends in order if the call does not come.
@@ -76,6 +86,7 @@ class Series:
     options: dict[str, Any]
     counts: Counts
     tally: Tally
+    small: dict[str, Any]
     lives: int = 0
     killed: int = 0
     told: list[str] = field(default_factory=list)
@@ -83,6 +94,11 @@ class Series:
     @property
     def ledger(self) -> Path:
         return self.root.with_name("ledger")
+
+    @property
+    def exists(self) -> bool:
+        marks = ("commitlog", "forebay.partitionlog")
+        return any((self.root / mark).exists() for mark in marks)
 
     def task(self, role: str, **rest: Any) -> dict[str, Any]:
         return {
@@ -96,14 +112,14 @@ class Series:
     def live(self, nursery: Nursery, draw: random.Random) -> Outcome:
         """Let a process write, and kill it; keep what it acknowledged."""
         flush = draw.choice(("async", "sync"))
-        self.options = {**SMALL, "flush": flush}
+        self.options = {**self.small, "flush": flush}
         way, senders = draw.choice(WAYS), draw.choice((1, 1, 1, 3))
         task = self.task("write", life=self.lives, way=way, count=100_000, senders=senders)
         kind = draw.choice(("timer", "opening", "lines", "lines", "call", "call", "call"))
         after = {"timer": draw.uniform(0, 0.08), "opening": draw.uniform(0, 0.01)}.get(kind)
         lines = draw.randrange(1, 300) if kind == "lines" else None
         # A process that died while it created its store left one that is created again.
-        counts = self.counts.get((flush, not self.root.joinpath("commitlog").exists()), {})
+        counts = self.counts.get((flush, not self.exists), {})
         calls = [call for call in MARKED if counts.get(call)]
         if kind == "call" and calls:
             call = draw.choice(calls)
@@ -175,12 +191,18 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture(scope="module")
 def counts(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Counts:
+    """Count the calls of lives that end in order."""
+    return count(nursery, tmp_path_factory.mktemp("counted"), SMALL)
+
+
+def count(nursery: Nursery, folder: Path, small: dict[str, Any]) -> Counts:
     """Count the calls of lives that end in order: a plan for a later call would never be met."""
     found: Counts = {}
     for flush in ("async", "sync") if nursery.failing_calls else ():
-        root = tmp_path_factory.mktemp("counted") / "store"
+        root = folder / flush / "store"
+        root.parent.mkdir()
         plan = {"call": "open", "action": "pass", "at": 1, "below": str(root.parent)}
-        options = {**SMALL, "flush": flush}
+        options = {**small, "flush": flush}
         task = {"role": "write", "root": str(root), "seed": 0, "options": options, "plan": plan}
         for life in (0, 1):
             outcome = nursery.run({**task, "life": life, "way": "one", "count": SENDS})
@@ -191,12 +213,17 @@ def counts(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Counts
 
 
 def run_series(
-    nursery: Nursery, root: Path, number: int, counts: Counts, tally: Tally | None = None
+    nursery: Nursery,
+    root: Path,
+    number: int,
+    counts: Counts,
+    tally: Tally | None = None,
+    small: dict[str, Any] = SMALL,
 ) -> Series:
     """Let a store live and die several times; leave it as the last death did."""
     draw = random.Random(f"{FIXED_SEED if number // 2 % 2 else SEED}.{number}")
     root = root / f"series-{number}" / "store"
-    series = Series(root, number, dict(SMALL), counts, tally or Tally())
+    series = Series(root, number, dict(small), counts, tally or Tally(), small)
     series.root.parent.mkdir()
     series.ledger.touch()
     died = False
@@ -206,7 +233,7 @@ def run_series(
         died = series.killed > killed
         wrong = [*outcome.complaints, *series.misshapen()]
         assert not wrong, series.story(outcome)
-        if series.root.joinpath("commitlog").exists() and any(outcome.of("ack")):
+        if series.exists and any(outcome.of("ack")):
             series.check(nursery, ["r"])
     return series
 
@@ -219,6 +246,24 @@ def test_acknowledged_messages_survive_a_killed_process(
     while killed < KILLS:
         # A cheap sync lets the next kill come sooner.
         series = run_series(nursery, fast_path if number % 2 else tmp_path, number, counts, tally)
+        series.check(nursery, ["r", "a", "a", "r"])
+        killed += series.killed
+        number += 1
+        shutil.rmtree(series.root.parent)
+    print(f"{killed} kills, {number} stores, FOREBAY_SEED={SEED}, {tally}")
+    tally.judge()
+
+
+def test_acknowledged_messages_of_a_partition_log_survive_a_killed_process(
+    nursery: Nursery, tmp_path: Path, fast_path: Path
+) -> None:
+    killed = number = 0
+    tally = Tally()
+    (tmp_path / "counted").mkdir()
+    counts = count(nursery, tmp_path / "counted", SMALL_LOG)
+    while killed < LOG_KILLS:
+        place = fast_path if number % 2 else tmp_path
+        series = run_series(nursery, place, 30_000 + number, counts, tally, SMALL_LOG)
         series.check(nursery, ["r", "a", "a", "r"])
         killed += series.killed
         number += 1

@@ -109,6 +109,23 @@ def test_a_false_list_of_messages_is_noticed(store: forebay.Store, name: str) ->
     assert any(expected in text for text in law.judge(found, told, gapless=True))
 
 
+#: Those that the positions of a log show, which a partition log does not have.
+BY_POSITION = ("a queue out of the order of the log",)
+
+
+@pytest.mark.parametrize("name", [name for name in LIES if name not in BY_POSITION])
+def test_a_false_list_of_messages_of_a_partition_log_is_noticed(tmp_path: Path, name: str) -> None:
+    with forebay.open(tmp_path / "log", engine="partitionlog", default_queues=2) as log:
+        told = fill(log)
+        assert law.check(log, told) == []
+        found, wrong = law.messages(log)
+    assert not wrong
+    lie, expected = LIES[name]
+    lie(found)
+    said = law.judge(found, told, gapless=True, by_queue=True)
+    assert any(expected in text for text in said), said
+
+
 class Liar:
     """A store with one method that returns a different answer."""
 

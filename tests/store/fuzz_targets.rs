@@ -4,8 +4,8 @@
 //! uses only the crate and `tempfile`: `fuzz/` includes it to run each target under cargo-fuzz, and
 //! `fuzz.rs` runs the targets with bytes from proptest.
 
-use forebay::{BlockTable, Blocks, Damages, Wanted};
-use forebay::{Check, Draft, Durability, Filter, Mode, Options, ScanSpec, Store};
+use forebay::{BlockTable, Blocks, Bound, CleanupPolicy, Compaction, Damages, EngineKind, Policy};
+use forebay::{Check, Draft, Durability, Filter, Mode, Options, ScanSpec, Store, Wanted};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -31,6 +31,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("block_scan", block_scan),
     ("kafka", kafka),
     ("kafka_log", kafka_log),
+    ("partition_log", partition_log),
 ];
 
 /// Runs one target.
@@ -102,6 +103,13 @@ fn good() -> &'static Path {
 
 /// Files of the intact store whose names begin with `begin`, in order.
 fn named(begin: &str) -> Vec<PathBuf> {
+    let mut found = files_below(good());
+    found.retain(|name| name.starts_with(begin));
+    found
+}
+
+/// The files below a directory, by their names in it.
+fn files_below(root: &Path) -> Vec<PathBuf> {
     fn collect(root: &Path, at: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(at).unwrap() {
             let path = entry.unwrap().path();
@@ -112,8 +120,7 @@ fn named(begin: &str) -> Vec<PathBuf> {
         }
     }
     let mut found = Vec::new();
-    collect(good(), good(), &mut found);
-    found.retain(|name| name.starts_with(begin));
+    collect(root, root, &mut found);
     found.sort();
     found
 }
@@ -231,6 +238,117 @@ fn kafka_log(bytes: &[u8]) {
     let _ = store.read("t", 0, 0, 100, None, &Filter::default());
     let _ = store.get("t", 0, 3);
     let _ = store.query("t", "key", 0, 10, 10);
+}
+
+fn log_options(mode: Mode) -> Options {
+    Options {
+        mode,
+        engine: Some(EngineKind::PartitionLog),
+        segment_bytes: Some(4096),
+        index_interval_bytes: Some(300),
+        default_queues: Some(1),
+        adopt: true,
+        compaction: Compaction {
+            cleanup_policy: CleanupPolicy {
+                default: Policy::CompactDelete,
+                ..CleanupPolicy::default()
+            },
+            ..Compaction::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// The intact partition log that is changed: some segments, an offset before which messages were
+/// deleted, and the mark of a clean stop.
+fn good_log() -> &'static Path {
+    static GOOD: OnceLock<TempDir> = OnceLock::new();
+    let made = GOOD.get_or_init(|| {
+        let made = folder();
+        let store = Store::open(made.path(), log_options(Mode::Append)).unwrap();
+        for number in 0..14 {
+            send_to_log(&store, number).unwrap();
+        }
+        let first = [(0, 2)].into();
+        store.delete_before("t", &Bound::Offsets(first)).unwrap();
+        store.close().unwrap();
+        made
+    });
+    made.path()
+}
+
+/// Sends a kilobyte, and returns its offset.
+fn send_to_log(store: &Store, number: u8) -> forebay::Result<i64> {
+    let draft = Draft {
+        body: &[number; 1000],
+        keys: &[["a", "b", "c"][usize::from(number % 3)]],
+        ..Draft::default()
+    };
+    let sent = store
+        .producer("t", None)?
+        .send(&draft, 0, Durability::Default)?;
+    Ok(sent.place.offset.cast_signed())
+}
+
+/// Arbitrary changes to a partition log, which is then opened for writing, sent to, compacted and
+/// cut. What it holds when it is closed without an error is there when it is opened again.
+fn partition_log(bytes: &[u8]) {
+    let root = folder();
+    copy(good_log(), root.path());
+    let Some((how, changes)) = bytes.split_first() else {
+        return;
+    };
+    for (bit, name) in [".kafka_cleanshutdown", "forebay.partitionlog"]
+        .iter()
+        .enumerate()
+    {
+        if how & (1 << bit) != 0 {
+            fs::remove_file(root.path().join(name)).unwrap();
+        }
+    }
+    let files = files_below(good_log());
+    for change in changes.chunks_exact(4) {
+        let path = root
+            .path()
+            .join(&files[usize::from(change[0]) % files.len()]);
+        let Ok(mut file) = fs::read(&path) else {
+            continue;
+        };
+        let at = usize::from(u16::from_be_bytes([change[1], change[2]]));
+        match file.len() {
+            0 => continue,
+            len if change[1] % 8 == 7 => file.truncate(at % len),
+            len => file[at % len] = change[3],
+        }
+        fs::write(&path, file).unwrap();
+    }
+    let Ok(store) = Store::open(root.path(), log_options(Mode::Append)) else {
+        return;
+    };
+    let _ = store.verify(&mut |_, _| true);
+    let offset = send_to_log(&store, 77);
+    let _ = store.compact(None, &mut |_, _| true);
+    if how & 4 != 0
+        && let Ok(offset) = offset
+    {
+        let to = [(0, offset.cast_unsigned())].into();
+        let _ = store.delete_before("t", &Bound::Offsets(to));
+    }
+    let sent: Vec<_> = (80..88)
+        .map(|number| (number, send_to_log(&store, number)))
+        .collect();
+    let closed = store.close();
+    let Ok(reader) = Store::open(root.path(), log_options(Mode::Read)) else {
+        assert!(closed.is_err(), "what was closed cannot be opened");
+        return;
+    };
+    for (number, offset) in sent {
+        let (Ok(offset), Ok(())) = (offset, &closed) else {
+            continue;
+        };
+        let found = reader.get("t", 0, offset).unwrap();
+        assert_eq!(found.body().unwrap(), &[number; 1000][..]);
+    }
 }
 
 /// The properties of the first record, with correct lengths.

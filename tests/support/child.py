@@ -189,7 +189,8 @@ def read(store: forebay.Store, told: list[Acknowledged]) -> None:
         message = store.get(it.topic, it.queue, it.offset)
         if int(message.body[:8], 16) != it.crc:
             say(f"wrong (writing) replaced by another message: {it.line()}")
-        if not store.query(it.topic, it.key):
+        # Without an index a query reads all of the topic.
+        if store.engine != "partitionlog" and not store.query(it.topic, it.key):
             say(f"wrong (writing) no longer found by its key: {it.line()}")
 
 

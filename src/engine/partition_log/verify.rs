@@ -63,6 +63,9 @@ pub(super) fn segment(
                 }
             }
             Step::Damage(bytes, _) if is_last && bytes.end >= walk.reader.len => {}
+            // A writer died after it had begun the next segment, and before it cut this one.
+            Step::Damage(bytes, Flaw::Empty)
+                if bytes.end >= walk.reader.len && walk.next_offset == next_base => {}
             Step::Damage(bytes, flaw) => damage(bytes, flaw),
             Step::End => break,
         }

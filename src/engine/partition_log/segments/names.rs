@@ -13,6 +13,9 @@ const TOPIC_LEN_MAX: usize = 249;
 /// Digits of a base offset in a name.
 const BASE_DIGITS: usize = 20;
 
+/// Offsets are lower: what would follow a higher one could not be stated.
+const OFFSET_MAX: u64 = 1 << 62;
+
 /// Table of the first offsets that retention or a user has left.
 pub const LOG_START: &str = "log-start-offset-checkpoint";
 /// Exists in a directory that Forebay writes.
@@ -102,7 +105,7 @@ pub fn segment_of(name: &str) -> Option<(u64, State)> {
 /// The base offset that the digits of a name state.
 pub fn base_of(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let base = digits.parse().ok().filter(|base| *base < i64::MAX as u64);
+    let base = digits.parse().ok().filter(|base| *base < OFFSET_MAX);
     base.filter(|_| is_number && digits.len() == BASE_DIGITS)
 }
 
@@ -252,6 +255,7 @@ pub fn each_start<'a>(
         let mut fields = line.split_whitespace();
         let (topic, queue) = (fields.next()?, fields.next()?.parse().ok()?);
         let offset = fields.next()?.parse().ok()?;
+        let offset = Some(offset).filter(|offset| *offset < OFFSET_MAX)?;
         fields.next().is_none().then_some((topic, queue, offset))
     };
     let mut found = 0;

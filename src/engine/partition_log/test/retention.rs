@@ -305,3 +305,18 @@ fn opening_removes_what_a_dead_process_was_about_to_remove() {
     assert_eq!(offsets(&engine, "t"), [6, 7]);
     assert_eq!(store.bases("t"), [6]);
 }
+
+#[test]
+fn nothing_is_appended_before_the_first_offset() {
+    let store = Stepped::new(Options::default());
+    store.send("t", [NOW; 8]);
+    store.engine.close().unwrap();
+    let path = store.root.path().join("log-start-offset-checkpoint");
+    fs::write(path, "0\n1\nt 0 20\n").unwrap();
+    let store = store.again(Options::default());
+    assert_eq!(store.engine.report().damaged(), 1);
+    store.send("t", [NOW; 2]);
+    assert_eq!(store.offsets("t"), [20, 21]);
+    let reader = open(store.root.path(), Isolation::ReadUncommitted).unwrap();
+    assert_eq!(offsets(&reader, "t"), [20, 21]);
+}

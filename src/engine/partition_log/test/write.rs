@@ -5,6 +5,7 @@ use super::*;
 use crate::engine::{Atomicity, Durability};
 use crate::error::Error;
 use crate::options::{Compression, TimestampType};
+use crate::plant::{Bug, plant};
 use crate::record::Draft;
 use std::collections::BTreeMap;
 
@@ -264,4 +265,72 @@ fn what_a_partition_log_cannot_hold_is_refused() {
         writing(&path, &options),
         Err(Error::Locked { .. })
     ));
+}
+
+#[test]
+fn a_topic_whose_creation_was_interrupted_gets_all_its_queues() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options {
+        default_queues: Some(3),
+        ..Options::default()
+    };
+    let engine = writing(root.path(), &options).unwrap();
+    send(&engine, "orders", &[(1, b"one")]);
+    engine.close().unwrap();
+    // The last folder is made first.
+    fs::create_dir(root.path().join("bills-2")).unwrap();
+    let engine = writing(root.path(), &options).unwrap();
+    assert_eq!(send(&engine, "bills", &[(0, b"one"), (2, b"two")]), [0, 0]);
+    let topic = engine.topics().get("bills").unwrap();
+    assert_eq!(engine.queues(&topic), [0, 1, 2]);
+    assert_eq!(send(&engine, "orders", &[(1, b"two")]), [1]);
+}
+
+#[test]
+fn zeros_after_a_segment_whose_writer_died_are_no_damage() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: Some(4096),
+        default_queues: Some(1),
+        ..Options::default()
+    };
+    let engine = writing(root.path(), &options).unwrap();
+    send(&engine, "t", &[(0, &[7; 2000])]);
+    send(&engine, "t", &[(0, &[7; 3000])]);
+    engine.close().unwrap();
+    let path = root.path().join("t-0/00000000000000000000.log");
+    let log = fs::OpenOptions::new().write(true).open(path);
+    log.unwrap().set_len(4096).unwrap();
+    let reader = open(root.path(), Isolation::ReadUncommitted).unwrap();
+    let verified = reader.verify(&mut |_, _| true).unwrap();
+    assert_eq!((verified.records, verified.damage), (2, Vec::new()));
+}
+
+#[test]
+fn indexes_of_a_dead_writer_are_made_again() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options {
+        index_interval_bytes: Some(0),
+        default_queues: Some(1),
+        ..Options::default()
+    };
+    let engine = writing(root.path(), &options).unwrap();
+    for _ in 0..9 {
+        send(&engine, "t", &[(0, b"one")]);
+    }
+    engine.close().unwrap();
+    let before = files(root.path(), "index");
+    let recovered = |bug| {
+        fs::remove_file(root.path().join(".kafka_cleanshutdown")).unwrap();
+        for (path, bytes) in &before {
+            fs::write(root.path().join(path), vec![0; bytes.len()]).unwrap();
+        }
+        plant(bug);
+        let opened = writing(root.path(), &options);
+        plant(None);
+        opened.unwrap().close().unwrap();
+        files(root.path(), "index")
+    };
+    assert_eq!(recovered(None), before);
+    assert_ne!(recovered(Some(Bug::TrustSegmentIndex)), before);
 }

@@ -28,9 +28,10 @@ use crate::meter::FlushMeter;
 use crate::options::{Mode, Options};
 use crate::plant::{Bug, planted};
 use crate::sync::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A directory that is open for writing.
 pub struct Writer {
@@ -41,8 +42,11 @@ pub struct Writer {
     /// Times in ms at which the store was opened and written before, as far as they are known.
     pub known_times: Vec<i64>,
     lock: Mutex<Option<FileLock>>,
-    /// Held while partitions are created.
-    creating: Mutex<()>,
+    /// Topics without some of their partitions: a process died while it created them, or a broker
+    /// has the others. Held while partitions are created.
+    incomplete: Mutex<HashSet<String>>,
+    /// Whether there are any.
+    has_incomplete: AtomicBool,
 }
 
 /// A partition that opening found.
@@ -151,6 +155,7 @@ impl Writer {
             tail,
             (Arc::clone(news), FlushMeter::new(&report.warnings)),
         ));
+        let incomplete = incomplete(&opened);
         let services = Arc::new(Services::new(options, machine.drive));
         if machine.drive == Drive::Threads
             && let Err(error) = services.start(&parts)
@@ -162,12 +167,14 @@ impl Writer {
             services,
             known_times,
             lock: Mutex::new(Some(lock)),
-            creating: Mutex::default(),
+            has_incomplete: AtomicBool::new(!incomplete.is_empty()),
+            incomplete: Mutex::new(incomplete),
         };
         Ok((writer, opened, recovery))
     }
 
-    /// Creates the partitions of a topic that do not exist yet. Their folders are durable on
+    /// Creates the partitions of a topic that do not exist yet, the last first: whichever of them a
+    /// process leaves that dies, they tell how many there must be. Their folders are durable on
     /// return. `add` is called with each.
     pub fn create(
         &self,
@@ -179,10 +186,11 @@ impl Writer {
         let parts = &self.parts;
         if let Some(topic) = topics.get(name)
             && queues.is_none_or(|queues| topic.write_queues() >= queues)
+            && !self.is_incomplete(name)
         {
             return Ok(topic);
         }
-        let _alone = self.creating.lock();
+        let mut incomplete = self.incomplete.lock();
         if parts.health.is_closed() {
             return Err(Error::Closed);
         }
@@ -190,10 +198,21 @@ impl Writer {
         let known = topics.get(name);
         let first = known.as_ref().map_or(0, |topic| topic.write_queues());
         let initial = || initial_queues(name, parts.rules.default_queues);
-        let queues = queues.unwrap_or_else(initial).max(first);
-        for queue in first..queues {
+        let queues = match (queues, &known) {
+            (None, Some(_)) => first,
+            (queues, _) => queues.unwrap_or_else(initial).max(first),
+        };
+        let is_known = |queue: &u32| {
+            let topic = known.as_ref();
+            topic.is_some_and(|topic| parts.tail.lock().has(&(topic.id, *queue)))
+        };
+        let missing: Vec<u32> = (0..queues).rev().filter(|it| !is_known(it)).collect();
+        for queue in &missing {
             let folder = parts.root.join(format!("{name}-{queue}"));
-            parts.disk.create_directory(&folder)?;
+            // An earlier call may have made some of them.
+            if parts.disk.stat(&folder)?.is_none() {
+                parts.disk.create_directory(&folder)?;
+            }
         }
         if let Err(error) = parts.disk.sync_directory(&parts.root) {
             if error.ends_writing() {
@@ -202,7 +221,7 @@ impl Writer {
             return Err(error);
         }
         let (topic, _) = topics.get_or_add(name, first);
-        for queue in first..queues {
+        for queue in missing {
             let folder = parts.root.join(format!("{name}-{queue}"));
             let end = Default::default();
             let ends = Arc::new(Ends::new(folder, parts.rules.sync, Vec::new(), (0, end)));
@@ -213,7 +232,15 @@ impl Writer {
             add(&topic, queue, ends);
         }
         topic.configure(queues, queues, topic.permissions());
+        if incomplete.remove(name) {
+            let left = !incomplete.is_empty();
+            self.has_incomplete.store(left, Ordering::Release);
+        }
         Ok(topic)
+    }
+
+    fn is_incomplete(&self, name: &str) -> bool {
+        self.has_incomplete.load(Ordering::Acquire) && self.incomplete.lock().contains(name)
     }
 
     /// Closes the directory. Everything is durable, and marked so, unless an error is returned. A
@@ -231,6 +258,17 @@ impl Writer {
         *self.lock.lock() = None;
         done
     }
+}
+
+/// The topics without some of their partitions.
+fn incomplete(opened: &[Opened]) -> HashSet<String> {
+    let mut counts: HashMap<u32, (u32, &Arc<Topic>)> = HashMap::new();
+    for it in opened {
+        counts.entry(it.topic.id).or_insert((0, &it.topic)).0 += 1;
+    }
+    let counts = counts.into_values();
+    let lacking = counts.filter(|(count, topic)| *count < topic.write_queues());
+    lacking.map(|(_, topic)| topic.name.to_string()).collect()
 }
 
 /// When a file was last modified; `None` if it does not exist or nobody knows.

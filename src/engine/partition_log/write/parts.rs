@@ -259,6 +259,22 @@ impl Parts {
         Ok(())
     }
 
+    /// Writes everything in the list. What is left in it after an error is written again.
+    fn save_each(&self, list: &mut Vec<Unsaved>) -> Result<()> {
+        // From the oldest: an index must not get later entries without those before them.
+        list.reverse();
+        let mut outcome = Ok(());
+        while let Some(unsaved) = list.last() {
+            outcome = self.save(unsaved);
+            if outcome.is_err() {
+                break;
+            }
+            list.pop();
+        }
+        list.reverse();
+        outcome
+    }
+
     fn pass(&self) -> Result<()> {
         let mut passes = self.unsaved.lock();
         let durable = self.durable();
@@ -272,10 +288,7 @@ impl Parts {
             // Taken together: the indexes of all segments below these ends are in the list.
             tail.durable_offsets()
         };
-        while let Some(unsaved) = passes.left.last() {
-            self.save(unsaved)?;
-            passes.left.pop();
-        }
+        self.save_each(&mut passes.left)?;
         let lines: Vec<_> = lines
             .iter()
             .map(|(t, queue, at)| (&**t, *queue, *at))
@@ -297,10 +310,7 @@ impl Parts {
             passes.left.extend(tail.take_unsaved());
             (tail.seal_all(), tail.next_offsets())
         };
-        while let Some(unsaved) = passes.left.last() {
-            self.save(unsaved)?;
-            passes.left.pop();
-        }
+        self.save_each(&mut passes.left)?;
         let disk = &*self.disk;
         for (log, len, indexes) in sealed {
             disk.set_len(&log, len)?;

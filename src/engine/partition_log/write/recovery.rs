@@ -128,7 +128,8 @@ impl Opening<'_> {
         let end = End {
             base: last.base,
             len,
-            offset: next.max(known.point),
+            // Nothing is appended before the first offset: no reader would see it.
+            offset: next.max(known.point).max(known.start),
         };
         let continues = whole == len;
         let mut found = self.found(folder, sealed.to_vec(), known, (end, continues));
@@ -313,11 +314,10 @@ impl Opening<'_> {
 
     /// Reports that a partition ends before its durable end.
     fn compare(&self, last: &Segment, next: u64, known: Known) {
-        if next < known.point {
-            let reason = format!(
-                "the partition ends at offset {next}, and was durable up to {}",
-                known.point
-            );
+        let durable = known.point.max(known.start);
+        if next < durable {
+            let reason =
+                format!("the partition ends at offset {next}, and was durable up to {durable}");
             self.report(&last.path, last.len..last.len, reason);
         }
     }

@@ -151,6 +151,11 @@ impl Tail {
         self.partitions.entry(key).or_insert(writing);
     }
 
+    /// Whether there is such a partition.
+    pub fn has(&self, key: &Key) -> bool {
+        self.partitions.contains_key(key)
+    }
+
     /// Topic, queue and ends of each partition.
     pub fn all_ends(&self) -> Vec<(Arc<str>, u32, Arc<Ends>)> {
         let all = self.partitions.iter();
