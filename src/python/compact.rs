@@ -101,7 +101,7 @@ impl Store {
     fn delete_before(
         &self,
         py: Python<'_>,
-        topic: &str,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
         to: &Bound<'_, PyAny>,
     ) -> PyResult<BTreeMap<u32, u64>> {
         let to = limit("to", to)?;
