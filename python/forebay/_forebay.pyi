@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeAlias, final, overload
+from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer, CapsuleType
 
@@ -253,10 +253,9 @@ class Producer:
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
-    @overload
     def send(
         self,
-        body: Buffer,
+        body: Buffer | None,
         *,
         key: _Text | None = None,
         keys: _Keys | None = None,
@@ -320,27 +319,9 @@ class Producer:
         UnsupportedError
             For headers, if the store is not a partition log.
         """
-    @overload
-    def send(
-        self,
-        body: None,
-        *,
-        key: _Text,
-        keys: None = None,
-        tags: _Text | None = None,
-        properties: _Properties | None = None,
-        headers: _Headers | None = None,
-        queue: int | None = None,
-        delay_level: int = 0,
-        timestamp: datetime | None = None,
-        flush: bool | None = None,
-        delay: _Seconds | None = None,
-        deliver_at: datetime | None = None,
-    ) -> SendResult: ...
-    @overload
     def send_nowait(
         self,
-        body: Buffer,
+        body: Buffer | None,
         *,
         key: _Text | None = None,
         keys: _Keys | None = None,
@@ -370,22 +351,6 @@ class Producer:
         ...     ticket.result().durable
         True
         """
-    @overload
-    def send_nowait(
-        self,
-        body: None,
-        *,
-        key: _Text,
-        keys: None = None,
-        tags: _Text | None = None,
-        properties: _Properties | None = None,
-        headers: _Headers | None = None,
-        queue: int | None = None,
-        delay_level: int = 0,
-        timestamp: datetime | None = None,
-        delay: _Seconds | None = None,
-        deliver_at: datetime | None = None,
-    ) -> Ticket: ...
     def send_batch(
         self,
         bodies: Iterable[Buffer | None],
@@ -1781,11 +1746,10 @@ class Store:
     @property
     def closed(self) -> bool:
         """Whether the store was closed."""
-    @overload
     def send(
         self,
         topic: str,
-        body: Buffer,
+        body: Buffer | None,
         *,
         key: _Text | None = None,
         keys: _Keys | None = None,
@@ -1828,24 +1792,6 @@ class Store:
         ...     store.send("orders", b"body", key="42", tags="paid").offset
         0
         """
-    @overload
-    def send(
-        self,
-        topic: str,
-        body: None,
-        *,
-        key: _Text,
-        keys: None = None,
-        tags: _Text | None = None,
-        properties: _Properties | None = None,
-        headers: _Headers | None = None,
-        queue: int | None = None,
-        delay_level: int = 0,
-        timestamp: datetime | None = None,
-        flush: bool | None = None,
-        delay: _Seconds | None = None,
-        deliver_at: datetime | None = None,
-    ) -> SendResult: ...
     def producer(
         self,
         topic: str,

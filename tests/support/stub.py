@@ -89,12 +89,6 @@ def literal(doc: str, indent: int) -> list[str]:
     return [" " * indent + line if line else "" for line in lines]
 
 
-def takes_none(node: ast.FunctionDef) -> bool:
-    """Whether a method is the overload of a send without a body, which the other one documents."""
-    bodies = [argument.annotation for argument in node.args.args if argument.arg == "body"]
-    return any(isinstance(it, ast.Constant) and it.value is None for it in bodies)
-
-
 def documented(node: Definition, doc: str, lines: list[str]) -> None:
     """Give a definition in ``lines`` a docstring in place of the one that it has."""
     first = node.body[0]
@@ -130,7 +124,6 @@ def stub(source: str) -> str:
         for member in ast.walk(node):
             if isinstance(member, ast.FunctionDef):
                 special = member.name.startswith("__") and not member.name.startswith("__arrow")
-                special = special or takes_none(member)
                 own = docstring(vars(made).get(member.name)) or texts.get(member.name, "")
                 docs.append((member, "" if special else own))
     # From the last line to the first, so that line numbers stay true.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from forebay import _forebay
 from forebay.aio.waits import Waits
@@ -86,11 +86,9 @@ class Producer:
         A send that has begun stores its message. Cancelling it ends only the wait for the disk.
         """
         plain, timeout = self._plain, self._plain._waits(flush)
-        # Both check at run time that a message without a body has a key.
-        some = cast("Buffer", body)
         if timeout is None:
-            return await self._append(body, lambda: plain.send(some, flush=False, **fields))
-        ticket = await self._append(body, lambda: plain.send_nowait(some, **fields))
+            return await self._append(body, lambda: plain.send(body, flush=False, **fields))
+        ticket = await self._append(body, lambda: plain.send_nowait(body, **fields))
         return await self._waits.durable(ticket, timeout)
 
     async def send_batch(
