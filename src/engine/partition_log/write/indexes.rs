@@ -11,6 +11,7 @@
 use super::rules::{OFFSET_ENTRY, Rules, TIME_ENTRY};
 use crate::disk::{Disk, read_small};
 use crate::engine::partition_log::segments::names::beside;
+use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
 use crate::error::Result;
 use crate::num::{be_u32, be_u64, index, low_u32};
 use std::path::Path;
@@ -65,6 +66,33 @@ impl Indexes {
             max_timestamp: -1,
             max_timestamp_offset: base,
             written: (0, 0),
+        }
+    }
+
+    /// Builds those of a segment from its batches, without the entry that completes them. Returns
+    /// also the offset after its last batch.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn rebuild(
+        disk: &dyn Disk,
+        reader: Reader,
+        base: u64,
+        rules: &Rules,
+    ) -> Result<(Indexes, u64)> {
+        let mut indexes = Indexes::new(base, rules);
+        let mut walk = Walk::new(reader, 0);
+        loop {
+            match walk.next(disk)? {
+                Step::Batch(found) => {
+                    let header = &found.header;
+                    let (last, time) = (header.last_offset(), header.max_timestamp);
+                    indexes.add(found.position, header.len.into(), last, time);
+                }
+                Step::Damage(..) => {}
+                Step::End => return Ok((indexes, walk.next_offset)),
+            }
         }
     }
 

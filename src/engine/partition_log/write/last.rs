@@ -9,7 +9,7 @@ use super::rules::Rules;
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{Here, Reader, Step, Walk};
+use crate::engine::partition_log::segments::walk::{Here, Reader};
 use crate::error::Result;
 use crate::mapped::{Extent, MappedFile};
 use crate::region::Access;
@@ -87,7 +87,7 @@ impl Last {
         };
         let indexes = match Indexes::load(&**disk, &path, (base, len, next), rules)? {
             Some(indexes) => indexes,
-            None => rebuild(&**disk, reader, base, rules)?,
+            None => Indexes::rebuild(&**disk, reader, base, rules)?.0,
         };
         disk.set_len(&path, rules.segment_bytes)?;
         let extent = Extent::Part(len);
@@ -113,22 +113,6 @@ impl Last {
         match self.file.reserve(end + ahead) {
             Err(error) if error.is_out_of_room() => self.file.reserve(end),
             reserved => reserved,
-        }
-    }
-}
-
-fn rebuild(disk: &dyn Disk, reader: Reader, base: u64, rules: &Rules) -> Result<Indexes> {
-    let mut indexes = Indexes::new(base, rules);
-    let mut walk = Walk::new(reader, 0);
-    loop {
-        match walk.next(disk)? {
-            Step::Batch(found) => {
-                let header = &found.header;
-                let (last, time) = (header.last_offset(), header.max_timestamp);
-                indexes.add(found.position, header.len.into(), last, time);
-            }
-            Step::Damage(..) => {}
-            Step::End => return Ok(indexes),
         }
     }
 }

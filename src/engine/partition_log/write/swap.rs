@@ -18,7 +18,7 @@ use super::rules::Rules;
 use crate::disk::{Disk, Kind};
 use crate::engine::partition_log::segments::names::{self, ENDINGS, beside, with_suffix};
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
+use crate::engine::partition_log::segments::walk::Reader;
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use std::ops::Range;
@@ -200,20 +200,9 @@ fn rebuild(disk: &dyn Disk, log: &Path, base: u64, rules: &Rules) -> Result<u64>
         path: log.to_owned(),
         len,
     });
-    let mut walk = Walk::new(Reader::open(disk, &segment)?, 0);
-    let mut indexes = Indexes::new(base, rules);
-    loop {
-        match walk.next(disk)? {
-            Step::Batch(found) => {
-                let header = &found.header;
-                let (last, time) = (header.last_offset(), header.max_timestamp);
-                indexes.add(found.position, header.len.into(), last, time);
-            }
-            Step::Damage(..) => {}
-            Step::End => break,
-        }
-    }
+    let reader = Reader::open(disk, &segment)?;
+    let (mut indexes, next) = Indexes::rebuild(disk, reader, base, rules)?;
     indexes.close();
     indexes.save(disk, log)?;
-    Ok(walk.next_offset)
+    Ok(next)
 }
