@@ -162,11 +162,16 @@ fn topic(engine: &PartitionLog, name: &str) -> Arc<Topic> {
 
 /// All messages of queue 0 of a topic, read `step` at a time.
 fn messages(engine: &PartitionLog, name: &str, step: usize) -> Vec<Message> {
+    messages_of(engine, (name, 0), step)
+}
+
+/// All messages of a queue, read `step` at a time.
+fn messages_of(engine: &PartitionLog, (name, queue): (&str, u32), step: usize) -> Vec<Message> {
     let topic = topic(engine, name);
-    let range = engine.bounds(&topic, 0).unwrap().unwrap();
+    let range = engine.bounds(&topic, queue).unwrap().unwrap();
     let all = Filter::default();
     let mut cursor = engine
-        .cursor(&topic, 0, range.clone(), &all, Check::Full)
+        .cursor(&topic, queue, range.clone(), &all, Check::Full)
         .unwrap();
     let mut found: Vec<Message> = Vec::new();
     loop {

@@ -1,5 +1,6 @@
 //! Logs that are written: what their files hold, and what is read from them.
 
+use super::super::partition::Partition;
 use super::golden::golden;
 use super::*;
 use crate::engine::{Atomicity, Durability};
@@ -7,7 +8,11 @@ use crate::error::Error;
 use crate::options::{Compression, TimestampType};
 use crate::plant::{Bug, plant};
 use crate::record::Draft;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 fn writing(path: &Path, options: &Options) -> Result<PartitionLog> {
     PartitionLog::open(&Machine::real(), path, options)
@@ -37,20 +42,9 @@ fn send(engine: &PartitionLog, topic: &str, rows: &[(u32, &[u8])]) -> Vec<u64> {
 }
 
 fn bodies(engine: &PartitionLog, topic: &str, queue: u32) -> Vec<Vec<u8>> {
-    let topic = engine.topics().get(topic).unwrap();
-    let all = Filter::default();
-    let cursor = engine.cursor(&topic, queue, 0..u64::MAX, &all, Check::Full);
-    let mut cursor = cursor.unwrap();
-    let mut found = Vec::new();
-    loop {
-        let mut rows = Rows::default();
-        cursor.next(100, &mut rows).unwrap();
-        if rows.rows.is_empty() {
-            return found;
-        }
-        let messages = rows.rows.iter().map(|row| rows.message(row).unwrap());
-        found.extend(messages.map(|message| message.body().unwrap().into_owned()));
-    }
+    let found = messages_of(engine, (topic, queue), 100);
+    let bodies = found.iter().map(|message| message.body().unwrap());
+    bodies.map(Cow::into_owned).collect()
 }
 
 fn files(root: &Path, ending: &str) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -190,6 +184,36 @@ fn the_indexes_of_a_stop_are_those_that_recovery_rebuilds() {
     engine.close().unwrap();
     let found = [files(&path, ".index"), files(&path, ".timeindex")];
     assert_eq!(found, known);
+}
+
+#[test]
+fn a_topic_is_not_sent_to_while_it_is_being_created() {
+    /// A send that does not wait has found the topic by then.
+    const ENOUGH: Duration = Duration::from_millis(100);
+    let root = tempfile::tempdir().unwrap();
+    let engine = writing(root.path(), &Options::default()).unwrap();
+    thread::scope(|scope| {
+        let (found, has_found) = mpsc::channel();
+        let mut found = Some(found);
+        let add = |topic: &Arc<Topic>, queue, ends| {
+            let partition = Arc::new(Partition::written(&topic.name, queue, ends));
+            let mut partitions = engine.partitions.write();
+            partitions.insert((topic.id, queue), partition);
+            drop(partitions);
+            if let Some(found) = found.take() {
+                let engine = &engine;
+                scope.spawn(move || {
+                    let topic = engine.topic_for_append("orders").unwrap();
+                    found.send(topic.write_queues()).unwrap();
+                });
+                assert!(has_found.recv_timeout(ENOUGH).is_err(), "it did not wait");
+            }
+        };
+        let writer = engine.writer().unwrap();
+        let created = writer.create(&engine.topics, "orders", Some(3), add);
+        assert_eq!(created.unwrap().write_queues(), 3);
+        assert_eq!(has_found.recv().unwrap(), 3);
+    });
 }
 
 #[test]

@@ -184,8 +184,9 @@ impl Writer {
         mut add: impl FnMut(&Arc<Topic>, u32, Arc<Ends>),
     ) -> Result<Arc<Topic>> {
         let parts = &self.parts;
+        // One that is being created has no queues yet.
         if let Some(topic) = topics.get(name)
-            && queues.is_none_or(|queues| topic.write_queues() >= queues)
+            && topic.write_queues() >= queues.unwrap_or(1)
             && !self.is_incomplete(name)
         {
             return Ok(topic);
@@ -198,8 +199,8 @@ impl Writer {
         let known = topics.get(name);
         let first = known.as_ref().map_or(0, |topic| topic.write_queues());
         let initial = || initial_queues(name, parts.rules.default_queues);
-        let queues = match (queues, &known) {
-            (None, Some(_)) => first,
+        let queues = match (queues, first) {
+            (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
         let is_known = |queue: &u32| {
