@@ -114,11 +114,14 @@ impl Retention {
     pub fn end(&self) {
         self.shutdown.begin();
         let thread = self.thread.lock().take();
-        // The thread itself may be the last to release the store.
-        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
-            let _ = thread.join();
-            drop(self.progress.lock());
+        match thread {
+            // The thread itself may be the last to release the store.
+            Some(thread) if thread.thread().id() == std::thread::current().id() => return,
+            Some(thread) => drop(thread.join()),
+            None => {}
         }
+        // A caller of `delete_before` may be removing segments, with or without a thread.
+        drop(self.progress.lock());
     }
 
     /// Removes what is due, unless the last step was less than a second before `now`. `wall_ms` is
@@ -208,7 +211,7 @@ impl Retention {
     /// [`Error::UnknownQueue`], [`Error::Closed`]; errors of the disk.
     pub fn delete_before(&self, parts: &Parts, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
         let mut progress = self.progress.lock();
-        if parts.health.is_closed() {
+        if self.shutdown.has_begun() || parts.health.is_closed() {
             return Err(Error::Closed);
         }
         parts.health.check()?;

@@ -3,10 +3,13 @@
 use super::*;
 use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::clock::{Clock, ManualClock};
-use crate::disk::RealDisk;
+use crate::disk::{Call, HookedDisk, RealDisk};
 use crate::engine::{Atomicity, Cursor, DamageKind, Durability};
 use crate::error::Error;
 use crate::record::Draft;
+use crate::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -122,21 +125,9 @@ impl Stepped {
 }
 
 fn offsets(engine: &PartitionLog, topic: &str) -> Vec<u64> {
-    let topic = engine.topics().get(topic).unwrap();
-    let all = Filter::default();
-    let mut cursor = engine
-        .cursor(&topic, 0, 0..u64::MAX, &all, Check::Full)
-        .unwrap();
-    let mut found = Vec::new();
-    loop {
-        let mut rows = Rows::default();
-        cursor.next(100, &mut rows).unwrap();
-        if rows.rows.is_empty() {
-            return found;
-        }
-        let records = rows.rows.iter().map(|row| rows.record(row).unwrap());
-        found.extend(records.map(|record| record.queue_offset().cast_unsigned()));
-    }
+    let found = messages(engine, topic, 100);
+    let offsets = found.iter().map(|it| it.record().queue_offset());
+    offsets.map(i64::cast_unsigned).collect()
 }
 
 fn by_bytes(bytes: u64) -> Options {
@@ -319,4 +310,42 @@ fn nothing_is_appended_before_the_first_offset() {
     assert_eq!(store.offsets("t"), [20, 21]);
     let reader = open(store.root.path(), Isolation::ReadUncommitted).unwrap();
     assert_eq!(offsets(&reader, "t"), [20, 21]);
+}
+
+#[test]
+fn a_close_waits_until_nothing_is_being_deleted() {
+    /// A close that does not wait has ended by then.
+    const ENOUGH: Duration = Duration::from_millis(100);
+    let store = Stepped::new(Options::default());
+    store.send("t", [NOW; 9]);
+    store.engine.close().unwrap();
+    let to_close: Arc<Mutex<Option<Arc<PartitionLog>>>> = Arc::default();
+    let disk = HookedDisk::shared({
+        let to_close = Arc::clone(&to_close);
+        move |call, path| {
+            let is_folder = call == Call::Sync && path.ends_with("t-0");
+            if let Some(engine) = is_folder.then(|| to_close.lock().take()).flatten() {
+                let (ended, has_ended) = mpsc::channel();
+                thread::spawn(move || {
+                    engine.close().unwrap();
+                    let _ = ended.send(());
+                });
+                assert!(has_ended.recv_timeout(ENOUGH).is_err(), "it did not wait");
+            }
+            Ok(())
+        }
+    });
+    let machine = Machine {
+        disk,
+        ..machine(&store.clock)
+    };
+    let engine = PartitionLog::open(&machine, store.root.path(), &store.options).unwrap();
+    let engine = Arc::new(engine);
+    *to_close.lock() = Some(Arc::clone(&engine));
+    let deleted = engine.delete_before(&topic(&engine, "t"), &[(0, 6)]);
+    deleted.unwrap();
+    assert_eq!(store.bases("t"), [6]);
+    engine.close().unwrap();
+    let refused = engine.delete_before(&topic(&engine, "t"), &[(0, 7)]);
+    assert!(matches!(refused, Err(Error::Closed)));
 }
