@@ -4,7 +4,7 @@
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
-use super::frame::{Breach, Life, ROOT, Sent, Stepped, Story, World, body, hold};
+use super::frame::{Breach, Fails, Life, ROOT, Sent, Stepped, Story, World, body, hold, verified};
 use super::random::Random;
 use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::engine::partition_log::PartitionLog;
@@ -29,6 +29,11 @@ const STOPS: [Stop; 5] = [
     Stop::Device,
     Stop::Process,
 ];
+
+const FAILS: Fails<'_> = Fails {
+    calls: &[0, 0, 0, 0, 10],
+    maps: false,
+};
 
 /// What was sent.
 #[derive(Clone, Debug, Default)]
@@ -88,20 +93,7 @@ impl Story for Compactions {
     }
 
     fn faults(&mut self, ahead: u64) -> Faults {
-        let random = &mut self.world.random;
-        let faults = Faults {
-            stop: random.pick(&STOPS),
-            dies_at: random.chance(70).then(|| 1 + random.below(260)),
-            failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
-            full: random.pick(&[0, 0, 0, 30]),
-            failing_calls: random.pick(&[0, 0, 0, 0, 10]),
-            failing_map: None,
-            written_back: random.pick(&[0, 1, 3]),
-        };
-        match ahead {
-            0 => faults.mended(),
-            _ => faults,
-        }
+        self.world.faults(ahead, &STOPS, 260, FAILS)
     }
 
     fn live(
@@ -125,10 +117,7 @@ impl Stepped for Compactions {
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
         let damage = engine.report().damage();
         hold!(damage.is_empty(), "reported damage: {damage:?}");
-        let verified = engine.verify(&mut |_, _| true);
-        let verified = verified.map_err(|error| format!("verify failed: {error}"))?;
-        let damage = verified.damage;
-        hold!(damage.is_empty(), "verify found {damage:?}");
+        verified(engine)?;
         let topic = engine.topics().get(TOPIC);
         for (queue, all) in &mut self.model.sent {
             let bounds = match &topic {

@@ -8,13 +8,13 @@
 //! sends to it: its [`Life`] has the senders, and the waiters that tell what is acknowledged.
 
 use super::disk::{SimDisk, shared};
-use super::faults::Faults;
+use super::faults::{Faults, Stop};
 use super::random::Random;
 use crate::clock::{Clock, ManualClock};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::service::flush::FlushService;
-use crate::engine::{Appended, Atomicity, Durability, Engine, Waiter};
+use crate::engine::{Appended, Atomicity, Durability, Engine, Verification, Waiter};
 use crate::error::{Error, Result as Done};
 use crate::machine::Machine;
 use crate::record::{Batch, Draft};
@@ -98,11 +98,56 @@ impl World {
         }
     }
 
+    /// Draws what goes wrong in a life of a story of a log, as [`Story::faults`] does: how the
+    /// machine stops, and with what it is likely to. The power fails within `calls` calls.
+    pub fn faults(&mut self, ahead: u64, stops: &[Stop], calls: u64, fails: Fails<'_>) -> Faults {
+        let random = &mut self.random;
+        let faults = Faults {
+            stop: random.pick(stops),
+            dies_at: random.chance(70).then(|| 1 + random.below(calls)),
+            failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
+            full: random.pick(&[0, 0, 0, 30]),
+            failing_calls: random.pick(fails.calls),
+            failing_map: (fails.maps && random.chance(40)).then(|| 1 + random.below(16)),
+            written_back: random.pick(&[0, 1, 3]),
+        };
+        match ahead {
+            0 => faults.mended(),
+            _ => faults,
+        }
+    }
+
     /// Stops the machine. Returns the disk that the next life finds.
     pub fn crash(&mut self, disk: &SimDisk, faults: Faults) -> Arc<SimDisk> {
         self.crashes += 1;
         Arc::new(disk.restart(faults))
     }
+}
+
+/// Which calls of the disk fail in a life.
+#[derive(Clone, Copy)]
+pub struct Fails<'a> {
+    /// How many calls of 1,000; one of these numbers.
+    pub calls: &'a [u64],
+    /// Whether a map may fail, too.
+    pub maps: bool,
+}
+
+impl Fails<'_> {
+    /// Some calls and maps.
+    pub const SOME: Fails<'static> = Fails {
+        calls: &[0, 0, 0, 0, 5, 30],
+        maps: true,
+    };
+}
+
+/// Verifies a store, which must have no damage.
+pub fn verified(engine: &dyn Engine) -> Result<Verification, Breach> {
+    let verified = engine.verify(&mut |_, _| true);
+    let verified = verified.map_err(|error| format!("verify failed: {error}"))?;
+    let damage = &verified.damage;
+    hold!(damage.is_empty(), "verify found {damage:?}");
+    Ok(verified)
 }
 
 /// The body of a message: its number, then bytes derived from it. It has `len` bytes, or else 8 and

@@ -3,7 +3,7 @@
 
 use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
-use super::frame::{Breach, Enlisted, Life, ROOT, Sent, Stepped, Story, World, hold};
+use super::frame::{Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, hold};
 use super::model::{Model, QUEUES, TOPICS};
 use super::random::Random;
 use crate::clock::Clock;
@@ -88,20 +88,7 @@ impl Story for Lives {
     }
 
     fn faults(&mut self, ahead: u64) -> Faults {
-        let random = &mut self.world.random;
-        let faults = Faults {
-            stop: random.pick(&STOPS),
-            dies_at: random.chance(70).then(|| 1 + random.below(120)),
-            failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
-            full: random.pick(&[0, 0, 0, 30]),
-            failing_calls: random.pick(&[0, 0, 0, 0, 5, 30]),
-            failing_map: random.chance(40).then(|| 1 + random.below(16)),
-            written_back: random.pick(&[0, 1, 3]),
-        };
-        match ahead {
-            0 => faults.mended(),
-            _ => faults,
-        }
+        self.world.faults(ahead, &STOPS, 120, Fails::SOME)
     }
 
     fn live(&mut self, disk: &mut Arc<SimDisk>, _: bool) -> Result<Option<Arc<CommitLog>>, Breach> {

@@ -1,6 +1,6 @@
 //! The messages that were sent, and the checks of an opened store against them.
 
-use super::frame::{Breach, Sent, body, hold};
+use super::frame::{Breach, Sent, body, hold, verified};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Check, Engine, Rows};
 use std::collections::BTreeMap;
@@ -148,13 +148,7 @@ impl Model {
 
     /// Checks that queues and index agree with the log, entry by entry.
     fn check_caches(&self, engine: &CommitLog, markers: u64) -> Result<(), Breach> {
-        let verified = engine.verify(&mut |_, _| true);
-        let verified = verified.map_err(|error| format!("verify failed: {error}"))?;
-        hold!(
-            verified.damage.is_empty(),
-            "verify found {:?}",
-            verified.damage
-        );
+        let verified = verified(engine)?;
         let messages = (self.sent.len() - self.retired) as u64;
         hold!(
             verified.queue_entries == messages + markers,

@@ -4,7 +4,9 @@
 
 use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
-use super::frame::{Breach, Enlisted, Life, ROOT, Sent, Stepped, Story, World, body, hold};
+use super::frame::{
+    Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, body, hold, verified,
+};
 use super::random::Random;
 use super::rare::{new_disk, next, said};
 use crate::clock::Clock;
@@ -86,20 +88,7 @@ impl Story for Partitions {
     }
 
     fn faults(&mut self, ahead: u64) -> Faults {
-        let random = &mut self.world.random;
-        let faults = Faults {
-            stop: random.pick(&STOPS),
-            dies_at: random.chance(70).then(|| 1 + random.below(160)),
-            failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
-            full: random.pick(&[0, 0, 0, 30]),
-            failing_calls: random.pick(&[0, 0, 0, 0, 5, 30]),
-            failing_map: random.chance(40).then(|| 1 + random.below(16)),
-            written_back: random.pick(&[0, 1, 3]),
-        };
-        match ahead {
-            0 => faults.mended(),
-            _ => faults,
-        }
+        self.world.faults(ahead, &STOPS, 160, Fails::SOME)
     }
 
     fn live(
@@ -123,13 +112,7 @@ impl Stepped for Partitions {
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
         let damage = engine.report().damage();
         hold!(damage.is_empty(), "reported damage: {damage:?}");
-        let verified = engine.verify(&mut |_, _| true);
-        let verified = verified.map_err(|error| format!("verify failed: {error}"))?;
-        hold!(
-            verified.damage.is_empty(),
-            "verify found {:?}",
-            verified.damage
-        );
+        verified(engine)?;
         let places: Vec<Place> = self.sent.keys().copied().collect();
         for place in places {
             let found = self.check_all(engine, place)?;
