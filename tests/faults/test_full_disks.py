@@ -36,8 +36,9 @@ LOG_OPTIONS: dict[str, Any] = {
 }
 #: Sizes of file systems that the short form fills with a partition log.
 LOG_SIZES = 1
-#: Space for the indexes of its segments, which recovery makes again.
-SPARE = 128 << 10
+#: Of the size of a file system, space for the indexes of all segments, which recovery makes again:
+#: 20 bytes for each 512, and two blocks of 4 KiB for each segment.
+SPARE_PART = 1 / 8
 
 
 def sizes() -> list[int]:
@@ -106,7 +107,7 @@ def test_a_full_disk_refuses_a_send_and_costs_nothing(
     loopdisk.make(tmp_path / "image", size, block=block)
     with loopdisk.mounted(tmp_path / "image", tmp_path / "disk") as disk:
         spare = disk / "spare"
-        spare.write_bytes(bytes(SPARE if options is LOG_OPTIONS else 0))
+        spare.write_bytes(bytes(int(size * SPARE_PART) if options is LOG_OPTIONS else 0))
         check = fill(nursery, tmp_path, disk, draw, settled=False, options=options)
         filler = disk / "filler"
         holds(nursery, check, "r", filler=filler)
