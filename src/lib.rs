@@ -114,7 +114,7 @@ pub use options::{
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;
 pub use record::id::message_id;
-pub use record::names::{SCHEDULE_TOPIC, TIMER_TOPIC, dead_topic, retry_topic};
+pub use record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 pub use record::{Batch, Draft, Flaw, HostBytes, Message, PropertyKind, Row, check_topic};
 pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{

@@ -232,7 +232,7 @@ impl Producer {
             return Err(Error::option("delay_level", level, reason));
         }
         match delays.of(level.into()) {
-            Some(ms) if !engine.keeps_append_times() => {
+            Some(ms) if !engine.meanings().append_times => {
                 Ok(Delay::For(Duration::from_millis(ms.unsigned_abs())))
             }
             _ => Ok(delay),

@@ -208,7 +208,7 @@ impl Consumers {
         let group = {
             let mut groups = self.groups.lock();
             let found = groups.entry(group.into());
-            let retry = engine.retry_topic(group);
+            let retry = engine.meanings().retry_topic(group);
             let new = || Arc::new(Group::new(group, &retry, occupation.clone()));
             Arc::clone(found.or_insert_with(new))
         };
@@ -477,7 +477,9 @@ impl Drop for Consumers {
 
 fn check_group(engine: &dyn Engine, group: &str) -> Result<()> {
     // The names of its topics end with its name.
-    let is_legal = engine.check_topic(&engine.retry_topic(group)).is_ok();
+    let is_legal = engine
+        .check_topic(&engine.meanings().retry_topic(group))
+        .is_ok();
     if group == PRODUCERS {
         let reason = "is the name under which a shared store lists producers that own queues";
         return Err(Error::option("group", format!("{group:?}"), reason));

@@ -10,6 +10,7 @@ pub mod commit_log;
 pub mod compacted;
 pub(crate) mod directory;
 pub mod files;
+pub mod meanings;
 pub mod memory;
 pub mod partition_log;
 pub mod report;
@@ -24,6 +25,7 @@ pub use crate::damage::{Damage, DamageKind};
 pub use append::{Appended, Atomicity, Durability, Place};
 pub use compacted::Compacted;
 pub use files::Files;
+pub use meanings::Meanings;
 pub use report::Report;
 pub use rows::{COPIED_MAX, Check, Cursor, Filter, Point, RowRef, Rows, STEP};
 pub use stats::{Recovery, Stats};
@@ -33,7 +35,7 @@ pub use waiter::{Listener, Waiter};
 
 use crate::error::Result;
 use crate::record::id::position_of_id;
-use crate::record::{Batch, Message, check_topic, java_hash, names};
+use crate::record::{Batch, Message, check_topic, java_hash};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,24 +93,9 @@ pub trait Engine: Send + Sync {
         check_topic(name)
     }
 
-    /// The topic of a group's messages to be retried.
-    fn retry_topic(&self, group: &str) -> String {
-        names::retry_topic(group)
-    }
-
-    /// The topic of a group's dead letters.
-    fn dead_topic(&self, group: &str) -> String {
-        names::dead_topic(group)
-    }
-
-    /// Whether each message has the time of its append, which never decreases in a queue.
-    fn keeps_append_times(&self) -> bool {
-        true
-    }
-
-    /// Whether positions of the log mean the same when the store is opened again.
-    fn keeps_positions(&self) -> bool {
-        true
+    /// What differs from other engines.
+    fn meanings(&self) -> &'static Meanings {
+        &Meanings::ONE_LOG
     }
 
     /// The queue of a message with this key, among `queues`.

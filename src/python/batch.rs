@@ -174,14 +174,14 @@ pub(super) struct BatchRows<'a> {
 impl<'a> BatchRows<'a> {
     pub(super) fn new(
         py: Python<'_>,
-        engine: &str,
+        takes_null: bool,
         given: &'a BatchGiven<'_>,
         queue: Option<u32>,
         timestamp: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<BatchRows<'a>> {
         let mut bodies = Vec::with_capacity(given.bodies.len());
         for (row, object) in given.bodies.iter().enumerate() {
-            bodies.push(body_or_null(engine, object).map_err(|error| in_row(py, error, row))?);
+            bodies.push(body_or_null(takes_null, object).map_err(|error| in_row(py, error, row))?);
         }
         let (keys, byte_keys) = match &given.keys {
             None => (None, Vec::new()),

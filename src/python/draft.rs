@@ -23,15 +23,16 @@ pub(super) struct Given<'a, 'py> {
 }
 
 impl<'py> Given<'_, 'py> {
-    /// Builds the message for an engine from `body` and the arguments, and passes it to `send`.
+    /// Builds the message from `body` and the arguments, and passes it to `send`. `takes_null`:
+    /// whether the engine keeps messages without a body.
     #[inline]
     pub(super) fn with_draft<T>(
         &self,
-        engine: &str,
+        takes_null: bool,
         body: &Bound<'py, PyAny>,
         send: impl FnOnce(&Draft<'_>) -> PyResult<T>,
     ) -> PyResult<T> {
-        let body = body_or_null(engine, body)?;
+        let body = body_or_null(takes_null, body)?;
         let tags = self.tags.map(|tags| text("tags", tags)).transpose()?;
         let (one, many_objects, many);
         let (key, keys): (Option<&[u8]>, &[&str]) = match (self.key, self.keys) {
@@ -77,16 +78,16 @@ impl<'py> Given<'_, 'py> {
 /// The bytes of a body; `None` for None, which only a partition log takes.
 #[inline]
 pub(super) fn body_or_null<'a>(
-    engine: &str,
+    takes_null: bool,
     body: &'a Bound<'_, PyAny>,
 ) -> PyResult<Option<Cow<'a, [u8]>>> {
     match body.is_none() {
         false => edge::body(body).map(Some),
-        true if engine == "partitionlog" => Ok(None),
-        true => Err(PyTypeError::new_err(format!(
-            "body must be a buffer, such as bytes, got NoneType: the engine {engine} has no \
-             tombstones"
-        ))),
+        true if takes_null => Ok(None),
+        true => Err(PyTypeError::new_err(
+            "body must be a buffer, such as bytes, got NoneType: only a partition log has \
+             tombstones",
+        )),
     }
 }
 

@@ -39,15 +39,22 @@ pub(crate) struct Producer {
     core: crate::Producer,
     store: Handle,
     origin: Arc<Origin>,
-    engine: &'static str,
+    takes_null: bool,
     waits_by_default: bool,
     flush_timeout: Duration,
+}
+
+fn atomicity(atomic: bool) -> Atomicity {
+    match atomic {
+        true => Atomicity::Whole,
+        false => Atomicity::Rows,
+    }
 }
 
 impl Producer {
     pub(super) fn new(store: Handle, core: crate::Producer) -> PyResult<Producer> {
         let engine = store.core().engine()?;
-        let (engine, host) = (engine.name(), engine.batch().host());
+        let (takes_null, host) = (engine.meanings().in_kafka_form, engine.batch().host());
         let origin = Arc::new(Origin {
             topic: core.topic().into(),
             host,
@@ -59,7 +66,7 @@ impl Producer {
             core,
             store,
             origin,
-            engine,
+            takes_null,
             waits_by_default,
             flush_timeout,
         })
@@ -143,7 +150,7 @@ impl Producer {
         delay: Delay,
         durability: Durability,
     ) -> PyResult<SendResult> {
-        given.with_draft(self.engine, body, |draft| {
+        given.with_draft(self.takes_null, body, |draft| {
             if self.waits(durability) {
                 return self.send_durably(py, draft, delay);
             }
@@ -418,7 +425,7 @@ impl Producer {
         let delay = self
             .core
             .delay_in_store(when(&delay_level, delay, deliver_at)?)?;
-        given.with_draft(self.engine, body, |draft| {
+        given.with_draft(self.takes_null, body, |draft| {
             let ticket = self.ticket(py, draft, delay)?;
             log::warnings(py, self.store());
             Ok(Ticket::new(&self.origin, ticket, delay))
@@ -491,16 +498,12 @@ impl Producer {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
         let rows = BatchRows::new(
             py,
-            self.engine,
+            self.takes_null,
             &given,
             queue.map(|queue| queue.0),
             timestamp,
         )?;
-        let atomicity = if atomic {
-            Atomicity::Whole
-        } else {
-            Atomicity::Rows
-        };
+        let atomicity = atomicity(atomic);
         let durability = durability(flush);
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
@@ -549,16 +552,12 @@ impl Producer {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
         let rows = BatchRows::new(
             py,
-            self.engine,
+            self.takes_null,
             &given,
             queue.map(|queue| queue.0),
             timestamp,
         )?;
-        let atomicity = if atomic {
-            Atomicity::Whole
-        } else {
-            Atomicity::Rows
-        };
+        let atomicity = atomicity(atomic);
         let drafts = || rows.drafts().map(Ok);
         let ticket = py.detach(|| self.core.send_batch_nowait(drafts(), atomicity))?;
         log::warnings(py, self.store());
@@ -605,11 +604,7 @@ impl Producer {
         #[pyo3(from_py_with = named::flush)] flush: Option<bool>,
     ) -> PyResult<BatchResult> {
         let reader = Batches::of(data)?.reader();
-        let atomicity = if atomic {
-            Atomicity::Whole
-        } else {
-            Atomicity::Rows
-        };
+        let atomicity = atomicity(atomic);
         let durability = durability(flush);
         let written = Durability::Written;
         let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;

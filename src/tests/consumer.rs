@@ -6,11 +6,12 @@ mod waiting;
 use crate::bound::Bound;
 use crate::clock::ManualClock;
 use crate::engine::Durability;
+use crate::engine::Meanings;
 use crate::machine::Machine;
 use crate::record::names::{ORIGIN_MESSAGE_ID, RETRY_TOPIC};
 use crate::{
     ATTEMPTS_MAX, Consumer, ConsumerOptions, Delivery, Draft, Error, Filter, Options, Order,
-    PropertyKind, Receipt, Start, Store, Warning, dead_topic, retry_topic,
+    PropertyKind, Receipt, Start, Store, Warning,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -272,7 +273,14 @@ fn a_message_that_fails_too_often_or_is_rejected_becomes_a_dead_letter() {
         assert!(poll(&consumer).is_empty());
         let dead = bed
             .store
-            .read(&dead_topic("billing"), 0, 0, 10, None, &Filter::default())
+            .read(
+                &Meanings::ONE_LOG.dead_topic("billing"),
+                0,
+                0,
+                10,
+                None,
+                &Filter::default(),
+            )
             .unwrap();
         let found: Vec<_> = dead
             .messages
@@ -316,13 +324,13 @@ fn in_an_ordered_queue_nothing_is_delivered_before_a_message_that_failed() {
         // The second attempt is the last.
         consumer.nack(&again[0], None).unwrap();
         consumer.ack(receipts(&again[1..])).unwrap();
-        let dead = dead_topic("billing");
+        let dead = Meanings::ONE_LOG.dead_topic("billing");
         let dead = bed
             .store
             .read(&dead, 0, 0, 10, None, &Filter::default())
             .unwrap();
         assert_eq!(dead.messages.len(), 1);
-        let retry = bed.store.topic(&retry_topic("billing"));
+        let retry = bed.store.topic(&Meanings::ONE_LOG.retry_topic("billing"));
         assert!(matches!(retry, Err(Error::UnknownTopic { .. })));
     });
 }

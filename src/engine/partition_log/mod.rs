@@ -55,7 +55,7 @@ use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
-    Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Filter, Meanings, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -63,7 +63,6 @@ use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::options::{Isolation, Mode, Options};
 use crate::record::kafka::partition_of_key;
-use crate::record::names::{KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX};
 use crate::record::{Batch, Message, check_is_users};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -418,22 +417,8 @@ impl Engine for PartitionLog {
         check_is_users(name)
     }
 
-    fn retry_topic(&self, group: &str) -> String {
-        format!("{KAFKA_RETRY_PREFIX}{group}")
-    }
-
-    fn dead_topic(&self, group: &str) -> String {
-        format!("{KAFKA_DEAD_PREFIX}{group}")
-    }
-
-    fn keeps_append_times(&self) -> bool {
-        // Times are those of the senders.
-        false
-    }
-
-    fn keeps_positions(&self) -> bool {
-        // They count the bytes that all partitions have.
-        false
+    fn meanings(&self) -> &'static Meanings {
+        &Meanings::LOG_PER_QUEUE
     }
 
     fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {

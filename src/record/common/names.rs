@@ -113,16 +113,6 @@ pub const RESERVED: &[&str] = &[
 
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
 
-/// The topic of a group's messages to be retried, where topics have RocketMQ's names.
-pub fn retry_topic(group: &str) -> String {
-    format!("{RETRY_PREFIX}{group}")
-}
-
-/// The topic of a group's dead letters, where topics have RocketMQ's names.
-pub fn dead_topic(group: &str) -> String {
-    format!("{DEAD_PREFIX}{group}")
-}
-
 /// Whether a property name is reserved: users may not set it.
 pub fn is_reserved(name: &str) -> bool {
     // All reserved names begin with a capital letter, a digit or an underscore; most names of users
