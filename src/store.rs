@@ -12,7 +12,7 @@ pub use read::{ReadBatch, ReadStatus};
 use crate::bound::Bound;
 use crate::claims::Claims;
 use crate::clock::Clock;
-use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
+use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue, Waiting};
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
@@ -46,7 +46,7 @@ pub struct Store {
     shared: Arc<Handle>,
     /// Takes up commits, if the store has files and is writable.
     intake: Option<Arc<Intake>>,
-    consumers: Arc<Consumers>,
+    consumers: Arc<Anchor>,
     /// Which producers own queues.
     claims: Arc<Claims>,
 }
@@ -92,7 +92,7 @@ impl Store {
         shared.reopen = reopen(machine, path, given)?;
         let shared = Arc::new(shared);
         let claims = Arc::new(claims_at(place.as_ref()));
-        let consumers = Consumers::new(Arc::clone(&shared), place, machine.drive)?;
+        let consumers = Anchor::new(Arc::clone(&shared), place, machine.drive)?;
         waiting.set(&consumers);
         Ok(Store {
             shared,
@@ -252,7 +252,7 @@ impl Store {
 
     /// The consumers of this process. A child of the process that opened a shared store has its
     /// own.
-    fn consumers(&self) -> Result<&Arc<Consumers>> {
+    fn consumers(&self) -> Result<&Arc<Anchor>> {
         match self.is_forked() {
             false => Ok(&self.consumers),
             true => Ok(&self.above()?.consumers),
@@ -706,7 +706,7 @@ fn open_handle(
 
 /// What runs above the handle of a child of the process that opened a shared store.
 struct Above {
-    consumers: Arc<Consumers>,
+    consumers: Arc<Anchor>,
     intake: Option<Arc<Intake>>,
     claims: Claims,
 }
@@ -724,7 +724,7 @@ fn reopen(machine: &Machine, path: &Path, options: Options) -> Result<Option<Reo
         let (handle, intake, place) = open_handle(&machine, &root, options.clone(), hold)?;
         let handle = Arc::new(handle);
         let claims = claims_at(place.as_ref());
-        let consumers = Consumers::new(Arc::clone(&handle), place, machine.drive)?;
+        let consumers = Anchor::new(Arc::clone(&handle), place, machine.drive)?;
         waiting.set(&consumers);
         let above = Box::new(Above {
             consumers,

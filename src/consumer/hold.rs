@@ -1,6 +1,7 @@
 //! What retention asks of the consumers.
 
 use super::Consumers;
+use super::loan::Loan;
 use super::timer::QUEUE;
 use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::{Check, Engine, Filter, Rows};
@@ -8,38 +9,37 @@ use crate::error::Result;
 use crate::record::names::TIMER_TOPIC;
 use crate::table::offsets::{self, OffsetTable};
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 /// Keeps messages that wait for their time: retention takes a file once they are appended again.
 ///
 /// An engine gets its holds when it opens, and consumers use an engine that is open. So they are
 /// set later, and nothing is deleted before.
 #[derive(Debug, Default)]
-pub struct Waiting(OnceLock<Weak<Consumers>>);
+pub struct Waiting(OnceLock<Arc<Loan<Consumers>>>);
 
 impl Waiting {
     /// Sets the consumers, once.
-    pub fn set(&self, consumers: &Arc<Consumers>) {
-        let _ = self.0.set(Arc::downgrade(consumers));
+    pub fn set(&self, consumers: &Consumers) {
+        let _ = self.0.set(Arc::clone(&consumers.loan));
+    }
+
+    fn borrow<R>(&self, call: impl FnOnce(&Arc<Consumers>) -> R) -> Option<R> {
+        self.0.get()?.borrow(call)
     }
 }
 
 impl Hold for Waiting {
     fn keep_from(&self) -> Result<u64> {
-        let consumers = self.0.get().and_then(Weak::upgrade);
-        consumers.map_or(Ok(0), |consumers| consumers.keep_from())
+        self.borrow(|it| it.keep_from()).unwrap_or(Ok(0))
     }
 
     fn kept_offsets(&self) -> Result<Option<Kept>> {
-        let consumers = self.0.get().and_then(Weak::upgrade);
-        consumers.map_or(Ok(None), |consumers| consumers.kept_offsets().map(Some))
+        self.borrow(|it| it.kept_offsets()).transpose()
     }
 
     fn let_go(&self, until: u64) -> Result<bool> {
-        match self.0.get().and_then(Weak::upgrade) {
-            Some(consumers) => consumers.let_go(until),
-            None => Ok(false),
-        }
+        self.borrow(|it| it.let_go(until)).unwrap_or(Ok(false))
     }
 }
 

@@ -1,6 +1,6 @@
 //! One consumer: takes messages from the queues that it owns, and settles them.
 
-use super::Consumers;
+use super::Anchor;
 use super::group::{ConsumerOptions, Ground, Group};
 use super::lane::{Delivery, Lane, Order, Receipt, Taking};
 use super::retry::{Failed, Fate, check_level, send_back};
@@ -26,7 +26,7 @@ const LONGEST_PAUSE_MS: i64 = 30_000;
 /// A member of a group. Any thread may use it. Closing or dropping it gives back its unsettled
 /// messages.
 pub struct Consumer {
-    shared: Arc<Consumers>,
+    shared: Arc<Anchor>,
     group: Arc<Group>,
     topics: Vec<Box<str>>,
     retry: Box<str>,
@@ -78,7 +78,7 @@ pub struct Polled {
 
 impl Consumer {
     pub(super) fn join(
-        shared: &Arc<Consumers>,
+        shared: &Arc<Anchor>,
         group: Arc<Group>,
         topics: &[&str],
         options: ConsumerOptions,

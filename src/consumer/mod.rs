@@ -26,6 +26,7 @@ mod deliver;
 mod group;
 mod hold;
 mod lane;
+mod loan;
 mod member;
 mod occupation;
 mod overview;
@@ -63,11 +64,13 @@ use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
+use loan::Loan;
 use occupation::{Occupation, PRODUCERS};
 use peers::{Peers, Watch};
 use progress::{Known, Progress};
 use service::{Due, Service};
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -82,8 +85,14 @@ const SESSION_MIN: Duration = Duration::from_secs(1);
 /// Maximum length of a group's name in bytes, as in RocketMQ.
 const GROUP_LEN_MAX: usize = 120;
 
+/// Keeps the consumers of a store: the store has it, and each of its consumers. The last one to
+/// release it closes them, and waits until no thread uses them any more.
+pub struct Anchor(Arc<Consumers>);
+
 /// The groups of a store, and the delivery of its delayed messages.
 pub struct Consumers {
+    /// How threads that do not keep the store open use it.
+    loan: Arc<Loan<Consumers>>,
     handle: Arc<Handle>,
     drive: Drive,
     place: Option<TablePlace>,
@@ -108,7 +117,7 @@ pub struct Consumers {
     save_at: AtomicI64,
 }
 
-impl Consumers {
+impl Anchor {
     /// The groups of the store of `handle`. `place` is where its tables are, if it has files.
     /// `drive` says who runs the service.
     ///
@@ -119,10 +128,11 @@ impl Consumers {
         handle: Arc<Handle>,
         place: Option<TablePlace>,
         drive: Drive,
-    ) -> Result<Arc<Consumers>> {
+    ) -> Result<Arc<Anchor>> {
         let delay = Delay::new(place.clone());
         let timer = Timer::new(place.clone());
-        let consumers = Arc::new(Consumers {
+        let consumers = Arc::new_cyclic(|weak| Consumers {
+            loan: Arc::new(Loan::new(weak.clone())),
             handle,
             drive,
             place,
@@ -140,14 +150,14 @@ impl Consumers {
             seen_changes: AtomicU32::new(0),
             save_at: AtomicI64::new(i64::MAX),
         });
+        // What fails below ends what has begun.
+        let anchor = Anchor(Arc::clone(&consumers));
         let handle = &consumers.handle;
         if let Some(joint) = handle.joint() {
-            let weak = Arc::downgrade(&consumers);
+            let loan = Arc::clone(&consumers.loan);
             joint.on_lead(Box::new(move || {
-                if let Some(consumers) = weak.upgrade() {
-                    // If the thread cannot be started, the next process that leads serves.
-                    let _ = consumers.start();
-                }
+                // If the thread cannot be started, the next process that leads serves.
+                let _ = loan.borrow(|it| it.start());
             }));
             if joint.leads() {
                 consumers.start()?;
@@ -155,20 +165,20 @@ impl Consumers {
             let work = joint.work();
             handle.on_delayed(Box::new(move |_| work.notify()));
         } else if handle.keeps_consumers() {
-            let weak = Arc::downgrade(&consumers);
+            let loan = Arc::clone(&consumers.loan);
             handle.on_delayed(Box::new(move |end| {
-                if let Some(consumers) = weak.upgrade() {
-                    consumers.delayed.fetch_max(end, Ordering::AcqRel);
+                let _ = loan.borrow(|it| {
+                    it.delayed.fetch_max(end, Ordering::AcqRel);
                     // If the thread cannot be started, the next opening delivers the message.
-                    let _ = consumers.start();
-                }
+                    it.start()
+                });
             }));
             let engine = &*handle.engine;
             if delay::has_messages(engine)? || timer::has_messages(engine)? {
                 consumers.start()?;
             }
         }
-        Ok(consumers)
+        Ok(Arc::new(anchor))
     }
 
     /// A consumer of `topics` in `group`. Missing topics are created with the default number of
@@ -180,7 +190,7 @@ impl Consumers {
     /// open for writing; [`Error::Corrupt`] if the table of offsets cannot be read; errors of
     /// reading.
     pub fn consumer(
-        self: &Arc<Consumers>,
+        self: &Arc<Anchor>,
         topics: &[&str],
         group: &str,
         options: ConsumerOptions,
@@ -216,7 +226,7 @@ impl Consumers {
         match &occupation {
             // The process that leads saves progress from now on.
             Some(occupation) => {
-                let started = self.peers.start(self, occupation);
+                let started = self.peers.start(&self.loan, occupation);
                 started.at(Op::StartThreads, &self.handle.path)?;
                 self.service_wake();
             }
@@ -229,7 +239,9 @@ impl Consumers {
         }
         Ok(consumer)
     }
+}
 
+impl Consumers {
     /// The consumers of all processes; `None` if this process has the store for itself.
     fn occupation(&self) -> Result<Option<Arc<Occupation>>> {
         if let Some(found) = self.occupation.get() {
@@ -301,7 +313,7 @@ impl Consumers {
         Ok(subscription)
     }
 
-    fn start(self: &Arc<Consumers>) -> Result<()> {
+    fn start(&self) -> Result<()> {
         if self.drive == Drive::Steps {
             return Ok(());
         }
@@ -466,9 +478,19 @@ impl Consumers {
     }
 }
 
-impl Drop for Consumers {
+impl Deref for Anchor {
+    type Target = Consumers;
+
+    fn deref(&self) -> &Consumers {
+        &self.0
+    }
+}
+
+impl Drop for Anchor {
     fn drop(&mut self) {
+        // A child process has none of the threads.
         if self.handle.keeps_consumers() {
+            self.loan.end();
             // To learn of errors, callers close the store.
             let _ = self.close();
         }

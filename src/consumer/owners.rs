@@ -21,12 +21,12 @@ impl Consumers {
     /// # Errors
     ///
     /// Those of the table of groups; [`crate::Error::Io`] if no thread can be started.
-    pub fn arbiter(self: &Arc<Consumers>) -> Result<Option<Arc<dyn Arbiter>>> {
+    pub fn arbiter(&self) -> Result<Option<Arc<dyn Arbiter>>> {
         let Some(occupation) = self.occupation()? else {
             return Ok(None);
         };
         // It shows the other processes that this one lives.
-        let started = self.peers.start(self, &occupation);
+        let started = self.peers.start(&self.loan, &occupation);
         started.at(Op::StartThreads, &self.handle.path)?;
         Ok(Some(Arc::new(Producers { occupation })))
     }

@@ -14,13 +14,14 @@
 //! of the watching process, so that nobody is evicted because the machine slept.
 
 use super::Consumers;
+use super::loan::Loan;
 use super::occupation::Occupation;
 use crate::engine::directory::group_table::GroupTable;
 use crate::error::Result;
 use crate::sync::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -95,15 +96,15 @@ impl Peers {
     /// Starts the thread, unless it runs or has ended.
     pub(super) fn start(
         &self,
-        consumers: &Arc<Consumers>,
+        consumers: &Arc<Loan<Consumers>>,
         occupation: &Arc<Occupation>,
     ) -> std::io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_none() && !self.ended.load(Ordering::Acquire) {
-            let weak = Arc::downgrade(consumers);
+            let consumers = Arc::clone(consumers);
             let (ended, table) = (Arc::clone(&self.ended), Arc::clone(occupation.table()));
             let named = std::thread::Builder::new().name("forebay-peers".to_owned());
-            *thread = Some(named.spawn(move || run(&weak, &ended, &table))?);
+            *thread = Some(named.spawn(move || run(&consumers, &ended, &table))?);
         }
         Ok(())
     }
@@ -113,27 +114,27 @@ impl Peers {
         self.ended.store(true, Ordering::Release);
         table.notify();
         let thread = self.thread.lock().take();
-        // The thread itself may be the last to release the store.
-        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
 }
 
-fn run(consumers: &Weak<Consumers>, ended: &AtomicBool, table: &GroupTable) {
+fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
     let mut watch = Watch::default();
     let mut last = Instant::now();
     while !ended.load(Ordering::Acquire) {
         let seen = table.changes();
-        let Some(shared) = consumers.upgrade() else {
+        let stepped = consumers.borrow(|it| {
+            table.show_beat();
+            let passed = last.elapsed();
+            last = Instant::now();
+            // What fails is tried again in the next step. Consumers meet the same error.
+            let _ = it.step_of_peers(&mut watch, passed);
+        });
+        if stepped.is_none() {
             return;
-        };
-        table.show_beat();
-        let passed = last.elapsed();
-        last = Instant::now();
-        // What fails is tried again in the next step. Consumers meet the same error.
-        let _ = shared.step_of_peers(&mut watch, passed);
-        drop(shared);
+        }
         table.sleep(seen, STEP);
     }
 }

@@ -5,13 +5,14 @@
 //! process can wake it.
 
 use super::Consumers;
+use super::loan::Loan;
 use crate::engine::directory::group_table::joint::Work;
 use crate::engine::service::condition::Condition;
 use crate::error::Error;
 use crate::sync::Mutex;
 use crate::warning::Warning;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -53,16 +54,16 @@ struct Sleep {
 
 impl Service {
     /// Starts the thread, unless it runs or has ended. Wakes it if it sleeps.
-    pub(super) fn start(&self, consumers: &Arc<Consumers>) -> std::io::Result<()> {
+    pub(super) fn start(&self, consumers: &Consumers) -> std::io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_none() && !self.sleep.ended.load(Ordering::Acquire) {
             if let Some(joint) = consumers.handle.joint() {
                 let _ = self.sleep.shared.set(joint.work());
             }
-            let weak = Arc::downgrade(consumers);
+            let consumers = Arc::clone(&consumers.loan);
             let sleep = Arc::clone(&self.sleep);
             let named = std::thread::Builder::new().name("forebay-groups".to_owned());
-            *thread = Some(named.spawn(move || sleep.run(&weak))?);
+            *thread = Some(named.spawn(move || sleep.run(&consumers))?);
         }
         drop(thread);
         self.wake();
@@ -80,8 +81,7 @@ impl Service {
         self.sleep.ended.store(true, Ordering::Release);
         self.sleep.notify();
         let thread = self.thread.lock().take();
-        // The thread itself may be the last to release the store.
-        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
@@ -105,42 +105,49 @@ impl Sleep {
         }
     }
 
-    fn run(&self, consumers: &Weak<Consumers>) {
+    fn run(&self, consumers: &Loan<Consumers>) {
         let mut failure = None;
         while !self.ended.load(Ordering::Acquire) {
             let seen = self.shared.get().map_or(0, Work::seen);
             let woken = self.woken.load(Ordering::Acquire);
-            let Some(shared) = consumers.upgrade() else {
-                return;
-            };
-            let now = shared.now();
-            let due = match shared.step(now) {
-                Ok(due) => {
-                    failure = None;
-                    due
-                }
-                Err(Error::Closed | Error::Forked) => return,
-                Err(error) => {
-                    let reason = error.to_string();
-                    if failure.as_ref() != Some(&reason) {
-                        shared.warn(Warning::Delayed {
-                            reason: reason.clone(),
-                        });
-                    }
-                    failure = Some(reason);
-                    Due::At(now + AFTER_FAILURE_MS)
-                }
-            };
-            drop(shared);
-            let timeout = match due {
-                Due::Now => continue,
-                Due::At(at) => {
+            let stepped = consumers.borrow(|it| {
+                let now = it.now();
+                (now, it.step_or_warn(now, &mut failure))
+            });
+            let timeout = match stepped {
+                None | Some((_, None)) => return,
+                Some((_, Some(Due::Now))) => continue,
+                Some((now, Some(Due::At(at)))) => {
                     let left = at.saturating_sub(now).max(0);
                     Duration::from_millis(left.unsigned_abs()).min(DUE)
                 }
-                Due::Never => IDLE,
+                Some((_, Some(Due::Never))) => IDLE,
             };
             self.sleep((woken, seen), timeout);
+        }
+    }
+}
+
+impl Consumers {
+    /// A step at `now`; `None` if the store is closed. Warns of a `failure` once, until a step
+    /// succeeds or fails for another reason.
+    fn step_or_warn(&self, now: i64, failure: &mut Option<String>) -> Option<Due> {
+        match self.step(now) {
+            Ok(due) => {
+                *failure = None;
+                Some(due)
+            }
+            Err(Error::Closed | Error::Forked) => None,
+            Err(error) => {
+                let reason = error.to_string();
+                if failure.as_ref() != Some(&reason) {
+                    self.warn(Warning::Delayed {
+                        reason: reason.clone(),
+                    });
+                }
+                *failure = Some(reason);
+                Some(Due::At(now + AFTER_FAILURE_MS))
+            }
         }
     }
 }

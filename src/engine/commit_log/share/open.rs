@@ -155,9 +155,8 @@ impl Share {
         self.group.end();
         core.shutdown.begin();
         let watcher = self.watcher.lock().take();
-        // The thread itself may be the last to release the store.
-        if let Some(it) = watcher.filter(|it| it.thread().id() != std::thread::current().id()) {
-            let _ = it.join();
+        if let Some(watcher) = watcher {
+            let _ = watcher.join();
         }
         pass(Point::Leaving);
         // Nobody here may pass the gate any more.

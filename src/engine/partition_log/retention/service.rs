@@ -114,11 +114,8 @@ impl Retention {
     pub fn end(&self) {
         self.shutdown.begin();
         let thread = self.thread.lock().take();
-        match thread {
-            // The thread itself may be the last to release the store.
-            Some(thread) if thread.thread().id() == std::thread::current().id() => return,
-            Some(thread) => drop(thread.join()),
-            None => {}
+        if let Some(thread) = thread {
+            let _ = thread.join();
         }
         // A caller of `delete_before` may be removing segments, with or without a thread.
         drop(self.progress.lock());
