@@ -41,10 +41,12 @@ pub enum Step {
 }
 
 /// One queue of a tail.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
     /// Offset of the first message that is not read yet.
     next: u64,
+    /// Offset at which the tail ends. Positions cannot tell that where each queue has its own log.
+    until: u64,
     ahead: VecDeque<Message>,
 }
 
@@ -113,8 +115,7 @@ impl Tail {
         }
         for queue in queues {
             let next = tail.first_offset(queue, start)?;
-            let ahead = VecDeque::new();
-            tail.lanes.insert(queue, Lane { next, ahead });
+            tail.add_lane(queue, next)?;
         }
         tail.begin_round()?;
         Ok(tail)
@@ -131,6 +132,17 @@ impl Tail {
         there.start(start, |time| {
             engine.offset_at(&self.topic, queue, Point::Time(time))
         })
+    }
+
+    fn add_lane(&mut self, queue: u32, next: u64) -> Result<()> {
+        let bounds = || self.engine()?.bounds(&self.topic, queue);
+        let until = match self.at_end {
+            AtEnd::Follow => u64::MAX,
+            AtEnd::Stop => bounds()?.map_or(0, |offsets| offsets.end),
+        };
+        let ahead = VecDeque::new();
+        self.lanes.insert(queue, Lane { next, until, ahead });
+        Ok(())
     }
 
     /// What closes the tail.
@@ -207,7 +219,9 @@ impl Tail {
         let engine = self.engine()?;
         engine.refresh(Some(&self.topic.name))?;
         for queue in engine.queues(&self.topic) {
-            self.lanes.entry(queue).or_default();
+            if !self.lanes.contains_key(&queue) {
+                self.add_lane(queue, 0)?;
+            }
         }
         let queues: Vec<u32> = self.lanes.keys().copied().collect();
         queues.into_iter().try_for_each(|queue| self.enter(queue))
@@ -265,12 +279,12 @@ impl Lane {
         let Some(bounds) = engine.bounds(topic, queue)? else {
             return Ok(());
         };
-        let first = self.next.max(bounds.start);
-        if first >= bounds.end {
+        let (first, end) = (self.next.max(bounds.start), self.until.min(bounds.end));
+        if first >= end {
             return Ok(());
         }
         let all = Filter::default();
-        let mut cursor = engine.cursor(topic, queue, first..bounds.end, &all, Check::Full)?;
+        let mut cursor = engine.cursor(topic, queue, first..end, &all, Check::Full)?;
         let mut rows = Rows::default();
         cursor.next(LANE_LEN, &mut rows)?;
         self.ahead

@@ -22,6 +22,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from forebay._forebay import Scan, Store
+from forebay.dead_letters import prefixes
 from forebay.given import check
 from forebay.selection import QueueRange, open_reader, ranges, require, scan_ranges
 
@@ -56,8 +57,9 @@ def attach(
     store
         The store.
     topics
-        Topics to attach; by default those that the store has and whose names do not begin with
-        ``%``. A mapping gives other names to the views: ``{"view": "topic"}``.
+        Topics to attach; by default those that the store has, without retries and dead letters:
+        topics whose names begin with ``%``, in a partition log with ``retry.`` or ``dlq.``. A
+        mapping gives other names to the views: ``{"view": "topic"}``.
 
     Returns
     -------
@@ -90,7 +92,8 @@ def attach(
     takes = "a topic, a list of topics, a mapping of views to topics, or None"
     check("topics", topics, (str, Iterable, type(None)), takes)
     if topics is None:
-        topics = sorted(name for name in store.topics if not name.startswith("%"))
+        hidden = ("%", *prefixes(store))
+        topics = sorted(name for name in store.topics if not name.startswith(hidden))
     elif isinstance(topics, str):
         topics = [topics]
     views = dict(topics) if isinstance(topics, Mapping) else {name: name for name in topics}

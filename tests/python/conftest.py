@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from meanings import MEANINGS, Meanings
 
 import forebay
 
-ENGINES = ["memory", "commitlog"]
+ENGINES = list(MEANINGS)
 
 Open = Callable[..., forebay.Store]
 
@@ -17,6 +18,12 @@ Open = Callable[..., forebay.Store]
 def engine(request: pytest.FixtureRequest) -> str:
     """Name of an engine: a test that uses it, or a store, runs once per engine."""
     return str(request.param)
+
+
+@pytest.fixture
+def meanings(engine: str) -> Meanings:
+    """Return what differs between the engine and others."""
+    return MEANINGS[engine]
 
 
 @pytest.fixture

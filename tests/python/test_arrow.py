@@ -201,10 +201,13 @@ ROWS = {
     ],
     ids=["table", "batch", "reader", "polars"],
 )
-def test_arrow_rows_become_messages(store, make):
+def test_arrow_rows_become_messages(store, meanings, make):
     data = make()
     with_properties = not isinstance(data, polars.DataFrame)
-    result = store.producer("orders").send_arrow(data, atomic=True)
+    if not meanings.one_log:
+        with pytest.raises(forebay.UnsupportedError, match="several queues"):
+            store.producer("orders").send_arrow(make(), atomic=True)
+    result = store.producer("orders").send_arrow(data, atomic=meanings.one_log)
     assert (result.count, result.ranges) == (3, {0: range(2), 1: range(1)})
     first, second = store.read("orders", 0, 0).messages
     assert (first.body, first.keys, first.tags) == (b"a", ("1",), "t")
@@ -235,8 +238,9 @@ def test_invalid_arrow_data_is_refused(store):
     for columns in ({"key": ["1"]}, {"body": [1]}, {"body": [b"a"], "nonsense": [1]}):
         with pytest.raises(forebay.InvalidOptionError):
             orders.send_arrow(pyarrow.table(columns))
+    rows = pyarrow.table({"body": [b"a", b"b"], "keys": [["ok"], ["ok", "not ok"]]})
     with pytest.raises(forebay.InvalidOptionError, match="row 1") as error:
-        orders.send_arrow(pyarrow.table({"body": [b"a", b"b"], "key": ["ok", "not ok"]}))
+        orders.send_arrow(rows)
     assert error.value.row == 1
     for data in (None, [b"a"], b"a"):
         with pytest.raises(TypeError, match="__arrow_c_stream__"):

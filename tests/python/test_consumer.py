@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from golden_stores import unpack
+from meanings import meanings_of
 
 import forebay
 import forebay.dead_letters
@@ -34,9 +35,8 @@ def files(request, tmp_path):
 
 def of_group(store: forebay.Store) -> tuple[str, str]:
     """Return the topics of the retries and the dead letters of the group ``billing``."""
-    if store.engine == "partitionlog":
-        return "retry.billing", "dlq.billing"
-    return "%RETRY%billing", "%DLQ%billing"
+    meanings = meanings_of(store.engine)
+    return meanings.retries("billing"), meanings.dead_letters("billing")
 
 
 def table_of(path: Path, engine: str) -> Path:

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from meanings import MEANINGS
 
 import forebay
 import forebay.testing
@@ -181,12 +182,12 @@ class Machine(RuleBasedStateMachine):
     @property
     def retry_topic(self) -> str:
         """The topic of the group's messages to be retried."""
-        return "retry.billing" if self.engine == "partitionlog" else "%RETRY%billing"
+        return MEANINGS[self.engine].retries("billing")
 
     @property
     def dead_letters(self) -> str:
         """The topic of the group's dead letters."""
-        return "dlq.billing" if self.engine == "partitionlog" else "%DLQ%billing"
+        return MEANINGS[self.engine].dead_letters("billing")
 
     def rank_of_level(self, level: int) -> tuple[int, int]:
         """Return the rank of a message with a level, which has a time in a partition log."""

@@ -247,20 +247,21 @@ def test_duckdb_returns_every_column(con):
     assert stored == at(1)
 
 
-def test_duckdb_sees_new_messages_and_attaches_new_topics(store):
+def test_duckdb_sees_new_messages_and_attaches_new_topics(store, meanings):
+    dead = meanings.dead_letters("billing")
     store.send("orders", b"a")
-    store.send("%DLQ%billing", b"dead")
+    store.send(dead, b"dead")
     with duckdb.connect() as con:
         assert forebay.duckdb.attach(con, store) == ("orders",)
         store.send("orders", b"b")
         store.send("bills", b"c")
         assert con.sql("select count(*) from orders").fetchall() == [(2,)]
         assert forebay.duckdb.attach(con, store) == ("bills", "orders")
-        names = {"dead": "%DLQ%billing"}
+        names = {"dead": dead}
         assert forebay.duckdb.attach(con, store, names) == ("dead",)
-        assert forebay.duckdb.attach(con, store, "%DLQ%billing") == ("%DLQ%billing",)
+        assert forebay.duckdb.attach(con, store, dead) == (dead,)
         assert con.sql("select body from dead").fetchall() == [(b"dead",)]
-        assert con.sql('select body from "%DLQ%billing"').fetchall() == [(b"dead",)]
+        assert con.sql(f'select body from "{dead}"').fetchall() == [(b"dead",)]
         joined = "select count(*) from orders join bills using (topic)"
         assert con.sql(joined).fetchall() == [(0,)]
 

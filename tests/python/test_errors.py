@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from meanings import MEANINGS
 
 import forebay
 from forebay import errors
@@ -29,9 +30,13 @@ def still_usable(request):
 
 @pytest.mark.parametrize(
     "topic",
-    ["", "a" * 128, "a/b", "..", "a b", "a\x00b", "a\nb", "\u00e4", "a.b", "~", "a\\b", "$HOME"],
+    ["", "a" * 250, "a/b", "..", "a b", "a\x00b", "a\nb", "\u00e4", "~", "a\\b", "$HOME"],
 )
 def test_an_invalid_topic_name_is_refused(store, topic):
+    refuse_topic(store, topic)
+
+
+def refuse_topic(store, topic):
     for call in (
         lambda: store.send(topic, b"x"),
         lambda: store.producer(topic),
@@ -45,19 +50,31 @@ def test_an_invalid_topic_name_is_refused(store, topic):
     assert store.topics == {}
 
 
-def test_the_longest_topic_and_all_its_characters_are_allowed(store):
-    for topic in ("a" * 127, "%RETRY%group", "a|b_C-9"):
+def test_the_longest_topic_and_all_its_characters_are_allowed(store, meanings):
+    refuse_topic(store, "a" * (meanings.topic_len_max + 1))
+    for one in MEANINGS.values():
+        for topic in set(one.topics) - set(meanings.topics):
+            refuse_topic(store, topic)
+    for topic in ("a" * meanings.topic_len_max, *meanings.topics):
         assert store.send(topic, b"x").topic == topic
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a\tb", "\x00", "\x7f", "a\x01b", "\u2003", b"c d"])
-def test_a_key_that_the_format_cannot_store_is_refused(store, key):
-    for arguments in ({"key": key}, {"keys": ["good", key]}):
+def test_a_key_that_the_format_cannot_store_is_refused(store, meanings, key):
+    refused = [key, [key, "good"]]
+    if meanings.any_bytes:
+        found = store.send("orders", b"x", key=key)
+        expected = key if isinstance(key, str) else key.decode()
+        assert store.get("orders", found.queue, found.offset).key == expected
+        refused = []
+    for keys in [*refused, ["good", key]]:
+        arguments = {"keys": keys} if isinstance(keys, list) else {"key": keys}
         with pytest.raises(forebay.InvalidOptionError) as error:
             store.send("orders", b"x", **arguments)
         assert error.value.name == "key"
-    with pytest.raises(forebay.InvalidOptionError):
-        store.producer("orders").send_batch([b"x"], keys=[key])
+        with pytest.raises(forebay.InvalidOptionError, match="row 1: ") as error:
+            store.producer("orders").send_batch([b"x", b"y"], keys=["good", keys])
+        assert (error.value.name, error.value.row) == ("key", 1)
 
 
 @pytest.mark.parametrize("tags", ["", " a", "a ", "a||b", "*", "a\x01b", "a\x02"])
@@ -68,17 +85,35 @@ def test_a_tag_that_the_format_cannot_store_is_refused(store, tags):
 
 
 @pytest.mark.parametrize(
-    "properties",
-    [{"": "v"}, {"n": ""}, {"n\x01": "v"}, {"n": "v\x02"}, {"KEYS": "v"}, {"__CRC32#": "v"}],
+    "properties", [{"": "v"}, {"KEYS": "v"}, {"__CRC32#": "v"}, {"FOREBAY_TAGS": "v"}]
 )
-def test_a_property_that_the_format_cannot_store_is_refused(store, properties):
+def test_a_property_with_a_reserved_name_is_refused(store, meanings, properties):
+    if "FOREBAY_TAGS" in properties and not meanings.any_bytes:
+        # Only where properties and the tag are headers.
+        store.send("orders", b"x", properties=properties)
+        return
     with pytest.raises(forebay.InvalidOptionError, match="property"):
         store.send("orders", b"x", properties=properties)
 
 
-def test_properties_above_the_limit_name_the_largest(store):
+@pytest.mark.parametrize("properties", [{"n": ""}, {"n\x01": "v"}, {"n": "v\x02"}])
+def test_a_property_that_the_format_cannot_store_is_refused(store, meanings, properties):
+    if meanings.any_bytes:
+        sent = store.send("orders", b"x", properties=properties)
+        assert store.get("orders", sent.queue, sent.offset).properties == properties
+        return
+    with pytest.raises(forebay.InvalidOptionError, match="property"):
+        store.send("orders", b"x", properties=properties)
+
+
+def test_properties_above_the_limit_name_the_largest(store, meanings):
+    properties = {"short": "v", "long": "v" * 40_000}
+    if meanings.any_bytes:
+        sent = store.send("orders", b"x", properties=properties)
+        assert store.get("orders", sent.queue, sent.offset).properties == properties
+        return
     with pytest.raises(forebay.MessageTooLargeError, match="long") as error:
-        store.send("orders", b"x", properties={"short": "v", "long": "v" * 40_000})
+        store.send("orders", b"x", properties=properties)
     assert error.value.size > error.value.limit == 32_767
 
 
@@ -98,7 +133,7 @@ def test_a_body_above_the_limit_is_refused(open_store):
     ("body", "match"),
     [
         ("text", "encode"),
-        (None, "NoneType"),
+        (None, None),
         (1, "int"),
         ([1, 2], "list"),
         (memoryview(b"abcdef")[::2], "contiguous"),
@@ -107,8 +142,9 @@ def test_a_body_above_the_limit_is_refused(open_store):
     ],
     ids=["str", "None", "int", "list", "strided", "column", "objects"],
 )
-def test_a_body_of_a_wrong_type_is_a_type_error(store, body, match):
+def test_a_body_of_a_wrong_type_is_a_type_error(store, meanings, body, match):
     orders = store.producer("orders")
+    match = match or meanings.no_body
     for call in (lambda: store.send("orders", body), lambda: orders.send_nowait(body)):
         with pytest.raises(TypeError, match=match):
             call()
@@ -325,25 +361,36 @@ def test_options_take_the_documented_types(open_store):
         queue_flush_interval=0.5,
         flush_least_pages=0,
         flush_thorough_interval=timedelta(seconds=1),
-        transient_pool=2,
-        transient_pool_fail_fast=True,
-        commit_interval=0.05,
-        commit_least_pages=1,
         busy_timeout=Fraction(1, 2),
-        store_host="10.1.2.3:99",
         default_queues=numpy.int64(3),
-        unique_ids=True,
         index=True,
         roll_after=timedelta(days=1),
-        warm_up_flush_pages=512,
     )
     result = store.send("orders", b"x")
     message = store.get("orders", result.queue, result.offset)
-    assert message.store_host == "10.1.2.3:99"
     assert message.message_id == result.message_id
+    assert store.topics["orders"].write_queues == 3
+
+
+def test_options_of_one_log_are_refused_by_others(open_store, meanings):
+    options = {
+        "transient_pool": 2,
+        "commit_least_pages": 1,
+        "store_host": "10.1.2.3:99",
+        "unique_ids": True,
+    }
+    if not meanings.one_log:
+        for name in ("transient_pool", "store_host", "unique_ids"):
+            with pytest.raises(forebay.InvalidOptionError, match="a partition log") as error:
+                open_store(**{name: options[name]})
+            assert error.value.name == name
+        return
+    store = open_store(**options, transient_pool_fail_fast=True, commit_interval=0.05)
+    result = store.send("orders", b"x")
+    message = store.get("orders", result.queue, result.offset)
+    assert message.store_host == "10.1.2.3:99"
     assert len(message.system_properties["UNIQ_KEY"]) == 32
     assert store.query("orders", message.system_properties["UNIQ_KEY"]) == [message]
-    assert store.topics["orders"].write_queues == 3
 
 
 def test_what_is_not_supported_is_refused_by_name(tmp_path):

@@ -129,7 +129,7 @@ def test_a_hook_surrounds_the_body_of_a_loop(store):
     assert seen[:4] == ["begin", b"a", "end", "begin"]
 
 
-def test_a_consumer_with_a_hook_settles(store):
+def test_a_consumer_with_a_hook_settles(store, meanings):
     store.producer("orders", queue=0).send_batch([b"a", b"b", b"c"])
     with store.consumer("orders", group="billing") as plain:
         hooked = forebay.hooks.consumer(plain, lambda message: None)
@@ -138,7 +138,7 @@ def test_a_consumer_with_a_hook_settles(store):
         hooked.nack(second, delay_level=1)
         hooked.reject(third, reason="bad")
         assert plain.lag()["orders", 0] == 0
-    (dead,) = store.tail("%DLQ%billing", start="earliest", follow=False)
+    (dead,) = store.tail(meanings.dead_letters("billing"), start="earliest", follow=False)
     assert dead.body == b"c"
 
 

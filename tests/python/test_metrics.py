@@ -51,7 +51,7 @@ def scrape(collector):
     return found
 
 
-def test_a_scrape_has_the_values_of_the_store(busy):
+def test_a_scrape_has_the_values_of_the_store(busy, meanings):
     found = scrape(forebay.metrics.Collector({"events": busy}))
     stats = busy.stats()
     (group,) = [queue for queue in busy.groups["billing"] if queue.lag and queue.topic == "orders"]
@@ -65,7 +65,7 @@ def test_a_scrape_has_the_values_of_the_store(busy):
     assert found["rocketmq_consumer_offset", "events", "orders", "billing"] == group.committed
     assert found["rocketmq_group_get_latency_by_storetime", "events", "orders", "billing"] >= 0
     assert found["forebay_sends_failed_total", "events"] == 0
-    on_disk = busy.engine == "commitlog"
+    on_disk = meanings.files
     assert (("rocketmq_brokeruntime_commitlog_disk_ratio", "events") in found) == on_disk
 
 

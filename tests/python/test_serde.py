@@ -4,6 +4,7 @@ import sys
 
 import pydantic
 import pytest
+from meanings import meanings_of
 
 import forebay
 import forebay.serde
@@ -112,7 +113,8 @@ def mixed(store):
 
 
 def dead(store):
-    tail = store.tail("%DLQ%billing", start="earliest", follow=False)
+    topic = meanings_of(store.engine).dead_letters("billing")
+    tail = store.tail(topic, start="earliest", follow=False)
     return [(message.body, message.properties["FOREBAY_REASON"]) for message in tail]
 
 

@@ -66,6 +66,23 @@ fn files(root: &Path, ending: &str) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
+fn a_message_that_readers_would_take_for_damage_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = writing(&root.path().join("store"), &Options::default()).unwrap();
+    let topic = engine.topic_for_append("t").unwrap();
+    let value = "v".repeat(128 << 20);
+    let draft = Draft {
+        properties: &[("name", &value)],
+        ..Draft::default()
+    };
+    let mut batch = engine.batch();
+    let refused = batch.push(&topic.name, 0, &draft, 1000);
+    let limit = 128 << 20;
+    assert!(matches!(refused, Err(Error::TooLarge { limit: at, .. }) if at == limit));
+    assert_eq!(batch.encoded_len(), 0);
+}
+
+#[test]
 fn what_is_sent_can_be_read_at_once_and_after_opening_again() {
     let codecs = [
         Compression::None,

@@ -1,7 +1,9 @@
 //! The options of a partition log as numbers.
 
 use crate::error::{Error, Result};
+use crate::num::index;
 use crate::options::{Compression, Flush, Options, TimestampType};
+use crate::record::kafka::header::BATCH_LEN_MAX;
 use crate::record::kafka::{Codec, Form};
 use std::time::Duration;
 
@@ -56,7 +58,8 @@ impl Rules {
             offsets_max: index_bytes / OFFSET_ENTRY,
             times_max: index_bytes / TIME_ENTRY,
             form: Form {
-                batch_len_max: crate::num::index(segment_bytes),
+                // Readers treat a longer one as damage.
+                batch_len_max: index(segment_bytes).min(BATCH_LEN_MAX),
                 value_len_max: options.max_message_size(),
                 codec,
                 append_time: timestamps == TimestampType::LogAppendTime,
@@ -89,6 +92,18 @@ pub fn check(options: &Options) -> Result<()> {
             options.transient_pool,
             reason,
         ));
+    }
+    if let Some(host) = options.store_host {
+        let reason = "messages of a partition log have no hosts";
+        return Err(Error::option("store_host", host, reason));
+    }
+    if options.unique_ids() {
+        let reason = "messages of a partition log are known by topic, queue and offset alone";
+        return Err(Error::option("unique_ids", true, reason));
+    }
+    if !options.checksum() {
+        let reason = "batches of a partition log always have a checksum";
+        return Err(Error::option("checksum", false, reason));
     }
     Ok(())
 }
