@@ -85,7 +85,9 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
         "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
     )
     parser.add_argument(
-        "--full", action="store_true", help="add hosts, flags and system properties to JSON"
+        "--full",
+        action="store_true",
+        help="add headers, the key as stored, hosts, flags and system properties to JSON",
     )
     parser.add_argument(
         "--delimiter",

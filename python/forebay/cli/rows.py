@@ -32,8 +32,8 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
 
 
 def as_dict(message: Message, *, full: bool = False) -> dict[str, Any]:
-    """Return a message as a JSON object; `full` adds hosts, flags and system properties."""
-    text, encoding = _text(message.body)
+    """Return a message as a JSON object; `full` adds all that not every message has."""
+    text, encoding = _text(None if message.is_null else message.body)
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue": message.queue,
@@ -49,7 +49,14 @@ def as_dict(message: Message, *, full: bool = False) -> dict[str, Any]:
         "body_encoding": encoding,
     }
     if full:
+        key, key_encoding = _text(message.key_bytes)
         row |= {
+            "key": key,
+            "key_encoding": key_encoding,
+            "headers": [
+                {"name": name, **dict(zip(("value", "encoding"), _text(value), strict=True))}
+                for name, value in message.headers
+            ],
             "system_properties": message.system_properties,
             "flag": message.flag,
             "sys_flag": message.sys_flag,
@@ -60,8 +67,10 @@ def as_dict(message: Message, *, full: bool = False) -> dict[str, Any]:
     return row
 
 
-def _text(body: bytes) -> tuple[str, str]:
-    """Return a body as text, and its encoding: UTF-8, or base64 if it is not valid UTF-8."""
+def _text(body: bytes | None) -> tuple[str | None, str | None]:
+    """Return bytes as text, and its encoding: UTF-8, or base64 if it is not valid UTF-8."""
+    if body is None:
+        return None, None
     try:
         return body.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
@@ -78,7 +87,7 @@ class Writer:
     form
         ``"jsonl"``, ``"csv"`` or ``"raw"``.
     full
-        Whether JSON has hosts, flags and system properties. The columns of CSV are fixed.
+        Whether JSON has all that :func:`as_dict` can add. The columns of CSV are fixed.
     delimiter
         Text written after each raw body.
     """

@@ -36,7 +36,12 @@ def add(verbs: Any) -> None:
     parser.add_argument("body", metavar="BODY", nargs="*", help="each BODY is one message")
     parser.add_argument("--file", metavar="PATH", help="send the content of a file as one message")
     parser.add_argument(
-        "--key", metavar="KEY", action="append", help="key of each message; may be repeated"
+        "--key",
+        metavar="KEY",
+        # Bytes that are no text reach the store as they are.
+        type=os.fsencode,
+        action="append",
+        help="key of each message; may be repeated",
     )
     parser.add_argument("--tags", metavar="TAG", help="tag of each message")
     parser.add_argument(
@@ -48,6 +53,20 @@ def add(verbs: Any) -> None:
         help="property of each message; may be repeated",
     )
     parser.add_argument(
+        "--header",
+        metavar="NAME[=VALUE]",
+        type=_header,
+        action="append",
+        help="header of each message, null without a value; may be repeated, also with the same "
+        "name; only in a partition log",
+    )
+    parser.add_argument(
+        "--tombstone",
+        action="store_true",
+        help="send a message without a body, which deletes the key in a compacted topic; only in a "
+        "partition log",
+    )
+    parser.add_argument(
         "--queue",
         metavar="N",
         type=number,
@@ -57,20 +76,35 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--adopt", action="store_true", help="write to a directory that Forebay did not create"
     )
+    parser.add_argument(
+        "--engine",
+        choices=("commitlog", "partitionlog"),
+        help="the engine of a store that is created; by default commitlog",
+    )
     parser.add_argument("--json", action="store_true", help="write results as JSON lines")
     parser.set_defaults(run=_send)
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    """Parse a header."""
+    name, equals, value = text.partition("=")
+    return name, os.fsencode(value) if equals else None
 
 
 def _send(arguments: argparse.Namespace) -> int:
     if arguments.body and arguments.file is not None:
         raise UsageError("pass BODY or --file, not both")
-    bodies = [os.fsencode(body) for body in arguments.body]
+    if arguments.tombstone and (arguments.body or arguments.file is not None):
+        raise UsageError("a tombstone has no body; pass neither BODY nor --file")
+    bodies: list[bytes | None] = [os.fsencode(body) for body in arguments.body]
+    if arguments.tombstone:
+        bodies = [None]
     if arguments.file is not None:
         # Read before opening, so that a mistyped name does not create a store.
         bodies = [_read_file(arguments.file)]
     if not bodies and sys.stdin is None:
         raise UsageError("standard input is closed; pass BODY or --file")
-    with forebay.open(arguments.store, adopt=arguments.adopt) as store:
+    with forebay.open(arguments.store, engine=arguments.engine, adopt=arguments.adopt) as store:
         if bodies:
             for body in bodies:
                 _show(_send_one(store, arguments, body), arguments)
@@ -80,7 +114,7 @@ def _send(arguments: argparse.Namespace) -> int:
 
 
 def _send_one(
-    store: forebay.Store, arguments: argparse.Namespace, body: bytes
+    store: forebay.Store, arguments: argparse.Namespace, body: bytes | None
 ) -> forebay.SendResult:
     return store.send(
         arguments.topic,
@@ -88,6 +122,7 @@ def _send_one(
         keys=arguments.key,
         tags=arguments.tags,
         properties=dict(arguments.property),
+        headers=arguments.header,
         queue=arguments.queue,
         flush=arguments.sync or None,
     )
@@ -108,12 +143,14 @@ def _send_lines(store: forebay.Store, arguments: argparse.Namespace, source: Bin
     count = 0
     for lines in _batches(source):
         keys = None if arguments.key is None else [arguments.key] * len(lines)
+        headers = None if arguments.header is None else [arguments.header] * len(lines)
         try:
             result = producer.send_batch(
                 lines,
                 keys=keys,
                 tags=arguments.tags,
                 properties=dict(arguments.property),
+                headers=headers,
                 flush=arguments.sync or None,
             )
         except forebay.ForebayError as error:

@@ -117,3 +117,48 @@ def test_send_sync_does_not_change_what_a_store_keeps(run, tmp_path):
     path = tmp_path / "own"
     assert run("send", path, "orders", "x", "--sync")[0] == 0
     assert not (path / "forebay.options").exists()
+
+
+def test_headers_and_tombstones_go_to_a_partition_log_and_come_back(run, tmp_path):
+    path = tmp_path / "log"
+    engine = ("--engine", "partitionlog")
+    headers = ("--header", "trace=1", "--header", "trace", "--header", "raw=\udcff")
+    sent = run("send", path, "t", "body", *engine, "--key", "k", "--queue", "0", *headers)
+    assert sent[0] == 0
+    assert run("send", path, "t", "--tombstone", "--key", "\udcfe", "--queue", "0")[0] == 0
+    lines = send_lines(path, b"line\n", "--queue", "0", "--header", "a=b")
+    assert lines.returncode == 0
+    status, out, _ = run("cat", path, "t", "--full")
+    first, second, third = rows(out)
+    assert status == 0
+    assert (first["key"], first["key_encoding"], first["keys"]) == ("k", "utf-8", ["k"])
+    assert first["headers"] == [
+        {"name": "trace", "value": "1", "encoding": "utf-8"},
+        {"name": "trace", "value": None, "encoding": None},
+        {"name": "raw", "value": "/w==", "encoding": "base64"},
+    ]
+    assert (second["body"], second["body_encoding"]) == (None, None)
+    assert (second["key"], second["key_encoding"]) == ("/g==", "base64")
+    assert third["headers"] == [{"name": "a", "value": "b", "encoding": "utf-8"}]
+    _, csv, _ = run("cat", path, "t", "--format", "csv")
+    assert csv.splitlines()[2].endswith(b",,")
+    assert run("cat", path, "t", "--format", "raw")[1] == b"body\n\nline\n"
+
+
+def test_what_a_commit_log_has_no_place_for_is_refused_in_one_line(run, tmp_path):
+    path = tmp_path / "commits"
+    assert run("send", path, "t", "x", "--key", "k")[0] == 0
+    for arguments, word in [
+        (("x", "--header", "a=b"), "headers"),
+        (("--tombstone",), "tombstones"),
+    ]:
+        status, out, err = run("send", path, "t", *arguments, "--key", "k")
+        assert (status, out, err.count("\n")) == (1, b"", 1)
+        assert word in err
+    status, _, err = run("send", path, "t", "x", "--engine", "partitionlog")
+    assert status == 1
+    assert f"{path} is not a store" in err
+    status, _, err = run("send", path, "t", "x", "--tombstone", "--key", "k")
+    assert (status, "a tombstone has no body" in err) == (2, True)
+    status, _, err = run("send", tmp_path / "log", "t", "--tombstone", "--engine", "partitionlog")
+    assert (status, "must have a key" in err) == (1, True)
