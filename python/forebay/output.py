@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-__all__ = ["ago", "human", "lasting", "plain", "stdout", "write_json", "write_line", "write_table"]
+__all__ = [
+    "ago",
+    "counted",
+    "human",
+    "lasting",
+    "plain",
+    "stdout",
+    "write_json",
+    "write_line",
+    "write_table",
+]
 
 
 def stdout() -> BinaryIO:
@@ -25,6 +35,12 @@ def stdout() -> BinaryIO:
 def plain(text: str) -> str:
     """Replace unprintable characters: names come from a disk and may hold terminal escapes."""
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """Return a number with its noun, such as ``"1 queue"`` and ``"3,000 queues"``."""
+    plural = f"{noun}s" if nouns is None else nouns
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def human(size: int) -> str:

@@ -11,7 +11,7 @@ from forebay.archive import ArchiveDamage
 from forebay.archive import open as open_archive
 from forebay.cli.arguments import add_store
 from forebay.cli.inspect import damage_line
-from forebay.output import human, write_json, write_line
+from forebay.output import counted, human, write_json, write_line
 from forebay.progress import Bar
 
 __all__ = ["add"]
@@ -47,14 +47,14 @@ def _archive(arguments: argparse.Namespace) -> int:
         write_json(facts)
         return 1 if damage else 0
     write_line(
-        f"{done.files} log files copied to {done.target} ({human(done.bytes)}), "
-        f"{done.skipped} were already archived"
+        f"{counted(done.files, 'log file')} copied to {done.target} ({human(done.bytes)}); "
+        f"already archived: {done.skipped:,}"
     )
     if done.retired:
-        write_line(f"{done.retired} log files were retired before they were copied")
+        write_line(f"retired before it was copied: {counted(done.retired, 'log file')}")
     if done.reason is not None:
         write_line(f"nothing was copied: {done.reason}")
-    write_line(f"archived up to position {done.position}")
+    write_line(f"archived up to position {done.position:,}")
     if not done.recorded:
         write_line(
             "the store could not record this position: its directory belongs to another system or "

@@ -37,9 +37,17 @@ _WHERE = (
     "QUEUE=OFFSET[,QUEUE=OFFSET...], or an offset if exactly one --queue is given"
 )
 _AGO = re.compile(r"-(\d{1,9})([smhdw])", re.ASCII)
+_NUMBER = re.compile(r"-\d+|-\d*\.\d+", re.ASCII)
+#: What begins like a time ago, and may be misspelt.
+_LIKE_AGO = re.compile(r"-\d.*", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _TIMES = ("--begin", "--end", "--start", "--to")
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)$")
+#: Complaints of argparse that a user of the command would not understand, and what replaces them.
+_WORDS = (
+    (re.compile(r"argument (.+): expected one argument"), r"\1 needs a value"),
+    (re.compile(r"argument (.+): ignored explicit argument (.+)"), r"\1 takes no value, got \2"),
+)
 
 
 class UsageError(Exception):
@@ -47,23 +55,57 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line."""
+    """A parser that reports an error in one line, and takes options anywhere."""
 
     def error(self, message: str) -> NoReturn:
         """Report wrong arguments and exit with status 2."""
         line = _suggest(" ".join(message.split()))
+        for pattern, words in _WORDS:
+            line = pattern.sub(words, line)
         print(f"{self.prog}: {line} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments; report a misspelt option here, where the valid ones are known."""
-        found, extra = super().parse_known_args(args, namespace)
+        """Parse arguments; report unknown ones here, where the verb and its options are known."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        if self._subparsers is None:
+            arguments = self._options_first(arguments)
+        found, extra = super().parse_known_args(arguments, namespace)
         for argument in extra:
             option = argument.partition("=")[0]
             near = difflib.get_close_matches(option, self._option_string_actions, 1)
             if option.startswith("--") and near:
                 self.error(f"unrecognized argument {option}, did you mean {near[0]}?")
+        if extra:
+            self.error(f"unrecognized arguments: {' '.join(extra)}")
         return found, extra
+
+    def _options_first(self, arguments: list[str]) -> list[str]:
+        """Move options before the other arguments.
+
+        argparse gives an argument that may be repeated, such as the bodies of `send`, only what
+        stands before the next option, be it nothing.
+        """
+        options: list[str] = []
+        others: list[str] = []
+        while arguments:
+            argument = arguments.pop(0)
+            if argument == "--":
+                others += arguments
+                break
+            if not _looks_like_option(argument):
+                others.append(argument)
+                continue
+            options.append(argument)
+            action = self._option_string_actions.get(argument)
+            takes_value = action is not None and action.nargs != 0
+            if takes_value and arguments and not _looks_like_option(arguments[0]):
+                options.append(arguments.pop(0))
+        return [*options, "--", *others] if others else options
+
+
+def _looks_like_option(argument: str) -> bool:
+    return argument.startswith("-") and argument != "-" and not _NUMBER.fullmatch(argument)
 
 
 def _suggest(complaint: str) -> str:
@@ -83,7 +125,7 @@ def join_times(arguments: Sequence[str]) -> list[str]:
     for at, argument in enumerate(arguments):
         if argument == "--":
             return [*joined, *arguments[at:]]
-        if joined and joined[-1] in _TIMES and _AGO.fullmatch(argument):
+        if joined and joined[-1] in _TIMES and _LIKE_AGO.fullmatch(argument):
             joined[-1] += f"={argument}"
         else:
             joined.append(argument)
@@ -135,10 +177,12 @@ def add_bounds(parser: argparse.ArgumentParser, *, start: str = "earliest") -> N
     )
 
 
-def number(text: str) -> int:
+def number(text: str, most: int = (1 << 63) - 1) -> int:
     """Parse a non-negative integer: a queue, an offset or a count."""
-    if not text.isascii() or not text.isdecimal() or int(text) >= 1 << 63:
-        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2^63 - 1, got {text!r}")
+    # An integer of thousands of digits would take long, or be refused in other words.
+    if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > most:
+        limit = "2^63 - 1" if most == (1 << 63) - 1 else f"{most}"
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to {limit}, got {text!r}")
     return int(text)
 
 
@@ -150,11 +194,11 @@ def count(text: str) -> int:
     return found
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Parse a property."""
+def pair(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
+    """Parse a name and a value."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"must have the form NAME=VALUE, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must have the form {form}, got {text!r}")
     return name, value
 
 

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 import forebay
-from forebay.cli.arguments import UsageError, add_store, number
-from forebay.output import write_json, write_line
+from forebay.cli.arguments import UsageError, add_store, number, unknown
+from forebay.output import counted, human, write_json, write_line
 from forebay.progress import Bar
 
 __all__ = ["add"]
@@ -40,7 +40,9 @@ def _compact(arguments: argparse.Namespace) -> int:
         if store.engine != "partitionlog":
             raise UsageError(f"{arguments.store} is no partition log, and cannot be compacted")
         for topic in arguments.topics:
-            store.topics[topic]
+            if topic not in store.topics:
+                text = unknown("topic", topic, store.topics)
+                raise forebay.UnknownTopicError(text, topic=topic)
     done: dict[str, dict[str, Any]] = {}
     with forebay.open(
         arguments.store,
@@ -56,8 +58,8 @@ def _compact(arguments: argparse.Namespace) -> int:
         return 0
     for topic, counts in done.items():
         write_line(
-            f"{topic}: {counts['partitions']:,} queues, {counts['messages_read']:,} messages in "
-            f"{counts['bytes_read']:,} bytes became {counts['messages_written']:,} in "
-            f"{counts['bytes_written']:,}"
+            f"{topic}: {counted(counts['partitions'], 'queue')}, "
+            f"{counted(counts['messages_read'], 'message')} in {human(counts['bytes_read'])} "
+            f"became {counts['messages_written']:,} in {human(counts['bytes_written'])}"
         )
     return 0

@@ -47,10 +47,7 @@ def add(verbs: Any) -> None:
 
 
 def _port(text: str) -> int:
-    found = number(text)
-    if found > 65_535:
-        raise argparse.ArgumentTypeError(f"must be at most 65535, got {found}")
-    return found
+    return number(text, 65_535)
 
 
 def _console(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import pair
-from forebay.output import write_json, write_line
+from forebay.output import counted, write_json, write_line
 from forebay.progress import Bar
 
 __all__ = ["add"]
@@ -38,7 +38,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--name",
         metavar="OLD=NEW",
-        type=pair,
+        type=_renamed,
         action="append",
         default=[],
         help="name of a topic in the new store; may be repeated",
@@ -56,6 +56,10 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="write a JSON document")
     parser.set_defaults(run=_convert)
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    return pair(text, "OLD=NEW")
 
 
 def _convert(arguments: argparse.Namespace) -> int:
@@ -77,10 +81,14 @@ def _convert(arguments: argparse.Namespace) -> int:
         if old != new:
             write_line(f"topic {old} is now {new}")
     for name, offsets in done.left_out.items():
-        write_line(f"left out: {name} ({offsets:,} offsets), a topic of {_keeper(name)} itself")
-    write_line(f"{done.messages:,} messages of {len(done.topics)} topics copied")
+        write_line(
+            f"left out: {name} ({counted(offsets, 'offset')}), a topic of {_keeper(name)} itself"
+        )
+    copied, topics = counted(done.messages, "message"), counted(len(done.topics), "topic")
+    write_line(f"{copied} of {topics} copied")
     if done.damaged:
-        write_line(f"{done.damaged} places of the source are damaged; their messages are missing")
+        damaged = counted(done.damaged, "damaged region")
+        write_line(f"the source has {damaged}, whose messages are missing")
     return 1 if done.damaged else 0
 
 

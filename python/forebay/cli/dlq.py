@@ -16,7 +16,7 @@ from forebay.dead_letters import (
     letter_queues,
     origin,
 )
-from forebay.output import ago, write_json, write_line, write_table
+from forebay.output import ago, counted, write_json, write_line, write_table
 from forebay.progress import Bar
 
 __all__ = ["add"]
@@ -145,5 +145,5 @@ def _purge(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json({"group": group, "purged": purged})
     else:
-        write_line(f"purged {purged:,} dead letters of {group}")
+        write_line(f"purged {counted(purged, 'dead letter')} of {group}")
     return 0

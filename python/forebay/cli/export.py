@@ -20,7 +20,7 @@ import forebay
 from forebay.cli.arguments import UsageError, add_bounds, add_store, limit
 from forebay.cli.read import Slice, report_damage
 from forebay.cli.rows import Writer
-from forebay.output import human, stdout, write_line
+from forebay.output import counted, human, stdout, write_line
 from forebay.progress import Bar
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def _export(arguments: argparse.Namespace) -> int:
                 rows = _write_text(slices, handle, form, progress, total)
                 damage = store.damage
         if not piped:
-            noun = "message" if rows == 1 else "messages"
-            write_line(f"wrote {rows:,} {noun} to {target}, {human(target.stat().st_size)}")
+            size = human(target.stat().st_size)
+            write_line(f"wrote {counted(rows, 'message')} to {target}, {size}")
         return report_damage(damage)
 
 
@@ -215,7 +215,13 @@ def _standard_output(form: str) -> Iterator[BinaryIO]:
 def _written_whole(target: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces the target on success and is removed on failure."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with open(temporary, "xb") as handle:
+    try:
+        handle = open(temporary, "xb")  # noqa: SIM115
+    except OSError as error:
+        # The name of the temporary file says nothing to the caller.
+        error.filename = os.fspath(target)
+        raise
+    with handle:
         try:
             yield handle
             handle.flush()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import forebay
 from forebay.archive import ArchiveDamage
 from forebay.cli.arguments import add_store
-from forebay.output import human, write_json, write_line, write_table
+from forebay.output import counted, human, write_json, write_line, write_table
 from forebay.progress import Bar
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def lost_places(lost: list[tuple[str, int, int]]) -> str:
 
 def places(damage: Sequence[forebay.Damage]) -> str:
     """Return the number of damaged regions, in words."""
-    return "1 damaged region" if len(damage) == 1 else f"{len(damage):,} damaged regions"
+    return counted(len(damage), "damaged region")
 
 
 def _info(arguments: argparse.Namespace) -> int:
@@ -85,10 +85,12 @@ def _marks(stats: forebay.Stats) -> dict[str, int]:
 
 def _write_info(facts: dict[str, Any], damage: list[forebay.Damage]) -> None:
     found, marks = facts["recovery"], facts["marks"]
-    held = f"{facts['messages']:,} in {facts['topics']:,} topics of {facts['queues']:,} queues"
+    topics, queues = counted(facts["topics"], "topic"), counted(facts["queues"], "queue")
+    held = f"{facts['messages']:,} in {topics} of {queues}"
     unclean = "uncleanly: a writer is still running, or did not close the store"
     ended = "cleanly" if found["clean"] else unclean
-    opened = f"in {found['elapsed'] * 1000:.1f} ms; {found['records_checked']:,} records checked"
+    checked = counted(found["records_checked"], "record")
+    opened = f"in {found['elapsed'] * 1000:.1f} ms; {checked} checked"
     lines = [
         ("path", facts["path"]),
         ("engine", facts["engine"]),
@@ -198,10 +200,14 @@ def write_findings(found: forebay.Verification | Audit) -> None:
     """Write the findings of a check."""
     for place in found.damage:
         write_line(damage_line(place))
-    whole = (
-        f"{found.records:,} records, {found.queue_entries:,} queue entries and "
-        f"{found.index_entries:,} index entries are intact"
-    )
+    whole = counted(found.records, "record")
+    # A partition log has neither.
+    if found.queue_entries or found.index_entries:
+        queues = counted(found.queue_entries, "queue entry", "queue entries")
+        index = counted(found.index_entries, "index entry", "index entries")
+        whole += f", {queues} and {index} are intact"
+    else:
+        whole += " is intact" if found.records == 1 else " are intact"
     if found.stale_checksums:
         whole += f"; {found.stale_checksums:,} copied messages carry the checksum of their original"
     write_line(whole if found.ok else f"{places(found.damage)}; {whole}")

@@ -8,7 +8,7 @@ from typing import Any
 import forebay
 from forebay.cli.arguments import add_store
 from forebay.cli.inspect import damage_line, lost_places, places
-from forebay.output import write_json, write_line
+from forebay.output import counted, write_json, write_line
 from forebay.progress import Bar
 
 __all__ = ["add"]
@@ -46,11 +46,12 @@ def _repair(arguments: argparse.Namespace) -> int:
     for damage in before.damage:
         write_line(f"found: {damage_line(damage)}")
     for name, count in (
-        ("queue entries", recovery.queue_entries_rebuilt),
-        ("index entries", recovery.index_entries_rebuilt),
+        ("queue", recovery.queue_entries_rebuilt),
+        ("index", recovery.index_entries_rebuilt),
     ):
         if count and before.damage:
-            write_line(f"opening: {count:,} {name} rebuilt")
+            rebuilt = counted(count, f"{name} entry", f"{name} entries")
+            write_line(f"opening: {rebuilt} rebuilt")
     for step in repair.steps:
         write_line(f"repaired: {_step_line(step)}")
     for damage in repair.left:
@@ -65,7 +66,7 @@ def _repair(arguments: argparse.Namespace) -> int:
 def _step_line(step: forebay.RepairStep) -> str:
     line = f"{step.path} at {step.position}: {step.what}"
     if step.length:
-        line += f" ({step.length:,} bytes)"
+        line += f" ({counted(step.length, 'byte')})"
     if step.saved is not None:
         line += f"; saved as {step.saved}"
     return line + lost_places(step.lost)

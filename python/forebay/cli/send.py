@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import forebay
 from forebay.cli.arguments import UsageError, add_store, number, pair
-from forebay.output import write_json, write_line
+from forebay.output import counted, write_json, write_line
 
 __all__ = ["add"]
 
@@ -166,8 +166,8 @@ def _send_lines(store: forebay.Store, arguments: argparse.Namespace, source: Bin
         by_queue = {str(queue): queues[queue] for queue in sorted(queues)}
         write_json({"topic": arguments.topic, "count": count, "queues": by_queue})
     else:
-        noun = "message" if count == 1 else "messages"
-        write_line(f"sent {count:,} {noun} to {arguments.topic} in {len(queues)} queues")
+        total = counted(count, "message")
+        write_line(f"sent {total} to {arguments.topic} in {counted(len(queues), 'queue')}")
 
 
 def _batches(source: BinaryIO) -> Iterator[list[bytes]]:

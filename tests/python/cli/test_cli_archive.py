@@ -20,8 +20,8 @@ def test_sealed_files_are_archived_and_the_store_is_not_changed(run, filled, tmp
     status, out, err = run("archive", filled, tmp_path / "a")
     assert (status, err) == (0, "")
     first, second = out.decode().splitlines()
-    assert first == f"1 log files copied to {tmp_path / 'a'} (4.0 MiB), 0 were already archived"
-    assert second == f"archived up to position {support.FILE}"
+    assert first == f"1 log file copied to {tmp_path / 'a'} (4.0 MiB); already archived: 0"
+    assert second == f"archived up to position {support.FILE:,}"
     after = state_of(filled)
     note = filled / "forebay.archived"
     assert {path: after[path] for path in before if path != filled} == {

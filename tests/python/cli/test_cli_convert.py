@@ -12,7 +12,7 @@ def test_the_verb_converts_and_prints_the_names(run: Run, tmp_path):
         "convert", tmp_path / "logs", tmp_path / "events", "--engine", "commitlog"
     )
     assert (status, err) == (0, "")
-    assert out.decode().splitlines() == ["topic a.b is now a_b", "2 messages of 1 topics copied"]
+    assert out.decode().splitlines() == ["topic a.b is now a_b", "2 messages of 1 topic copied"]
     status, _, err = run("convert", tmp_path / "logs", tmp_path / "events", "--engine", "commitlog")
     assert status == 1 and "events" in err
     words = ("--engine", "commitlog", "--name", "a.b=orders", "--renumber", "--json")

@@ -24,7 +24,18 @@ import forebay
         (["cat", "s", "t", "--tag", "paid"], "--tag, did you mean --tags?"),
         (["spark", "audit", "s", "--jsno=1"], "--jsno, did you mean --json?"),
         (["info", "s", "--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
-        (["cat", "s", "t", "--start", "-2y"], "start"),
+        (["cat", "s", "t", "--start", "-2y"], "--start: invalid time '-2y'"),
+        (["topics", "s", "extra"], "forebay topics: unrecognized arguments: extra"),
+        (["cat", "s", "t", "--start"], "--start needs a value"),
+        (["send", "s", "t", "x", "--key", "--sync"], "--key needs a value"),
+        (["info", "s", "--json=1"], "--json takes no value, got '1'"),
+        (["console", "s", "--port", "x"], "must be an integer from 0 to 65535, got 'x'"),
+        (["console", "s", "--port", "65536"], "must be an integer from 0 to 65535, got '65536'"),
+        (["cat", "s", "t", "--limit", "9" * 5000], "must be an integer from 0 to 2^63 - 1"),
+        (
+            ["convert", "s", "d", "--engine", "commitlog", "--name", "a"],
+            "form OLD=NEW, got 'a'",
+        ),
         (["cat", "s", "t", "--start", "-999999999w"], "invalid time"),
         (["cat", "s", "t", "--start", "2026-02-30"], "invalid time"),
         (["export", "s", "-"], "needs --format"),
@@ -72,12 +83,14 @@ def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, a
         (["send", "store", "a/b", "x"], "a/b"),
         (["send", "store", "t", "x", "--key", "a b"], "spaces"),
         (["send", "store", "t", "x", "--queue", "99"], "99"),
-        (["export", "store", "no/such/folder/x.csv"], "No such file"),
+        (["export", "store", "no/such/folder/x.csv"], "no/such/folder/x.csv: No such file"),
+        (["compact", "log", "nope"], 'no topic "nope"'),
     ],
 )
 def test_errors_are_one_line_and_status_1(run, store, monkeypatch, arguments, part):
     monkeypatch.chdir(store.parent)
     (store.parent / "file").write_bytes(b"no store")
+    forebay.open("log", engine="partitionlog").close()
     status, out, err = run(*arguments)
     assert (status, out) == (1, b"")
     assert err.startswith("forebay: ")

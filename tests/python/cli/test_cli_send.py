@@ -32,6 +32,23 @@ def test_send_sync_reports_durable_messages_as_json(run, tmp_path):
     }
 
 
+def test_options_may_stand_between_the_arguments(run, tmp_path):
+    path = tmp_path / "new"
+    for arguments in (
+        ("send", path, "t", "--key", "k", "one", "--queue", "0", "two"),
+        ("send", "--queue", "0", path, "--sync", "t", "three"),
+        ("send", path, "t", "--queue", "0", "--", "-x", "--sync"),
+        ("send", path, "t", "--queue", "0", "-5", "-"),
+    ):
+        assert run(*arguments)[::2] == (0, ""), arguments
+    with forebay.open(path, mode="r") as store:
+        bodies = [message.body for message in store.read("t", 0, 0)]
+        assert bodies == [b"one", b"two", b"three", b"-x", b"--sync", b"-5", b"-"]
+    assert run("send", path, "u", "x")[0] == 0
+    _, out, err = run("cat", path, "t", "--limit", "9", "u", "--format", "raw")
+    assert (out.split()[0], out.split()[-1], err) == (b"one", b"x", "")
+
+
 def test_send_takes_a_file_as_one_message(run, tmp_path):
     body = bytes(range(256)) * 10
     (tmp_path / "body").write_bytes(body)
@@ -68,7 +85,7 @@ def test_send_takes_lines_and_the_last_one_needs_no_newline(tmp_path):
 def test_send_keeps_lines_whole_and_in_order_across_reads(tmp_path):
     lines = [b"%d " % number + b"x" * (number % 3000) for number in range(3000)]
     done = send_lines(tmp_path / "new", b"\n".join(lines) + b"\n", "--queue", "0")
-    assert done.stdout == b"sent 3,000 messages to t in 1 queues\n"
+    assert done.stdout == b"sent 3,000 messages to t in 1 queue\n"
     with forebay.open(tmp_path / "new", mode="r") as store:
         found = [m.body for m in store.tail("t", start="earliest", follow=False)]
     assert found == lines

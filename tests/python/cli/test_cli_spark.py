@@ -74,7 +74,7 @@ def test_every_job_is_a_command(store, tmp_path):
     lines = audit[1].splitlines()
     assert str(place.position) in lines[0]
     assert "lost" in lines[0]
-    assert "1 records, 1 queue entries" in lines[1]
+    assert "1 record, 1 queue entry" in lines[1]
     assert re.fullmatch(r"\d+ tasks in \d+\.\d s, .+/s", lines[-1])
     facts = json.loads(rebuild[1])
     assert (facts["queue_entries"], facts["index_entries"], facts["replaced"]) == (6, 6, True)
