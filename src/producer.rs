@@ -232,7 +232,7 @@ impl Producer {
             return Err(Error::option("delay_level", level, reason));
         }
         match delays.of(level.into()) {
-            Some(ms) if !engine.meanings().append_times => {
+            Some(ms) if !engine.conventions().append_times => {
                 Ok(Delay::For(Duration::from_millis(ms.unsigned_abs())))
             }
             _ => Ok(delay),
@@ -371,14 +371,18 @@ impl Producer {
                 what: format!("topic {:?}", topic.name),
             });
         }
-        if draft.first_key().is_none() && to.engine.needs_key(topic) {
+        let needs_key = || {
+            let logs = to.engine.queue_logs();
+            logs.is_some_and(|it| it.needs_key(topic))
+        };
+        if draft.first_key().is_none() && needs_key() {
             let reason = "a message of a topic that is compacted must have a key";
             return Err(Error::option("key", "None", reason));
         }
         match (draft.queue.or(fallback), draft.first_key()) {
             (Some(queue), _) if queue < queues => Ok(queue),
             (Some(queue), _) => Err(topic.unknown_queue(queue)),
-            (None, Some(key)) => Ok(to.engine.queue_of_key(key, queues)),
+            (None, Some(key)) => Ok(to.engine.conventions().queue_of_key(key, queues)),
             (None, None) => Ok(topic.next_queue()),
         }
     }

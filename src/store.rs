@@ -20,7 +20,7 @@ use crate::engine::partition_log::PartitionLog;
 use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::engine::service::hold::Hold;
 use crate::engine::{
-    Compacted, Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic,
+    Compacted, Damage, Durability, Engine, Files, Point, QueueLogs, Recovery, Repair, Stats, Topic,
     Verification,
 };
 use crate::error::{At, Error, Op, Result};
@@ -130,25 +130,26 @@ impl Store {
     pub fn files(&self) -> Result<&dyn Files> {
         let engine = self.engine()?;
         engine.files().ok_or_else(|| Error::Unsupported {
-            what: match engine.name() {
-                "memory" => "archiving a store in memory, or verifying it in parts",
+            what: match engine.conventions().kind {
+                EngineKind::Memory => "archiving a store in memory, or verifying it in parts",
                 _ => "archiving Kafka's files, or verifying them in parts",
             }
             .to_owned(),
         })
     }
 
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] for what a partition log that is open for writing does not have.
-    fn refuse_partition_log(&self, what: &str) -> Result<()> {
-        self.writer()?.refuse(what)
-    }
-
     /// The engine, if it is writable.
     #[inline]
     fn writer(&self) -> Result<&dyn Engine> {
         self.shared.writer()
+    }
+
+    /// Operations on single queues, if the engine is writable. `what` is named in the error.
+    fn queue_logs(&self, what: &str) -> Result<&dyn QueueLogs> {
+        let engine = self.writer()?;
+        engine.queue_logs().ok_or_else(|| Error::Unsupported {
+            what: format!("{what} in the engine {}", engine.conventions().kind.word()),
+        })
     }
 
     /// The topic with this name.
@@ -176,7 +177,7 @@ impl Store {
     /// [`Error::InvalidOption`] if `queues` is not in 1 to [`TOPIC_QUEUES_MAX`], or less than the
     /// topic has: queues are never removed.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        self.engine()?.check_topic(name)?;
+        self.engine()?.conventions().check_topic(name)?;
         if queues == 0 || queues > TOPIC_QUEUES_MAX {
             let reason = format!("must be between 1 and {TOPIC_QUEUES_MAX}");
             return Err(Error::option("queues", queues, reason));
@@ -196,7 +197,7 @@ impl Store {
     /// on return.
     pub fn ensure_topic(&self, name: &str) -> Result<Arc<Topic>> {
         let engine = self.writer()?;
-        engine.check_topic(name)?;
+        engine.conventions().check_topic(name)?;
         let found = engine.topics().get(name);
         let queues = found.map_or(self.shared.options.default_queues(), |t| t.write_queues());
         engine.create_topic(name, queues, Durability::Flushed)
@@ -204,7 +205,7 @@ impl Store {
 
     /// A producer for `topic`, which is created if it does not exist.
     pub fn producer(&self, topic: &str, queue: Option<u32>) -> Result<Producer> {
-        self.engine()?.check_topic(topic)?;
+        self.engine()?.conventions().check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
     }
@@ -326,8 +327,14 @@ impl Store {
     ///
     /// [`Error::ReadOnly`]; those of sending and of [`Store::flush`].
     pub fn roll(&self) -> Result<Option<u64>> {
-        self.refuse_partition_log("sealing a log file on request")?;
-        self.writer()?.files().map_or(Ok(None), Files::roll)
+        let engine = self.writer()?;
+        match engine.files() {
+            Some(files) => files.roll(),
+            None if engine.conventions().in_kafka_form => Err(Error::Unsupported {
+                what: "sealing a log file on request in a partition log".to_owned(),
+            }),
+            None => Ok(None),
+        }
     }
 
     /// Takes up what other processes have staged and committed; see [`crate::commit`]. Durable on
@@ -479,17 +486,19 @@ impl Store {
         self.engine()?.verify(progress)
     }
 
-    /// Drops messages that have a later one with the same key; see [`Engine::compact`].
+    /// Drops messages that have a later one with the same key; see [`QueueLogs::compact`].
     ///
     /// # Errors
     ///
-    /// Those of [`Engine::compact`]; [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Unsupported`] unless the engine keeps a log for each queue;
+    /// [`Error::UnknownTopic`], [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`]; errors
+    /// of the disk.
     pub fn compact(
         &self,
         topic: Option<&str>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted> {
-        self.writer()?.compact(topic, progress)
+        self.queue_logs("compaction")?.compact(topic, progress)
     }
 
     /// Log files that will never be written again; see [`Files::sealed_files`].
@@ -536,7 +545,7 @@ impl Store {
     /// What opening found and repaired.
     pub fn recovery(&self) -> Recovery {
         let shared = &self.shared;
-        shared.opened().unwrap_or(shared).engine.recovery()
+        shared.opened().unwrap_or(shared).engine.report().recovery()
     }
 
     /// Known damage.

@@ -7,6 +7,7 @@ use super::sink::{Sink, time_of};
 use super::{OFFSET, gap, names};
 use crate::engine::{Check, Cursor, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
+use crate::options::EngineKind;
 use crate::record::Row;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -179,7 +180,7 @@ impl Lanes {
 /// Checks that no queue has a gap in its offsets. Those of a commit log have none, but for damage.
 /// Returns false if `progress` has stopped it.
 pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Progress<'_>) -> Result<bool> {
-    if source.name() == "commitlog" {
+    if source.conventions().kind == EngineKind::CommitLog {
         return Ok(true);
     }
     let mut seen = 0;

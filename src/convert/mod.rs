@@ -150,12 +150,12 @@ fn open_source(machine: &Machine, source: &Path, spec: &ConvertSpec) -> Result<S
         Store::open_on(machine, source, options)
     };
     let store = read(None)?;
-    match store.engine()?.name() {
-        "partitionlog" => {
+    match store.engine()?.conventions().in_kafka_form {
+        true => {
             store.close()?;
             read(Some(spec.isolation))
         }
-        _ => Ok(store),
+        false => Ok(store),
     }
 }
 
@@ -163,7 +163,7 @@ fn check_engines(source: &dyn Engine, spec: &ConvertSpec) -> Result<()> {
     let kind = format!("{:?}", spec.engine.word());
     let reason = match spec.engine {
         EngineKind::Memory => "must be \"commitlog\" or \"partitionlog\": a file is written",
-        _ if source.name() == spec.engine.word() => "the source has this form already",
+        kind if source.conventions().kind == kind => "the source has this form already",
         _ => return check_times(spec),
     };
     Err(Error::option("engine", kind, reason))
@@ -196,8 +196,8 @@ fn copy_all(
     lanes.resume(engine, spec.renumber)?;
     let names = lanes.topics.iter().map(|topic| &*topic.target);
     let mut sink = Sink::new(engine, names, spec)?;
-    let complete = match source.name() {
-        "commitlog" => copy::by_position(source, &mut lanes, &mut sink, progress)?,
+    let complete = match source.conventions().kind {
+        EngineKind::CommitLog => copy::by_position(source, &mut lanes, &mut sink, progress)?,
         _ => copy::by_time(source, &mut lanes, &mut sink, progress)?,
     };
     sink.append()?;

@@ -30,12 +30,12 @@ use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
 use super::service::condition::Condition;
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
-    Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Conventions, Cursor, Damage, DamageKind, Durability, Engine,
+    Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::{EngineKind, Options};
 use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic_name};
 use crate::sync::RwLock;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,6 +46,10 @@ use std::time::{Duration, Instant};
 
 /// The name in errors that need a file.
 const NAME: &str = ":memory:";
+const CONVENTIONS: Conventions = Conventions {
+    kind: EngineKind::Memory,
+    ..Conventions::ROCKETMQ
+};
 /// Records per step of a verification.
 const VERIFY_ROWS: usize = 1024;
 
@@ -84,6 +88,11 @@ impl Memory {
 
     fn with_clock(options: &Options, clock: Arc<dyn Clock>) -> Memory {
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let report = Report::default();
+        report.opened(Recovery {
+            clean: true,
+            ..Recovery::default()
+        });
         Memory {
             style: RecordStyle {
                 host: HostBytes::new(options.store_host.unwrap_or(loopback)),
@@ -97,7 +106,7 @@ impl Memory {
             state: RwLock::new(Some(Arc::default())),
             end: AtomicU64::new(0),
             sends_failed: AtomicU64::new(0),
-            report: Report::default(),
+            report,
             news: Condition::default(),
         }
     }
@@ -120,8 +129,8 @@ impl Memory {
 }
 
 impl Engine for Memory {
-    fn name(&self) -> &'static str {
-        "memory"
+    fn conventions(&self) -> &'static Conventions {
+        &CONVENTIONS
     }
 
     fn batch(&self) -> Batch {
@@ -130,10 +139,6 @@ impl Engine for Memory {
 
     fn topics(&self) -> &Topics {
         &self.topics
-    }
-
-    fn files(&self) -> Option<&dyn Files> {
-        None
     }
 
     fn refresh(&self, _: Option<&str>) -> Result<()> {
@@ -329,13 +334,6 @@ impl Engine for Memory {
             queue,
             queues: topic.write_queues(),
         })
-    }
-
-    fn recovery(&self) -> Recovery {
-        Recovery {
-            clean: true,
-            ..Recovery::default()
-        }
     }
 
     fn report(&self) -> &Report {

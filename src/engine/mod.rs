@@ -1,6 +1,7 @@
-//! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what engines that
-//! keep files can do in addition. [`commit_log`] keeps RocketMQ's files, [`partition_log`] reads
-//! Kafka's, [`memory`] keeps none.
+//! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what one with a
+//! single log in files can do in addition, [`QueueLogs`] what one with a log for each queue can.
+//! [`Conventions`] has what differs between them for their users. [`commit_log`] keeps RocketMQ's
+//! files, [`partition_log`] Kafka's, [`memory`] keeps none.
 //! They share the directory of a store ([`directory`]), services that know no file format
 //! ([`service`]), and the tables of an archive ([`archive`]).
 
@@ -8,11 +9,12 @@ pub mod append;
 pub mod archive;
 pub mod commit_log;
 pub mod compacted;
+pub mod conventions;
 pub(crate) mod directory;
 pub mod files;
-pub mod meanings;
 pub mod memory;
 pub mod partition_log;
+pub mod queue_logs;
 pub mod report;
 pub mod rows;
 pub(crate) mod service;
@@ -24,8 +26,10 @@ pub mod waiter;
 pub use crate::damage::{Damage, DamageKind};
 pub use append::{Appended, Atomicity, Durability, Place};
 pub use compacted::Compacted;
+pub(crate) use conventions::Address;
+pub use conventions::Conventions;
 pub use files::Files;
-pub use meanings::Meanings;
+pub use queue_logs::QueueLogs;
 pub use report::Report;
 pub use rows::{COPIED_MAX, Check, Cursor, Filter, Point, RowRef, Rows, STEP};
 pub use stats::{Recovery, Stats};
@@ -33,9 +37,8 @@ pub use topic::{Topic, Topics};
 pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verification};
 pub use waiter::{Listener, Waiter};
 
-use crate::error::Result;
-use crate::record::id::position_of_id;
-use crate::record::{Batch, Message, check_topic, java_hash};
+use crate::error::{Error, Result};
+use crate::record::{Batch, Message};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,14 +56,21 @@ use std::time::Duration;
 pub trait Engine: Send + Sync {
     // The store as a whole.
 
-    /// Name of the engine: `commitlog`, `partitionlog` or `memory`.
-    fn name(&self) -> &'static str;
+    /// What differs from other engines: names, times, keys and positions.
+    fn conventions(&self) -> &'static Conventions;
 
     /// An empty batch to encode records of this store into. Does not allocate.
     fn batch(&self) -> Batch;
 
-    /// Operations on the files of the store; `None` if the engine keeps no files.
-    fn files(&self) -> Option<&dyn Files>;
+    /// Operations on the files of a store that has one log; `None` for other engines.
+    fn files(&self) -> Option<&dyn Files> {
+        None
+    }
+
+    /// Operations on single queues of a store that has a log for each; `None` for other engines.
+    fn queue_logs(&self) -> Option<&dyn QueueLogs> {
+        None
+    }
 
     /// Makes everything durable and closes the files. A second call does nothing.
     fn close(&self) -> Result<()>;
@@ -73,42 +83,6 @@ pub trait Engine: Send + Sync {
     /// Finds messages, queues and topics that another process has added, for the topic with this
     /// name or for all topics. Does nothing if this process writes the store.
     fn refresh(&self, topic: Option<&str>) -> Result<()>;
-
-    /// Refuses what this engine does not have, although it can be written.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::error::Error::Unsupported`].
-    fn refuse(&self, what: &str) -> Result<()> {
-        let _ = what;
-        Ok(())
-    }
-
-    /// Checks the name of a topic that users send to.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Error::InvalidTopic`] with the violated rule.
-    fn check_topic(&self, name: &str) -> Result<()> {
-        check_topic(name)
-    }
-
-    /// What differs from other engines.
-    fn meanings(&self) -> &'static Meanings {
-        &Meanings::ONE_LOG
-    }
-
-    /// The queue of a message with this key, among `queues`.
-    fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
-        let hash = java_hash(key).cast_unsigned() & 0x7FFF_FFFF;
-        hash % queues.max(1)
-    }
-
-    /// Whether a message without a key is refused, because the topic is compacted.
-    fn needs_key(&self, topic: &Topic) -> bool {
-        let _ = topic;
-        false
-    }
 
     /// Returns the topic. Creates it with the default number of queues if it does not exist.
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>>;
@@ -162,15 +136,6 @@ pub trait Engine: Send + Sync {
     /// the offset after the last one that fits, at most `range.end`, and the bytes of all that fit.
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)>;
 
-    /// Bytes of the messages from an offset on, which must be within the bounds: of their records,
-    /// or where records share a batch, about those of their batches.
-    fn bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
-        let end = self.bounds(topic, queue)?.map_or(offset, |it| it.end);
-        let range = offset..end.max(offset);
-        self.fit(topic, queue, range, u64::MAX)
-            .map(|(_, bytes)| bytes)
-    }
-
     /// Returns a cursor over `range` of a queue, cut to its bounds.
     fn cursor(
         &self,
@@ -214,57 +179,14 @@ pub trait Engine: Send + Sync {
     /// The message whose record begins at `position`.
     fn message_at(&self, position: u64) -> Result<Message>;
 
-    /// The message with this id.
-    fn message_with_id(&self, id: &str) -> Result<Message> {
-        self.message_at(position_of_id(id)?)
-    }
-
     // The state of the store.
 
-    /// What opening found and repaired.
-    fn recovery(&self) -> Recovery;
-
-    /// Known damage, and warnings.
+    /// What opening found and repaired, known damage, and warnings.
     fn report(&self) -> &Report;
 
     /// Checks everything. `progress` receives the bytes done and the total; if it returns false,
     /// the check stops.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
-
-    /// Drops messages that have a later one with the same key, of all topics that are compacted or
-    /// of one of them. `progress` receives the bytes done and the total; if it returns false,
-    /// compaction stops.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::error::Error::Unsupported`] unless the engine keeps a log for each queue.
-    fn compact(
-        &self,
-        topic: Option<&str>,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Compacted> {
-        let _ = (topic, progress);
-        Err(crate::error::Error::Unsupported {
-            what: format!("compaction in the engine {}", self.name()),
-        })
-    }
-
-    /// Raises the first offsets of queues: messages before them are deleted, and log files that
-    /// hold no others. An offset that is lower than the first one changes nothing. Durable on
-    /// return. The offsets are at most the next to be written.
-    ///
-    /// # Errors
-    ///
-    /// As [`Engine::compact`]; [`crate::Error::UnknownQueue`].
-    fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
-        let _ = (topic, starts);
-        Err(crate::error::Error::Unsupported {
-            what: format!(
-                "deleting messages of one queue in the engine {}",
-                self.name()
-            ),
-        })
-    }
 
     /// Counters. The owner of the engine fills in [`Stats::puts`] and [`Stats::rates`].
     fn stats(&self) -> Stats;
@@ -294,5 +216,35 @@ impl dyn Engine + '_ {
             }
             bounds => Ok(bounds),
         }
+    }
+    /// Bytes of the messages from an offset on, which must be within the bounds: of their records,
+    /// or where records share a batch, about those of their batches.
+    pub fn bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
+        if let Some(logs) = self.queue_logs() {
+            return logs.batch_bytes_from(topic, queue, offset);
+        }
+        let end = self.bounds(topic, queue)?.map_or(offset, |it| it.end);
+        let (_, bytes) = self.fit(topic, queue, offset..end.max(offset), u64::MAX)?;
+        Ok(bytes)
+    }
+
+    /// The message with this id.
+    pub fn message_with_id(&self, id: &str) -> Result<Message> {
+        let (name, queue, offset) = match self.conventions().address_of(id)? {
+            Address::Position(position) => return self.message_at(position),
+            Address::Offset(topic, queue, offset) => (topic, queue, offset),
+        };
+        let topic = self.topics().get(name).ok_or_else(|| Error::UnknownTopic {
+            topic: name.to_owned(),
+        })?;
+        let found = self.get(&topic, queue, offset)?;
+        let bounds = self.bounds(&topic, queue)?.unwrap_or_default();
+        found.ok_or_else(|| Error::OffsetOutOfRange {
+            topic: name.to_owned(),
+            queue,
+            offset: offset.cast_signed(),
+            min: bounds.start,
+            max: bounds.end,
+        })
     }
 }

@@ -1,12 +1,13 @@
-//! What a store reports: known damage, and warnings.
+//! What a store reports: what opening found, known damage, and warnings.
 
+use super::stats::Recovery;
 use crate::damage::{Damage, Lost};
 use crate::sync::Mutex;
 use crate::warning::{Warning, Warnings};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Maximum number of damaged places kept.
 const KEPT_MAX: usize = 10_000;
@@ -17,6 +18,8 @@ const LOST_MAX: usize = 100_000;
 /// What a store has to report since it was opened.
 #[derive(Debug, Default)]
 pub struct Report {
+    recovery: OnceLock<Recovery>,
+    rebuilt: AtomicU64,
     known: Mutex<Known>,
     stale: AtomicU64,
     /// Warnings that a caller should see once: damaged places when found, slow puts and flushes.
@@ -72,6 +75,23 @@ impl Known {
 }
 
 impl Report {
+    /// Keeps what opening found and repaired, once.
+    pub fn opened(&self, recovery: Recovery) {
+        let _ = self.recovery.set(recovery);
+    }
+
+    /// Counts entries that queues got from the log when they were first used.
+    pub fn rebuilt(&self, entries: u64) {
+        self.rebuilt.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    /// What opening found and repaired.
+    pub fn recovery(&self) -> Recovery {
+        let mut recovery = self.recovery.get().cloned().unwrap_or_default();
+        recovery.queue_entries_rebuilt += self.rebuilt.load(Ordering::Relaxed);
+        recovery
+    }
+
     /// Adds a damaged place, or its lost messages if the place is known.
     pub fn add(&self, mut damage: Damage) {
         let lost = std::mem::take(&mut damage.lost);

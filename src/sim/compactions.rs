@@ -8,7 +8,7 @@ use super::frame::{Breach, Fails, Life, ROOT, Sent, Stepped, Story, World, body,
 use super::random::Random;
 use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
+use crate::engine::{Atomicity, Check, Engine, Filter, QueueLogs, Rows};
 use crate::error::Result as Done;
 use crate::machine::Machine;
 use crate::options::{Compression, EngineKind, Flush, Isolation, Mode, Options};

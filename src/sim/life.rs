@@ -96,7 +96,7 @@ impl Story for Lives {
         let Some(engine) = self.opened(disk)? else {
             return Ok(None);
         };
-        trace!("open: {:?}", engine.recovery());
+        trace!("open: {:?}", engine.report().recovery());
         if self.world.random.chance(15) && !disk.is_dead() {
             return self.open_again(disk, engine);
         }

@@ -12,7 +12,7 @@ use super::rare::{new_disk, next, said};
 use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
+use crate::engine::{Atomicity, Check, Engine, Filter, QueueLogs, Rows};
 use crate::error::Result as Done;
 use crate::machine::Machine;
 use crate::options::{Compression, EngineKind, Flush, Options};
@@ -393,7 +393,7 @@ pub fn unlinked_by_the_dead(seed: u64) -> Result<(), Breach> {
     let engine = open(&disk)?;
     let found = disk.contents().contains_key(&stray);
     hold!(
-        !found && engine.recovery().clean,
+        !found && engine.report().recovery().clean,
         "the segment has come back"
     );
     story.check(&engine)

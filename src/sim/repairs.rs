@@ -268,7 +268,7 @@ pub fn by_parts(seed: u64) -> Result<(), Breach> {
             let is_table = |path: &Path| path == root.join("forebay.offsets");
             let sane = outlives_power(&disk, |path| put(path) || is_table(path))?;
             let engine = open(&sane)?;
-            let rebuilt = engine.recovery().queue_entries_rebuilt;
+            let rebuilt = engine.report().recovery().queue_entries_rebuilt;
             hold!(rebuilt == 0 || !listed, "{rebuilt} entries were rebuilt");
             sane
         }

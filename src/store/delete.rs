@@ -17,6 +17,7 @@ impl Store {
     /// [`crate::Error::OffsetOutOfRange`] for an offset after the next to be written;
     /// [`crate::Error::ReadOnly`]; errors of the disk.
     pub fn delete_before(&self, topic: &str, to: &Bound) -> Result<Vec<(u32, u64)>> {
+        let logs = self.queue_logs("deleting messages of one queue")?;
         let engine = self.writer()?;
         let topic = self.topic(topic)?;
         let queues = match to {
@@ -40,7 +41,7 @@ impl Store {
             let start = bounded.start(to, at)?;
             starts.push((queue, start.max(min)));
         }
-        engine.delete_before(&topic, &starts)?;
+        logs.delete_before(&topic, &starts)?;
         Ok(starts)
     }
 }

@@ -97,7 +97,7 @@ fn a_closed_store_opens_without_its_queues_and_each_when_it_is_used() {
     // Neither opening nor closing needs them, and the next opening does not either.
     for _ in 0..2 {
         let engine = watched.open(dir.path());
-        assert!(engine.recovery().clean);
+        assert!(engine.report().recovery().clean);
         engine.close().unwrap();
         assert_eq!(watched.take(), [""; 0]);
     }

@@ -1,7 +1,8 @@
 """The same random calls of the memory engine and of the others get the same answers.
 
-What differs by the table of meanings is left out: positions, message ids, the queue of a key, and
-the text that a format cannot hold. A clock that the test moves gives both stores the same times.
+What differs by the conventions of an engine is left out: positions, message ids, the queue of a
+key, and the text that a format cannot hold. A clock that the test moves gives both stores the same
+times.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ use super::service::hold::Hold;
 use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
 use super::{
-    Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Point,
-    Recovery, Repair, Report, Stats, Stretch, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Conventions, Cursor, Durability, Engine, Files, Filter, Finding,
+    Point, Repair, Report, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
@@ -73,7 +73,6 @@ use share::Share;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 #[cfg(test)]
 use std::time::Instant;
@@ -85,7 +84,6 @@ pub struct CommitLog {
     sleepers: Sleepers,
     services: Arc<Services>,
     lock: Mutex<Option<FileLock>>,
-    recovery: Recovery,
     unindexed: Range<u64>,
     options: Options,
     sending: Sending,
@@ -131,6 +129,7 @@ impl CommitLog {
         holds: Vec<Arc<dyn Hold>>,
         share: Option<Arc<Share>>,
     ) -> Result<CommitLog> {
+        opened.parts.report.opened(opened.recovery.clone());
         let engine = CommitLog {
             services: Arc::new(Services::new(
                 &opened.options,
@@ -141,7 +140,6 @@ impl CommitLog {
             parts: Joined::new(machine, path, &opened),
             sleepers: Sleepers::default(),
             lock: Mutex::new(opened.lock),
-            recovery: opened.recovery,
             unindexed: opened.unindexed,
             sending: Sending::new(&opened.options),
             repairs: Turn::default(),
@@ -249,8 +247,8 @@ impl CommitLog {
 }
 
 impl Engine for CommitLog {
-    fn name(&self) -> &'static str {
-        "commitlog"
+    fn conventions(&self) -> &'static Conventions {
+        &Conventions::ROCKETMQ
     }
 
     fn batch(&self) -> Batch {
@@ -402,15 +400,6 @@ impl Engine for CommitLog {
         view::message_at(self.seen()?, position)
     }
 
-    fn recovery(&self) -> Recovery {
-        let rebuilt = &self.parts.queues.store.rebuilt;
-        let later = rebuilt.load(Ordering::Relaxed);
-        Recovery {
-            queue_entries_rebuilt: self.recovery.queue_entries_rebuilt + later,
-            ..self.recovery.clone()
-        }
-    }
-
     fn report(&self) -> &Report {
         &self.parts.report
     }
@@ -422,12 +411,7 @@ impl Engine for CommitLog {
     }
 
     fn stats(&self) -> Stats {
-        let stats = stats::stats(
-            self.seen_anyway(),
-            &self.services,
-            &self.sending,
-            &self.recovery,
-        );
+        let stats = stats::stats(self.seen_anyway(), &self.services, &self.sending);
         match &self.share {
             Some(share) => share.stats(stats),
             None => stats,

@@ -4,12 +4,13 @@ use super::parts::Parts;
 use super::read::view::durable_end;
 use super::send::Sending;
 use super::services::Services;
-use crate::engine::{Recovery, Stats};
+use crate::engine::Stats;
 use crate::mapped::MappedFile;
 use std::sync::Arc;
 
 /// Reads the figures of an open store.
-pub fn stats(parts: &Parts, services: &Services, sending: &Sending, recovery: &Recovery) -> Stats {
+pub fn stats(parts: &Parts, services: &Services, sending: &Sending) -> Stats {
+    let recovery = parts.report.recovery();
     let log = &parts.log;
     let (messages_sent, bytes_sent) = parts.tail.counters();
     let on_disk = |file: &Arc<MappedFile>| file.wrote().max(file.reserved());

@@ -54,16 +54,18 @@ use super::service::durability::Durable;
 use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
-    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
-    Filter, Meanings, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Compacted, Conventions, Cursor, Damage, DamageKind, Durability,
+    Engine, Filter, Point, QueueLogs, Recovery, Report, Rows, Stats, Topic, Topics, Verification,
+    Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
-use crate::options::{Isolation, Mode, Options};
+use crate::options::{EngineKind, Isolation, Mode, Options};
 use crate::record::kafka::partition_of_key;
-use crate::record::{Batch, Message, check_is_users};
+use crate::record::names::{KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX};
+use crate::record::{Batch, Message};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
@@ -81,6 +83,19 @@ const POLL: Duration = Duration::from_millis(50);
 const POLL_SHARE: u32 = 20;
 /// Longest checkpoint file that is read.
 const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
+
+const CONVENTIONS: Conventions = Conventions {
+    kind: EngineKind::PartitionLog,
+    // Times are those of the senders, and positions count the bytes that all queues have.
+    append_times: false,
+    lasting_positions: false,
+    in_kafka_form: true,
+    retry_prefix: KAFKA_RETRY_PREFIX,
+    dead_prefix: KAFKA_DEAD_PREFIX,
+    check_topic: names::check_users_topic,
+    queue_of_key: partition_of_key,
+    address_of: names::address_of,
+};
 
 /// What cursors share with the engine, which they may outlive.
 #[derive(Debug)]
@@ -104,7 +119,6 @@ pub struct PartitionLog {
     /// When the directory was last modified before it was listed, if any later change has another
     /// time.
     listed: Mutex<Option<i64>>,
-    recovery: Recovery,
     closed: AtomicBool,
     news: Arc<Condition>,
     /// `None` if the directory is only read.
@@ -155,7 +169,6 @@ impl PartitionLog {
             partitions: RwLock::default(),
             starts: RwLock::default(),
             listed: Mutex::default(),
-            recovery: Recovery::default(),
             closed: AtomicBool::new(false),
             news: Arc::default(),
             writer: None,
@@ -163,20 +176,21 @@ impl PartitionLog {
             retention: None,
             sends_failed: AtomicU64::new(0),
         };
-        match options.mode {
+        let mut recovery = match options.mode {
             Mode::Read => {
                 engine.update()?;
                 let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
-                engine.recovery = Recovery {
+                Recovery {
                     clean,
                     end: engine.check_all()?,
                     ..Recovery::default()
-                };
+                }
             }
             Mode::Append | Mode::Create => engine.open_for_writing(machine, options, hold)?,
             Mode::Share => return unsupported("mode=\"share\" for a partition log"),
-        }
-        engine.recovery.elapsed = began.elapsed();
+        };
+        recovery.elapsed = began.elapsed();
+        engine.shared.report.opened(recovery);
         Ok(engine)
     }
 
@@ -185,7 +199,7 @@ impl PartitionLog {
         machine: &Machine,
         options: &Options,
         hold: Option<Arc<dyn Hold>>,
-    ) -> Result<()> {
+    ) -> Result<Recovery> {
         let with = (&self.topics, &*self.shared.report, &self.news);
         let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
         let mut partitions = self.partitions.write();
@@ -213,8 +227,7 @@ impl PartitionLog {
         self.compactor = Some(compactor);
         self.retention = Some(retention);
         self.writer = Some(writer);
-        self.recovery = recovery;
-        Ok(())
+        Ok(recovery)
     }
 
     /// The writer of the directory.
@@ -371,8 +384,8 @@ fn unsupported<T>(what: &str) -> Result<T> {
 }
 
 impl Engine for PartitionLog {
-    fn name(&self) -> &'static str {
-        "partitionlog"
+    fn conventions(&self) -> &'static Conventions {
+        &CONVENTIONS
     }
 
     fn batch(&self) -> Batch {
@@ -382,8 +395,8 @@ impl Engine for PartitionLog {
         }
     }
 
-    fn files(&self) -> Option<&dyn Files> {
-        None
+    fn queue_logs(&self) -> Option<&dyn QueueLogs> {
+        Some(self)
     }
 
     fn close(&self) -> Result<()> {
@@ -406,28 +419,6 @@ impl Engine for PartitionLog {
     fn refresh(&self, _: Option<&str>) -> Result<()> {
         self.usable()?;
         self.update()
-    }
-
-    fn refuse(&self, what: &str) -> Result<()> {
-        unsupported(&format!("{what} in a partition log"))
-    }
-
-    fn check_topic(&self, name: &str) -> Result<()> {
-        names::check_topic(name)?;
-        check_is_users(name)
-    }
-
-    fn meanings(&self) -> &'static Meanings {
-        &Meanings::LOG_PER_QUEUE
-    }
-
-    fn queue_of_key(&self, key: &[u8], queues: u32) -> u32 {
-        partition_of_key(key, queues)
-    }
-
-    fn needs_key(&self, topic: &Topic) -> bool {
-        let compactor = self.compactor.as_ref();
-        compactor.is_some_and(|compactor| compactor.compacts(&topic.name))
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -526,11 +517,6 @@ impl Engine for PartitionLog {
 
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
         fit::fit(self, self.existing(topic, queue)?, range, bytes)
-    }
-
-    fn bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
-        let (_, view) = self.existing(topic, queue)?;
-        fit::bytes_from(self.disk(), &view, offset)
     }
 
     fn cursor(
@@ -652,27 +638,6 @@ impl Engine for PartitionLog {
         )
     }
 
-    fn message_with_id(&self, id: &str) -> Result<Message> {
-        self.usable()?;
-        let (name, queue, offset) = names::place_of(id)?;
-        let topic = self.topics.get(name).ok_or_else(|| Error::UnknownTopic {
-            topic: name.to_owned(),
-        })?;
-        let found = self.get(&topic, queue, offset)?;
-        let bounds = self.bounds(&topic, queue)?.unwrap_or_default();
-        found.ok_or_else(|| Error::OffsetOutOfRange {
-            topic: name.to_owned(),
-            queue,
-            offset: offset.cast_signed(),
-            min: bounds.start,
-            max: bounds.end,
-        })
-    }
-
-    fn recovery(&self) -> Recovery {
-        self.recovery.clone()
-    }
-
     fn report(&self) -> &Report {
         &self.shared.report
     }
@@ -707,6 +672,39 @@ impl Engine for PartitionLog {
         Ok(found)
     }
 
+    fn stats(&self) -> Stats {
+        let end = self.readable_position();
+        let recovery = self.shared.report.recovery();
+        let (messages_sent, bytes_sent) = self.counters();
+        let parts = self.writer.as_ref().map(|writer| &writer.parts);
+        Stats {
+            messages_sent,
+            bytes_sent,
+            sends_failed: self.sends_failed.load(Ordering::Relaxed),
+            published: parts.map_or(end, |parts| parts.published()),
+            dispatched: end,
+            durable: self.durable_position(),
+            damaged: self.shared.report.damaged(),
+            recovered_records: recovery.records_checked,
+            truncated_bytes: recovery.truncated_bytes,
+            append_held: parts.map_or(Duration::ZERO, |parts| parts.tail.held_for()),
+            flushes: parts.map_or_else(Default::default, |parts| parts.meter.read()),
+            ..Stats::default()
+        }
+    }
+
+    fn counters(&self) -> (u64, u64) {
+        let writer = self.writer.as_ref();
+        writer.map_or((0, 0), |writer| writer.parts.tail.counters())
+    }
+}
+
+impl QueueLogs for PartitionLog {
+    fn needs_key(&self, topic: &Topic) -> bool {
+        let compactor = self.compactor.as_ref();
+        compactor.is_some_and(|compactor| compactor.compacts(&topic.name))
+    }
+
     fn compact(
         &self,
         topic: Option<&str>,
@@ -733,29 +731,9 @@ impl Engine for PartitionLog {
         }
     }
 
-    fn stats(&self) -> Stats {
-        let end = self.readable_position();
-        let (messages_sent, bytes_sent) = self.counters();
-        let parts = self.writer.as_ref().map(|writer| &writer.parts);
-        Stats {
-            messages_sent,
-            bytes_sent,
-            sends_failed: self.sends_failed.load(Ordering::Relaxed),
-            published: parts.map_or(end, |parts| parts.published()),
-            dispatched: end,
-            durable: self.durable_position(),
-            damaged: self.shared.report.damaged(),
-            recovered_records: self.recovery.records_checked,
-            truncated_bytes: self.recovery.truncated_bytes,
-            append_held: parts.map_or(Duration::ZERO, |parts| parts.tail.held_for()),
-            flushes: parts.map_or_else(Default::default, |parts| parts.meter.read()),
-            ..Stats::default()
-        }
-    }
-
-    fn counters(&self) -> (u64, u64) {
-        let writer = self.writer.as_ref();
-        writer.map_or((0, 0), |writer| writer.parts.tail.counters())
+    fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
+        let (_, view) = self.existing(topic, queue)?;
+        fit::bytes_from(self.disk(), &view, offset)
     }
 }
 

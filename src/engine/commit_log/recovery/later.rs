@@ -46,7 +46,6 @@ use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What a walk of a store returns if it was closed properly and nothing has changed its log since;
 /// otherwise `None`, and nothing was changed.
@@ -312,8 +311,7 @@ impl Later {
         };
         let mut walked = walk_range(&self.log, min..end, belief, &mut visit)?;
         let placed = placer.finish()?;
-        let counter = &queues.store.rebuilt;
-        counter.fetch_add(placed.rebuilt, Ordering::Relaxed);
+        self.report.rebuilt(placed.rebuilt);
         let mut gaps = placed.gaps;
         for read in unsound {
             self.cut(read)?;

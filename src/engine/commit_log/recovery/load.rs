@@ -57,7 +57,6 @@ pub fn queues(found: &Found) -> Queues {
         delays: found.options.delay_levels(),
         spill: Spill::default(),
         mapped: AtomicU64::new(0),
-        rebuilt: AtomicU64::new(0),
     }))
 }
 

@@ -2,8 +2,10 @@
 //! of each segment, named by the segment's base offset in 20 digits.
 
 use crate::disk::{Disk, Entry, Kind};
+use crate::engine::Address;
 use crate::engine::directory::names::{COMMIT_LOG, STATE};
 use crate::error::{Error, Result};
+use crate::record::check_is_users;
 use std::path::{Path, PathBuf};
 
 /// File of a broker that names its cluster.
@@ -66,6 +68,16 @@ pub fn check_topic(topic: &str) -> Result<()> {
     })
 }
 
+/// As [`check_topic`], for a topic that users send to.
+///
+/// # Errors
+///
+/// [`Error::InvalidTopic`] with the violated rule.
+pub fn check_users_topic(topic: &str) -> Result<()> {
+    check_topic(topic)?;
+    check_is_users(topic)
+}
+
 /// Topic and number of the partition in a folder of this name.
 pub fn partition_of(name: &str) -> Option<(&str, u32)> {
     let (topic, number) = name.rsplit_once('-')?;
@@ -79,15 +91,15 @@ pub fn partition_of(name: &str) -> Option<(&str, u32)> {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] for what is no id.
-pub fn place_of(id: &str) -> Result<(&str, u32, u64)> {
-    let place = || {
+/// [`Error::InvalidOption`] if the text is not a message id.
+pub fn address_of(id: &str) -> Result<Address<'_>> {
+    let address = || {
         let (place, offset) = id.rsplit_once('@')?;
         let (topic, partition) = partition_of(place)?;
-        Some((topic, partition, offset.parse().ok()?))
+        Some(Address::Offset(topic, partition, offset.parse().ok()?))
     };
     let reason = "must be topic-queue@offset";
-    place().ok_or_else(|| Error::option("message id", format!("{id:?}"), reason))
+    address().ok_or_else(|| Error::option("message id", format!("{id:?}"), reason))
 }
 
 /// Base offset and state of the segment with a log file of this name.

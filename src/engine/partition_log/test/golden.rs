@@ -155,14 +155,12 @@ fn a_message_is_found_by_its_key_and_its_id() {
             .all(|two| places(&two[0]) > places(&two[1]))
     );
     assert_eq!(query(1)[0].id(), found[0].id());
-    let again = engine.message_with_id(&found[0].id()).unwrap();
+    let by_id = |id: &str| (&engine as &dyn Engine).message_with_id(id);
+    let again = by_id(&found[0].id()).unwrap();
     assert_eq!(again.record().bytes(), found[0].record().bytes());
+    assert!(matches!(by_id("none-0"), Err(Error::InvalidOption { .. })));
     assert!(matches!(
-        engine.message_with_id("none-0"),
-        Err(Error::InvalidOption { .. })
-    ));
-    assert!(matches!(
-        engine.message_with_id("none-0@99999"),
+        by_id("none-0@99999"),
         Err(Error::OffsetOutOfRange { .. })
     ));
     assert!(matches!(

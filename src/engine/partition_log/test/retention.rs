@@ -4,7 +4,7 @@ use super::*;
 use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::clock::{Clock, ManualClock};
 use crate::disk::{Call, HookedDisk, RealDisk};
-use crate::engine::{Atomicity, Cursor, DamageKind, Durability};
+use crate::engine::{Atomicity, Cursor, DamageKind, Durability, QueueLogs};
 use crate::error::Error;
 use crate::record::Draft;
 use crate::sync::Mutex;

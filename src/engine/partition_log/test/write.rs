@@ -112,7 +112,8 @@ fn what_is_sent_can_be_read_at_once_and_after_opening_again() {
             assert_eq!(all.len(), 9);
             assert_eq!((&*all[3], &*all[4]), (&b"one"[..], &long[..]));
             assert_eq!(bodies(engine, "orders", 1), vec![b"two"; 3]);
-            let message = engine.message_with_id("orders-1@2").unwrap();
+            let message = (engine as &dyn Engine).message_with_id("orders-1@2");
+            let message = message.unwrap();
             let record = message.record();
             assert_eq!(record.keys(), ["a", "b", "c"]);
             assert_eq!(record.tags().as_deref(), Some("paid"));
@@ -126,7 +127,7 @@ fn what_is_sent_can_be_read_at_once_and_after_opening_again() {
         engine.close().unwrap();
         check(&open(&path, Isolation::ReadUncommitted).unwrap());
         let again = writing(&path, &options).unwrap();
-        assert!(again.recovery().clean);
+        assert!(again.report().recovery().clean);
         check(&again);
         assert_eq!(send(&again, "orders", &[(1, b"more")]), [3]);
     }
@@ -196,7 +197,7 @@ fn the_indexes_of_a_stop_are_those_that_recovery_rebuilds() {
         fs::write(root.path().join("store").join(path), b"nonsense").unwrap();
     }
     let engine = writing(&path, &options).unwrap();
-    assert!(!engine.recovery().clean);
+    assert!(!engine.report().recovery().clean);
     assert_eq!(bodies(&engine, "orders", 0).len(), 1400);
     engine.close().unwrap();
     let found = [files(&path, ".index"), files(&path, ".timeindex")];

@@ -56,8 +56,6 @@ pub struct QueueStore {
     pub spill: crate::mapped::spill::Spill,
     /// Number of mapped files, of all queues.
     pub mapped: AtomicU64,
-    /// Entries that queues got from the log when they were first used.
-    pub rebuilt: AtomicU64,
 }
 
 /// One queue.

@@ -1,0 +1,34 @@
+//! What an engine that keeps a log for each queue can do in addition.
+//!
+//! It can remove messages of one queue and keep those of the others, which one log for all cannot.
+
+use super::{Compacted, Engine, Topic};
+use crate::error::Result;
+
+/// An engine with a log for each queue; see [`Engine::queue_logs`].
+pub trait QueueLogs: Engine {
+    /// Whether a message without a key is refused, because the topic is compacted.
+    fn needs_key(&self, topic: &Topic) -> bool;
+
+    /// Drops messages that have a later one with the same key, of all topics that are compacted or
+    /// of one of them. `progress` receives the bytes done and the total; if it returns false,
+    /// compaction stops.
+    fn compact(
+        &self,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted>;
+
+    /// Raises the first offsets of queues: messages before them are deleted, and log files that
+    /// hold no others. An offset that is lower than the first one changes nothing. Durable on
+    /// return. The offsets are at most the next to be written.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::UnknownQueue`]; errors of the disk.
+    fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()>;
+
+    /// About the bytes of the messages from an offset on, which must be within the bounds: those of
+    /// their batches. Reads no message.
+    fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64>;
+}
