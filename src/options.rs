@@ -186,10 +186,11 @@ pub enum AppendLockKind {
 
 /// All options, with the defaults of [`Options::default`].
 ///
-/// Seven of them are saved in the store: `index`, `default_queues`, `max_message_size`, `flush`,
-/// `checksum`, `unique_ids` and `delay_levels`. Opening for writing saves those that are given, and
-/// uses the saved value of those that are `None`. If there is no saved value either, the default
-/// below is used.
+/// Some of them are saved in the store: `default_queues`, `max_message_size`, `flush` and
+/// `delay_levels`; in a commit log `index`, `checksum` and `unique_ids`; in a partition log
+/// `segment_bytes`, `segment_ms`, `index_interval_bytes`, `segment_index_bytes`, `compression` and
+/// `message_timestamp_type`. Opening for writing saves those that are given, and uses the saved
+/// value of those that are `None`. If there is no saved value either, the default below is used.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How the store is opened.
@@ -303,6 +304,14 @@ pub const TOPIC_QUEUES_MAX: u32 = 65_536;
 pub(crate) const DEFAULT_QUEUES: RangeInclusive<u32> = 1..=TOPIC_QUEUES_MAX;
 /// Allowed values of `max_message_size`.
 pub(crate) const MAX_MESSAGE_SIZE: RangeInclusive<usize> = 1..=128 << 20;
+/// Allowed values of `segment_bytes`.
+pub(crate) const SEGMENT_BYTES: RangeInclusive<u64> = 4096..=i32::MAX as u64;
+/// Allowed values of `segment_ms`.
+pub(crate) const SEGMENT_MS: RangeInclusive<u64> = 1..=i64::MAX as u64;
+/// Allowed values of `index_interval_bytes`.
+pub(crate) const INDEX_INTERVAL_BYTES: RangeInclusive<u64> = 0..=i32::MAX as u64;
+/// Allowed values of `segment_index_bytes`.
+pub(crate) const SEGMENT_INDEX_BYTES: RangeInclusive<u64> = 36..=1 << 30;
 
 impl Default for Options {
     fn default() -> Options {
@@ -386,11 +395,14 @@ impl Options {
             2,
             80_000_000,
         )?;
-        check_range("segment_bytes", self.segment_bytes, 4096, i32::MAX as u64)?;
-        check_range("segment_ms", self.segment_ms, 1, i64::MAX as u64)?;
-        let interval = self.index_interval_bytes;
-        check_range("index_interval_bytes", interval, 0, i32::MAX as u64)?;
-        check_range("segment_index_bytes", self.segment_index_bytes, 36, 1 << 30)?;
+        let within = |name: &str, value: Option<u64>, range: RangeInclusive<u64>| {
+            check_range(name, value, *range.start(), *range.end())
+        };
+        within("segment_bytes", self.segment_bytes, SEGMENT_BYTES)?;
+        within("segment_ms", self.segment_ms, SEGMENT_MS)?;
+        let (interval, index) = (self.index_interval_bytes, self.segment_index_bytes);
+        within("index_interval_bytes", interval, INDEX_INTERVAL_BYTES)?;
+        within("segment_index_bytes", index, SEGMENT_INDEX_BYTES)?;
         let (min, max) = DEFAULT_QUEUES.into_inner();
         let queues = self.default_queues.map(u64::from);
         check_range("default_queues", queues, min.into(), max.into())?;

@@ -677,6 +677,7 @@ fn open_handle(
         let root = std::path::absolute(path).at(Op::Find, path)?;
         if is_partition_log(machine, &root, &options)? {
             let engine = PartitionLog::open_with(machine, &root, &options, Some(hold))?;
+            options = engine.options().clone();
             // Keys are found by scanning.
             options.index = Some(false);
             place = Some(TablePlace::flat(Arc::clone(&machine.disk), root));

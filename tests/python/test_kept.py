@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,6 +68,63 @@ def test_a_store_of_release_0_1_0_is_written_with_the_defaults_until_it_is_given
     assert not (path / "forebay.options").exists()
     forebay.open(path, default_queues=3).close()
     assert kept(path) == {"default_queues": 3}
+
+
+OF_SEGMENTS = {
+    "segment_bytes": 65536,
+    "segment_ms": 3_600_000,
+    "index_interval_bytes": 1024,
+    "segment_index_bytes": 4096,
+    "compression": "zstd",
+    "message_timestamp_type": "LogAppendTime",
+    "default_queues": 2,
+    "flush": "sync",
+    "max_message_size": 1000,
+    "delay_levels": "1s 2s",
+}
+
+
+def test_a_partition_log_keeps_how_it_is_written_and_not_what_is_removed(tmp_path):
+    path = tmp_path / "log"
+    options = {"cleanup_policy": "compact", "retention_bytes": 1 << 30}
+    forebay.open(path, engine="partitionlog", **OF_SEGMENTS, **options).close()
+    assert kept(path) == OF_SEGMENTS
+    with forebay.open(path) as store:
+        assert store.damage == []
+        sent = store.send("orders", bytes(1000), timestamp=datetime.fromtimestamp(1, UTC))
+        assert sent.durable
+        assert sent.timestamp > 1_000_000
+        assert len(store.topics["orders"].queues) == 2
+        with pytest.raises(forebay.MessageTooLargeError):
+            store.send("orders", bytes(1001))
+        assert store.get("orders", sent.queue, 0).stored_body == bytes(1000)
+        producer = store.producer("orders", queue=0)
+        for _ in range(20):
+            producer.send_batch([random.randbytes(900) for _ in range(10)])
+    # 180 kB that cannot be packed, in segments of 64 KiB.
+    logs = sorted((path / "orders-0").glob("*.log"))
+    assert len(logs) >= 3
+    assert all(log.stat().st_size <= 65536 for log in logs)
+    with forebay.open(path, compression="none", segment_bytes=None) as store:
+        store.send("orders", b"x")
+    assert kept(path) == {**OF_SEGMENTS, "compression": "none"}
+
+
+def test_a_damaged_file_of_a_partition_log_is_reported_by_opening_and_verifying(tmp_path):
+    path = tmp_path / "log"
+    forebay.open(path, engine="partitionlog", segment_bytes=65536).close()
+    (path / "forebay.options").write_bytes(b'{"segment_bytes": 7, "compression": "zip"}')
+    with forebay.open(path, mode="r") as reader:
+        assert reader.damage == []
+        (damage,) = reader.verify().damage
+        assert damage.path == str(path / "forebay.options")
+    with forebay.open(path, segment_bytes=8192, compression="lz4") as store:
+        assert store.damage == []
+    (path / "forebay.options").write_bytes(b'{"segment_bytes": 7, "compression": "zip"}')
+    with forebay.open(path) as store:
+        (damage,) = store.damage
+        assert "invalid value for segment_bytes, compression" in damage.reason
+        store.send("orders", b"x")
 
 
 @pytest.mark.parametrize("name", ["index", "checksum", "unique_ids", "default_queues", "flush"])

@@ -49,6 +49,7 @@ use self::retention::service::Retention;
 use self::segments::names;
 use self::write::ends::Ends;
 use self::write::{Opened, Writer};
+use super::directory::kept_options;
 use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
@@ -119,6 +120,7 @@ pub struct PartitionLog {
     /// When the directory was last modified before it was listed, if any later change has another
     /// time.
     listed: Mutex<Option<i64>>,
+    options: Options,
     closed: AtomicBool,
     news: Arc<Condition>,
     /// `None` if the directory is only read.
@@ -169,6 +171,7 @@ impl PartitionLog {
             partitions: RwLock::default(),
             starts: RwLock::default(),
             listed: Mutex::default(),
+            options: options.clone(),
             closed: AtomicBool::new(false),
             news: Arc::default(),
             writer: None,
@@ -202,6 +205,7 @@ impl PartitionLog {
     ) -> Result<Recovery> {
         let with = (&self.topics, &*self.shared.report, &self.news);
         let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
+        self.options = writer.options.clone();
         let mut partitions = self.partitions.write();
         for Opened { topic, queue, ends } in opened {
             let partition = Partition::written(&topic.name, queue, ends);
@@ -228,6 +232,11 @@ impl PartitionLog {
         self.retention = Some(retention);
         self.writer = Some(writer);
         Ok(recovery)
+    }
+
+    /// The options in effect: of a writer, with the values that the store has saved.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The writer of the directory.
@@ -665,6 +674,12 @@ impl Engine for PartitionLog {
                     return Ok(found);
                 }
             }
+        }
+        let kind = EngineKind::PartitionLog;
+        if let Some(reason) = kept_options::flaw(self.disk(), &self.root, kind)? {
+            let path = self.root.join(kept_options::FILE_NAME);
+            let damage = Damage::new(DamageKind::Options, path, 0..0, reason);
+            found.damage.push(damage);
         }
         for damage in &found.damage {
             self.shared.report.add(damage.clone());

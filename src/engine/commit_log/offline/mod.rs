@@ -31,14 +31,14 @@ use super::queues::queue::entry::{QueueEntry, queue_and_offset};
 use super::queues::queue::is_directory_name;
 use super::recovery::geometry;
 use super::tables::abort;
-use super::tables::kept_options::Kept;
 use crate::disk::Disk;
+use crate::engine::directory::kept_options::Kept;
 use crate::engine::directory::page::{Geometry, StatePage};
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::directory::writer;
 use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
-use crate::options::{DelayLevels, Options};
+use crate::options::{DelayLevels, EngineKind, Options};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::region::Access;
@@ -119,8 +119,9 @@ impl Quarry {
         let geometry = geometry::geometry(&**disk, root, state.as_ref(), &files, &options)?;
         files.retain(|file| file.len > 0 && file.start % geometry.log_file_len == 0);
         let log = Arc::new(Log::of_files(disk, root, &files, geometry.log_file_len)?);
+        let kept = Kept::load(&**disk, root, &options, EngineKind::CommitLog)?;
         Ok(Quarry {
-            delays: Kept::load(&**disk, root, &options)?.options.delay_levels(),
+            delays: kept.options.delay_levels(),
             disk: Arc::clone(disk),
             files,
             geometry,

@@ -7,8 +7,8 @@ use super::geometry;
 use crate::disk::copying::CopyingDisk;
 use crate::disk::{self, Disk, FileLock, Holder};
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::tables::kept_options::Kept;
 use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::directory::kept_options::Kept;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Cache, Geometry, StatePage};
 use crate::engine::directory::recognise::Maker;
@@ -18,7 +18,7 @@ use crate::engine::{Damage, DamageKind, Topics};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::mapped::queue::{FoundFile, file_name};
-use crate::options::{Mode, Options};
+use crate::options::{EngineKind, Mode, Options};
 use crate::record::HostBytes;
 use crate::region::Access;
 use std::net::SocketAddr;
@@ -111,7 +111,7 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
     // Before the lock was taken, another process may have created, written and closed the store.
     writer::permit(disk, root, options)?;
     let state = StatePage::open(disk, root, Access::ReadWrite)?;
-    let kept = Kept::load(disk, root, options)?;
+    let kept = Kept::load(disk, root, options, EngineKind::CommitLog)?;
     let options = kept.options.clone();
     let found = load(machine.clone(), root, options, Access::ReadWrite, state)?;
     for damage in kept.damage.iter().cloned() {

@@ -20,7 +20,7 @@ use super::parts::Parts;
 use super::queues::queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
 use super::read::meant::leads_home;
 use super::retention::{Pause, Retention};
-use super::tables::kept_options;
+use crate::engine::directory::kept_options;
 use rewrite::rewrite;
 
 use super::verify::inspection::{Inspection, LostRange};
@@ -29,6 +29,7 @@ use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
+use crate::options::EngineKind;
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use std::collections::BTreeMap;
@@ -377,7 +378,7 @@ fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>
                 "rewritten"
             }
             DamageKind::Options => {
-                kept_options::mend(&*parts.disk, &parts.root)?;
+                kept_options::mend(&*parts.disk, &parts.root, EngineKind::CommitLog)?;
                 "rewritten with the options that could be read"
             }
             // The inventory is written after everything else, the state page by the next opening.

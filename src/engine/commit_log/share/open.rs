@@ -10,9 +10,9 @@ use crate::engine::commit_log::log::append::Tail;
 use crate::engine::commit_log::parts::{AppendRules, Parts};
 use crate::engine::commit_log::recovery::assemble::{Opened, preparation};
 use crate::engine::commit_log::recovery::{find, geometry, open};
-use crate::engine::commit_log::tables::kept_options::Kept;
 use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::GroupTable;
+use crate::engine::directory::kept_options::Kept;
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::writer;
@@ -26,7 +26,7 @@ use crate::engine::{Recovery, Stats};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::mapped::{Allocator, Extent, MappedFileQueue};
-use crate::options::Options;
+use crate::options::{EngineKind, Options};
 use crate::plant::{Point, pass};
 use crate::record::RecordStyle;
 use crate::region::Access;
@@ -260,7 +260,7 @@ fn open_beside(
     member: &Member,
     leads: bool,
 ) -> Result<(Opened, End)> {
-    let kept = Kept::load(&*machine.disk, root, options)?;
+    let kept = Kept::load(&*machine.disk, root, options, EngineKind::CommitLog)?;
     if !leads {
         check_kept(&kept, &member.page, machine)?;
     }

@@ -1,7 +1,6 @@
-//! The small files of a store: topics, bounds of the queues, checkpoint, `abort`, options.
+//! The small files of a store: topics, bounds of the queues, checkpoint and `abort`.
 
 pub mod abort;
 pub mod checkpoint;
 pub mod inventory;
-pub mod kept_options;
 pub mod topics;

@@ -3,14 +3,15 @@
 use crate::disk::{Kind, read_small};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::tables::inventory::{INVENTORY_NAME, Inventory};
-use crate::engine::commit_log::tables::kept_options;
 use crate::engine::commit_log::tables::topics;
+use crate::engine::directory::kept_options;
 use crate::engine::directory::names;
 use crate::engine::directory::page;
 use crate::engine::directory::page::StatePage;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Op, Result};
 use crate::num::index;
+use crate::options::EngineKind;
 use crate::record::rocketmq::layout::be_u64;
 use crate::region::{Access, PAGE};
 use crate::table::{TABLE_LEN_MAX, json};
@@ -57,7 +58,7 @@ pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
         ));
     }
     let options = parts.root.join(kept_options::FILE_NAME);
-    if let Some(reason) = kept_options::flaw(&*parts.disk, &parts.root)? {
+    if let Some(reason) = kept_options::flaw(&*parts.disk, &parts.root, EngineKind::CommitLog)? {
         let len = len_of(parts, &options)?.unwrap_or_default();
         found.push(whole(DamageKind::Options, options, index(len), &reason));
     }

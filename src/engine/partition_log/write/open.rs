@@ -15,6 +15,7 @@ use super::rules::{self, Rules};
 use super::services::Services;
 use super::tail::Tail;
 use crate::disk::{Disk, FileLock, Kind};
+use crate::engine::directory::kept_options::Kept;
 use crate::engine::directory::recognise::Maker;
 use crate::engine::directory::writer;
 use crate::engine::partition_log::segments::names::{self, CLEAN, LOCK, LOG_START};
@@ -25,7 +26,7 @@ use crate::engine::{Recovery, Report, Topic, Topics};
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
-use crate::options::{Mode, Options};
+use crate::options::{EngineKind, Mode, Options};
 use crate::plant::{Bug, planted};
 use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -39,6 +40,8 @@ pub struct Writer {
     pub parts: Arc<Parts>,
     /// The thread.
     pub services: Arc<Services>,
+    /// The options in effect.
+    pub options: Options,
     /// Times in ms at which the store was opened and written before, as far as they are known.
     pub known_times: Vec<i64>,
     lock: Mutex<Option<FileLock>>,
@@ -89,6 +92,18 @@ fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
     }
 }
 
+/// Removes the mark of a clean stop, durably. Returns whether there was one.
+fn take_clean_mark(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    let clean = root.join(CLEAN);
+    let is_clean = disk.stat(&clean)?.is_some();
+    if is_clean && !planted(Bug::KeepCleanMark) {
+        disk.unlink(&clean)?;
+    }
+    // The mark may have been removed by a process that died before it made that durable.
+    disk.sync_directory(root)?;
+    Ok(is_clean)
+}
+
 /// Whether an entry may exist before a store does: an interrupted creation left it.
 fn is_beginning(entry: &crate::disk::Entry) -> bool {
     let name = entry.name.as_deref();
@@ -113,18 +128,15 @@ impl Writer {
         let maker = permit(&**disk, root, options)?;
         writer::make_directory(&**disk, root, maker)?;
         let lock = writer::lock(&**disk, root, LOCK, options.lock_timeout)?;
-        let clean = root.join(CLEAN);
-        let is_clean = disk.stat(&clean)?.is_some();
-        if is_clean && !planted(Bug::KeepCleanMark) {
-            disk.unlink(&clean)?;
-        }
-        // The mark may have been removed by a process that died before it made that durable.
-        disk.sync_directory(root)?;
+        let is_clean = take_clean_mark(&**disk, root)?;
         let known = files::read_seed(&**disk, root)?;
         let seed = known.unwrap_or_else(|| machine.clock.now_ns());
         if maker == Maker::Nobody {
             files::save_seed(&**disk, root, seed)?;
         }
+        let kept = Kept::load(&**disk, root, options, EngineKind::PartitionLog)?;
+        kept.damage.iter().for_each(|it| report.add(it.clone()));
+        let options = &kept.options;
         let written = modified(&**disk, &root.join(RECOVERY_POINT))?;
         let rules = Rules::new(options);
         let opening = Opening {
@@ -143,6 +155,7 @@ impl Writer {
             // Until all is recovered, the directory is recovered as a broker does it.
             files::save_seed(&**disk, root, seed)?;
         }
+        kept.save(&**disk, &report.warnings)?;
         let mut known_times = Vec::from_iter(written);
         if options.retention.is_some() {
             let now_ms = machine.clock.now_ms();
@@ -165,6 +178,7 @@ impl Writer {
         let writer = Writer {
             parts,
             services,
+            options: options.clone(),
             known_times,
             lock: Mutex::new(Some(lock)),
             has_incomplete: AtomicBool::new(!incomplete.is_empty()),

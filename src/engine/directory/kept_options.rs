@@ -3,6 +3,7 @@
 //! ```text
 //! {"checksum":true,"default_queues":2,"delay_levels":"1s 10s 1m","flush":"sync","index":false,
 //!  "max_message_size":4194304,"unique_ids":false}
+//! {"compression":"zstd","default_queues":2,"segment_bytes":67108864}
 //! ```
 //!
 //! The file has the latest value of each option that was given when the store was opened for
@@ -12,14 +13,18 @@
 //!
 //! A damaged file does not prevent opening: unreadable parts are reported and ignored.
 
+use super::names;
+use crate::damage::{Damage, DamageKind};
 use crate::disk::{Disk, replace};
-use crate::engine::directory::names;
-use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
-use crate::options::{DEFAULT_QUEUES, DelayLevels, Flush, MAX_MESSAGE_SIZE, Options};
+use crate::options::{
+    Compression, DEFAULT_QUEUES, DelayLevels, EngineKind, Flush, INDEX_INTERVAL_BYTES,
+    MAX_MESSAGE_SIZE, Options, SEGMENT_BYTES, SEGMENT_INDEX_BYTES, SEGMENT_MS, TimestampType,
+};
 use crate::table::{Loaded, json, load};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Name of the file.
@@ -43,12 +48,13 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads the saved options of the store at `root`. Options in `given` take precedence.
+    /// Reads the saved options of the store of `engine` at `root`. Options in `given` take
+    /// precedence.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidOption`] if a given option contradicts a saved one.
-    pub fn load(disk: &dyn Disk, root: &Path, given: &Options) -> Result<Kept> {
+    pub fn load(disk: &dyn Disk, root: &Path, given: &Options, engine: EngineKind) -> Result<Kept> {
         let path = root.join(FILE_NAME);
         let mut flaw = None;
         let before = read(disk, &path)?.unwrap_or_else(|| {
@@ -60,7 +66,7 @@ impl Kept {
             members: before.clone(),
             unusable: Vec::new(),
         };
-        merge.all(&mut options);
+        merge.all(&mut options, engine);
         if !merge.unusable.is_empty() {
             let names = merge.unusable.join(", ");
             flaw = Some(format!("invalid value for {names}: the default is used"));
@@ -120,14 +126,14 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
 }
 
 /// What is wrong with the file.
-pub fn flaw(disk: &dyn Disk, root: &Path) -> Result<Option<String>> {
-    let kept = Kept::load(disk, root, &Options::default())?;
+pub fn flaw(disk: &dyn Disk, root: &Path, engine: EngineKind) -> Result<Option<String>> {
+    let kept = Kept::load(disk, root, &Options::default(), engine)?;
     Ok(kept.damage.map(|damage| damage.reason))
 }
 
 /// Durably rewrites the file with its usable members.
-pub fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
-    let mut kept = Kept::load(disk, root, &Options::default())?;
+pub fn mend(disk: &dyn Disk, root: &Path, engine: EngineKind) -> Result<()> {
+    let mut kept = Kept::load(disk, root, &Options::default(), engine)?;
     for name in &kept.unusable {
         kept.members.remove(*name);
     }
@@ -142,7 +148,7 @@ struct Merge {
 }
 
 impl Merge {
-    fn all(&mut self, options: &mut Options) {
+    fn all(&mut self, options: &mut Options, engine: EngineKind) {
         let to_queues = |it: &Value| {
             let queues = u32::try_from(it.as_u64()?).ok()?;
             DEFAULT_QUEUES.contains(&queues).then_some(queues)
@@ -152,14 +158,38 @@ impl Merge {
             MAX_MESSAGE_SIZE.contains(&size).then_some(size)
         };
         let (queues, size) = (&mut options.default_queues, &mut options.max_message_size);
-        self.one("index", &mut options.index, Value::as_bool);
         self.one("default_queues", queues, to_queues);
         self.one("max_message_size", size, to_size);
         self.one("flush", &mut options.flush, |it| Flush::of(it.as_str()?));
-        self.one("checksum", &mut options.checksum, Value::as_bool);
-        self.one("unique_ids", &mut options.unique_ids, Value::as_bool);
         let to_levels = |it: &Value| DelayLevels::parse(it.as_str()?);
         self.one("delay_levels", &mut options.delay_levels, to_levels);
+        match engine {
+            EngineKind::PartitionLog => self.of_segments(options),
+            EngineKind::CommitLog | EngineKind::Memory => {
+                self.one("index", &mut options.index, Value::as_bool);
+                self.one("checksum", &mut options.checksum, Value::as_bool);
+                self.one("unique_ids", &mut options.unique_ids, Value::as_bool);
+            }
+        }
+    }
+
+    /// The options that only partition logs have, but for those of compaction: what is removed is
+    /// up to each opening.
+    fn of_segments(&mut self, options: &mut Options) {
+        let mut number = |name, option: &mut Option<u64>, range: RangeInclusive<u64>| {
+            self.one(name, option, |it| it.as_u64().filter(|n| range.contains(n)));
+        };
+        number("segment_bytes", &mut options.segment_bytes, SEGMENT_BYTES);
+        number("segment_ms", &mut options.segment_ms, SEGMENT_MS);
+        let interval = &mut options.index_interval_bytes;
+        number("index_interval_bytes", interval, INDEX_INTERVAL_BYTES);
+        let index = &mut options.segment_index_bytes;
+        number("segment_index_bytes", index, SEGMENT_INDEX_BYTES);
+        let to_codec = |it: &Value| Compression::of(it.as_str()?);
+        self.one("compression", &mut options.compression, to_codec);
+        let to_type = |it: &Value| TimestampType::of(it.as_str()?);
+        let timestamps = &mut options.message_timestamp_type;
+        self.one("message_timestamp_type", timestamps, to_type);
     }
 
     /// A given value is put into the file; otherwise the file's value is used.
@@ -183,6 +213,18 @@ impl Merge {
 impl From<DelayLevels> for Value {
     fn from(levels: DelayLevels) -> Value {
         Value::from(levels.to_string())
+    }
+}
+
+impl From<Compression> for Value {
+    fn from(compression: Compression) -> Value {
+        Value::from(compression.word())
+    }
+}
+
+impl From<TimestampType> for Value {
+    fn from(timestamps: TimestampType) -> Value {
+        Value::from(timestamps.word())
     }
 }
 
