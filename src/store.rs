@@ -319,8 +319,9 @@ impl Store {
         self.engine()?.flush()
     }
 
-    /// Seals the current log file, so that archives and retention can take it, and makes it
-    /// durable. Returns the position where the next file begins; `None` if nothing was written
+    /// Seals the current log file, in a partition log that of each queue, so that archives,
+    /// compaction and retention can take it, and makes it durable. Returns the position where the
+    /// next file begins, in a partition log the durable position; `None` if nothing was written
     /// since the last file was sealed, or if the store is in memory.
     ///
     /// # Errors
@@ -328,12 +329,10 @@ impl Store {
     /// [`Error::ReadOnly`]; those of sending and of [`Store::flush`].
     pub fn roll(&self) -> Result<Option<u64>> {
         let engine = self.writer()?;
-        match engine.files() {
-            Some(files) => files.roll(),
-            None if engine.conventions().in_kafka_form => Err(Error::Unsupported {
-                what: "sealing a log file on request in a partition log".to_owned(),
-            }),
-            None => Ok(None),
+        match (engine.files(), engine.queue_logs()) {
+            (Some(files), _) => files.roll(),
+            (None, Some(logs)) => Ok(logs.roll()?.then(|| engine.durable_position())),
+            (None, None) => Ok(None),
         }
     }
 

@@ -10,6 +10,10 @@ pub trait QueueLogs: Engine {
     /// Whether a message without a key is refused, because the topic is compacted.
     fn needs_key(&self, topic: &Topic) -> bool;
 
+    /// Completes the last log file of each queue that has messages in it, so that compaction and
+    /// retention can take them. Durable on return. Returns whether there were any.
+    fn roll(&self) -> Result<bool>;
+
     /// Drops messages that have a later one with the same key, of all topics that are compacted or
     /// of one of them. `progress` receives the bytes done and the total; if it returns false,
     /// compaction stops.

@@ -267,13 +267,15 @@ impl Store {
     /// Seal the current log file, so that it can be archived, and removed by retention.
     ///
     /// The log is durable on return. The rest of the file stays unused, and the file keeps its
-    /// length. The next message goes to a new file.
+    /// length. The next message goes to a new file. In a partition log, the last segment of each
+    /// queue is cut to its contents, and compaction can take it too.
     ///
     /// Returns
     /// -------
     /// int or None
-    ///     The position where the next file begins. None if nothing was sent since the last file
-    ///     was sealed, or if the store is in memory and has no files.
+    ///     The position where the next file begins; in a partition log,
+    ///     :attr:`durable_position`. None if nothing was sent since the last file was sealed, or if
+    ///     the store is in memory and has no files.
     ///
     /// Examples
     /// --------

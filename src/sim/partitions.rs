@@ -156,7 +156,11 @@ impl Stepped for Partitions {
                 life.pass(ms, &self.world.clock);
             }
             86..90 => {
-                if life.engine.flush().is_ok() && !life.disk.is_dead() {
+                let done = match self.world.random.chance(40) {
+                    true => life.engine.roll().map(drop),
+                    false => life.engine.flush().map(drop),
+                };
+                if done.is_ok() && !life.disk.is_dead() {
                     let durable = life.engine.durable_position();
                     self.acknowledge(durable);
                     let all = self.sent.values().flatten();
@@ -165,7 +169,7 @@ impl Stepped for Partitions {
                         .count();
                     hold!(
                         open == 0,
-                        "a flush left {open} messages that are not durable"
+                        "a flush or a roll left {open} messages that are not durable"
                     );
                 }
             }

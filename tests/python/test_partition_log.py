@@ -123,8 +123,6 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
         for group in ("%g", "a b", "", "g" * 121):
             with pytest.raises(forebay.InvalidOptionError, match=r"group .* \., - and _"):
                 store.consumer("t", group=group)
-        with pytest.raises(forebay.UnsupportedError, match="sealing"):
-            store.roll()
         keys = [str(number) for number in range(20)]
         with pytest.raises(forebay.UnsupportedError, match="several queues"):
             store.producer("t").send_batch([b""] * 20, keys=keys, atomic=True)
@@ -177,6 +175,86 @@ def test_a_message_that_is_too_large_for_a_segment_is_refused(tmp_path: Path):
         # What is longer than a segment is split.
         store.producer("t").send_batch([bytes(30_000)] * 7)
         assert [len(it) for it in bodies(store, "t")] == [30_000] * 7
+
+
+def segments(path: Path, queue: int) -> list[tuple[int, int]]:
+    """Return base and length of each segment of a queue of the topic ``t``."""
+    logs = sorted((path / f"t-{queue}").glob("*.log"))
+    return [(int(log.stem), log.stat().st_size) for log in logs]
+
+
+def test_a_roll_completes_the_segments_of_all_queues(tmp_path: Path):
+    path = tmp_path / "log"
+    with open_log(path, default_queues=3, segment_bytes=65536) as store:
+        assert store.roll() is None
+        for number in range(10):
+            store.send("t", b"%d" % number, queue=number % 2)
+        assert store.roll() == store.durable_position
+        assert store.roll() is None
+        for queue in (0, 1):
+            (first, second) = segments(path, queue)
+            assert first[0] == 0
+            assert first[1] < 1000
+            assert second == (5, 65536)
+            assert (path / f"t-{queue}" / f"{0:020}.timeindex").stat().st_size > 0
+        assert segments(path, 2) == []
+        assert len(bodies(store, "t")) == 10
+        with forebay.open(path, mode="r") as reader:
+            assert len(bodies(reader, "t")) == 10
+        assert store.send("t", b"10", queue=0).offset == 5
+        # Retention of what is complete leaves the offsets.
+        store.delete_before("t", {1: 5})
+        assert segments(path, 1) == [(5, 65536)]
+    with open_log(path) as store:
+        assert store.recovery.clean
+        assert segments(path, 1) == [(5, 0)]
+        assert store.send("t", b"11", queue=1).offset == 5
+        assert store.roll() is not None
+        assert [base for base, _ in segments(path, 0)] == [0, 5, 6]
+        assert store.verify().ok
+
+
+def test_a_rolled_segment_is_compacted(tmp_path: Path):
+    with open_log(tmp_path / "log", default_queues=1, cleanup_policy="compact") as store:
+        for number in range(10):
+            store.send("t", b"%d" % number, key="k")
+        assert store.compact().messages_read == 0
+        store.roll()
+        assert store.compact().messages_read == 10
+        assert bodies(store, "t") == [b"9"]
+        assert store.send("t", b"10", key="k").offset == 10
+
+
+def test_a_segment_ends_by_its_age(tmp_path: Path):
+    with open_log(tmp_path / "log", default_queues=1, roll_after=60) as store:
+        for minute in (0, 1, 2, 3):
+            moment = datetime.fromtimestamp(1_600_000_000 + 61 * minute, UTC)
+            store.send("t", b"", timestamp=moment)
+        assert [base for base, _ in segments(tmp_path / "log", 0)] == [0, 1, 2, 3]
+
+
+ROLLED = """
+import forebay, os, signal, sys
+store = forebay.open(sys.argv[1], engine="partitionlog", default_queues=1)
+for number in range(5):
+    store.send("t", b"%d" % number)
+store.roll()
+if sys.argv[2] == "delete":
+    store.delete_before("t", "latest")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("what", ["keep", "delete"])
+def test_offsets_go_on_where_a_process_died_after_a_roll(tmp_path: Path, what: str):
+    command = [sys.executable, "-c", ROLLED, str(tmp_path / "log"), what]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    with open_log(tmp_path / "log") as store:
+        assert not store.recovery.clean
+        assert store.damage == []
+        assert len(bodies(store, "t")) == (5 if what == "keep" else 0)
+        assert store.send("t", b"5").offset == 5
+        assert store.verify().ok
 
 
 KILLED = """

@@ -720,6 +720,10 @@ impl QueueLogs for PartitionLog {
         compactor.is_some_and(|compactor| compactor.compacts(&topic.name))
     }
 
+    fn roll(&self) -> Result<bool> {
+        self.writer()?.parts.roll()
+    }
+
     fn compact(
         &self,
         topic: Option<&str>,

@@ -138,20 +138,11 @@ impl Parts {
         // Declared before the lock, so that it is dropped after it.
         let _long;
         let mut tail = self.tail.acquire(now_ms, self.rules.busy_timeout)?;
-        if self.health.is_closed() {
-            return Err(Error::Closed);
-        }
-        self.health.check()?;
+        self.check_open()?;
         if len >= LONG_LEN {
             _long = self.tail.begin_long();
         }
-        let with = Appender {
-            disk: &self.disk,
-            rules: &self.rules,
-            seed: self.seed,
-            now_ms,
-        };
-        let done = tail.append(&with, batches, appended);
+        let done = tail.append(&self.appender(now_ms), batches, appended);
         done.inspect_err(|error| self.fail_of(error))?;
         self.tail.show_counters(tail.counters());
         self.published.store(tail.end(), Ordering::Release);
@@ -160,6 +151,51 @@ impl Parts {
             self.news.notify();
         }
         Ok(())
+    }
+
+    /// Completes the last segment of each partition that has messages in it. Returns whether there
+    /// were any. Durable on return, with the indexes.
+    ///
+    /// # Errors
+    ///
+    /// Those of creating segments; the last segments of some partitions may be complete. Those of
+    /// the disk.
+    pub fn roll(&self) -> Result<bool> {
+        self.health.check()?;
+        let used = self.tail.lock().used();
+        let any = !used.is_empty();
+        // One by one, so that senders wait for one segment only.
+        let rolled = used.into_iter().try_for_each(|key| {
+            let now_ms = self.clock.now_ms();
+            let mut tail = self.tail.acquire(now_ms, self.rules.busy_timeout)?;
+            self.check_open()?;
+            let done = tail.roll(&self.appender(now_ms), key);
+            done.inspect_err(|error| self.fail_of(error))
+        });
+        // Also after an error: the position says nothing of a segment that was completed.
+        self.sync_all(&mut self.unsynced.lock())?;
+        if any {
+            self.unsaved.lock().passed = 0;
+            self.full_pass()?;
+        }
+        rolled.map(|()| any)
+    }
+
+    /// The error of a store that cannot be written; the append lock is held.
+    fn check_open(&self) -> Result<()> {
+        match self.health.is_closed() {
+            true => Err(Error::Closed),
+            false => self.health.check(),
+        }
+    }
+
+    fn appender(&self, now_ms: i64) -> Appender<'_> {
+        Appender {
+            disk: &self.disk,
+            rules: &self.rules,
+            seed: self.seed,
+            now_ms,
+        }
     }
 
     /// Ends writing if the contents of a map, or what a sync has made durable, are unknown.
@@ -302,7 +338,7 @@ impl Parts {
     /// meanwhile.
     pub fn finish(&self) -> Result<()> {
         self.health.check()?;
-        self.flush_to(self.published())?;
+        self.sync_all(&mut self.unsynced.lock())?;
         let mut passes = self.unsaved.lock();
         let (sealed, lines) = {
             let mut tail = self.tail.lock();
@@ -352,32 +388,10 @@ impl Durable for Parts {
             return Ok(());
         }
         let mut list = self.unsynced.lock();
-        let durable = self.durable();
-        if durable >= position {
-            return Ok(());
+        match self.durable() >= position {
+            true => Ok(()),
+            false => self.sync_all(&mut list),
         }
-        self.health.check_appended()?;
-        let (taken, end) = self.tail.lock().take_unsynced();
-        list.extend(taken);
-        let began = Instant::now();
-        if planted(Bug::ProgressAhead) {
-            self.durable.store(end, Ordering::Release);
-        }
-        let synced = self.sync_each(&mut list);
-        self.meter
-            .flushed(end.saturating_sub(durable), began.elapsed());
-        if let Err(error) = synced {
-            return Err(match error.ends_writing() {
-                true => self.fail_appended(&error),
-                false => error,
-            });
-        }
-        self.durable.store(end, Ordering::Release);
-        drop(list);
-        if self.rules.sync {
-            self.news.notify();
-        }
-        Ok(())
     }
 
     fn count_wait(&self, waited: Duration) {
@@ -400,5 +414,36 @@ impl Durable for Parts {
 
     fn unmap_unused(&self) {
         self.tail.lock().unmap_unused();
+    }
+}
+
+impl Parts {
+    /// Syncs what is in the list, and what was appended since it was filled.
+    fn sync_all(&self, list: &mut Vec<Unsynced>) -> Result<()> {
+        self.health.check_appended()?;
+        let durable = self.durable();
+        let (taken, end) = self.tail.lock().take_unsynced();
+        list.extend(taken);
+        if list.is_empty() && end <= durable {
+            return Ok(());
+        }
+        let began = Instant::now();
+        if planted(Bug::ProgressAhead) {
+            self.durable.store(end, Ordering::Release);
+        }
+        let synced = self.sync_each(list);
+        self.meter
+            .flushed(end.saturating_sub(durable), began.elapsed());
+        if let Err(error) = synced {
+            return Err(match error.ends_writing() {
+                true => self.fail_appended(&error),
+                false => error,
+            });
+        }
+        self.durable.store(end, Ordering::Release);
+        if self.rules.sync {
+            self.news.notify();
+        }
+        Ok(())
     }
 }

@@ -111,7 +111,10 @@ pub fn check(options: &Options) -> Result<()> {
 /// Longest time between the first messages of a segment and its others. Compaction needs complete
 /// segments, so that its longest lag is a limit too.
 fn segment_ms(options: &Options) -> u64 {
-    let time = options.segment_ms.unwrap_or(7 * 24 * 3600 * 1000);
+    let mut time = options.segment_ms.unwrap_or(7 * 24 * 3600 * 1000);
+    if let Some(age) = options.roll_after {
+        time = time.min(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    }
     let compaction = &options.compaction;
     match compaction.max_compaction_lag_ms {
         Some(lag) if compaction.cleanup_policy.compacts_any() => time.min(lag),

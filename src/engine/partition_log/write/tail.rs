@@ -293,6 +293,37 @@ impl Tail {
         taken
     }
 
+    /// Partitions whose last segment has messages.
+    pub fn used(&self) -> Vec<Key> {
+        let used = self.partitions.iter().filter(|(_, it)| it.place.1 > 0);
+        used.map(|(key, _)| *key).collect()
+    }
+
+    /// Completes the last segment of a partition, unless it is empty, and begins another. A sync
+    /// makes both durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of creating a segment: nothing was changed.
+    pub fn roll(&mut self, with: &Appender<'_>, key: Key) -> Result<()> {
+        let Some(writing) = self.partitions.get_mut(&key) else {
+            return Ok(());
+        };
+        if writing.place.1 == 0 {
+            return Ok(());
+        }
+        let begun = writing.begin(with, (writing.next, 0));
+        writing.roll(&**with.disk, begun?);
+        writing.ends.publish(writing.end());
+        if !std::mem::replace(&mut writing.is_unsynced, true) {
+            self.unsynced.push(key);
+        }
+        if !std::mem::replace(&mut writing.is_unsaved, true) {
+            self.unsaved.push(key);
+        }
+        Ok(())
+    }
+
     /// Completes the last segments, for a clean stop. All of it is synced. Returns log files,
     /// lengths and indexes.
     pub fn seal_all(&mut self) -> Vec<(PathBuf, u64, Indexes)> {
@@ -383,17 +414,15 @@ impl Writing {
         };
         let mut begins = None;
         if self.must_roll(&plan, with, (len, count), max_timestamp) {
-            let path = self.ends.path_of(plan.next);
-            let (base, now_ms) = (plan.next, with.now_ms);
-            self.strays.push(path.clone());
-            let last = Last::create(with.disk, path, (base, len), with.rules, now_ms)?;
+            let base = plan.next;
+            let last = self.begin(with, (base, len))?;
             plan = Plan {
                 file: Some(Arc::clone(&last.file)),
                 base,
                 len: 0,
                 next: base,
                 first_timestamp: None,
-                opened_ms: now_ms,
+                opened_ms: with.now_ms,
                 batches: 0,
             };
             begins = Some(last);
@@ -412,6 +441,13 @@ impl Writing {
         plan.batches += 1;
         self.plan = Some(plan);
         Ok((begins, region))
+    }
+
+    /// Creates the segment that begins with the offset `base`, with blocks for `len` bytes.
+    fn begin(&mut self, with: &Appender<'_>, (base, len): (u64, u64)) -> Result<Last> {
+        let path = self.ends.path_of(base);
+        self.strays.push(path.clone());
+        Last::create(with.disk, path, (base, len), with.rules, with.now_ms)
     }
 
     /// The plan of the first batch of an append. Opens the last segment.
