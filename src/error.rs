@@ -387,9 +387,8 @@ impl Error {
             ),
             Error::Locked { path, pid: None } => write!(
                 f,
-                "{} is being written by another process (pid unknown): read it with mode=\"r\", \
-                 wait for that process with lock_timeout, or open it with mode=\"share\" in all \
-                 that write",
+                "{} is being written by another handle or process (pid unknown): read it with \
+                 mode=\"r\", or wait for the other to close it with lock_timeout",
                 path.display()
             ),
             Error::Closed => write!(f, "the store is closed"),

@@ -17,7 +17,6 @@ use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::engine::service::hold::Hold;
 use crate::engine::{
     Compacted, Damage, Durability, Engine, Files, Point, QueueLogs, Recovery, Repair, Stats, Topic,
@@ -34,7 +33,7 @@ use crate::stages::intake::Intake;
 use crate::stages::marker;
 use crate::table::TablePlace;
 use crate::warning::Warning;
-use path::check_path;
+use path::{check_path, is_partition_log};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -632,15 +631,6 @@ impl Store {
     /// Whether [`Store::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
-    }
-}
-
-/// Whether a directory is read as a broker's log directory: because the caller says so, or because
-/// it plainly is one.
-fn is_partition_log(machine: &Machine, root: &Path, options: &Options) -> Result<bool> {
-    match options.engine {
-        Some(kind) => Ok(kind == EngineKind::PartitionLog),
-        None => is_log_directory(&*machine.disk, root),
     }
 }
 

@@ -102,7 +102,12 @@ def _handle(
     try:
         handler(messages if batch > 1 else messages[0])
     except Exception:
-        _logger.exception("the handler failed: its messages will be delivered again")
+        first = messages[0]
+        more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+        _logger.exception(
+            "the handler failed on the message of topic %s queue %d offset %d%s: to be tried again",
+            *(first.topic, first.queue, first.offset, more),
+        )
         _settle(messages, consumer.nack)
     else:
         _settle(messages, consumer.ack)

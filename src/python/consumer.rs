@@ -1,6 +1,6 @@
 //! Consumers in Python.
 
-use super::convert::{count, duration, integer, limit, tags, text, word, wrong_type};
+use super::convert::{count, duration, integer, limit_or, tags, text, word, wrong_type};
 use super::errors::invalid;
 use super::handle::Handle;
 use super::message::Message;
@@ -159,7 +159,8 @@ fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> PyResult<Star
         return Ok(Start::Everywhere(crate::Bound::Time(at)));
     }
     let Ok(mapping) = object.cast::<PyMapping>() else {
-        return limit(name, object).map(Start::Everywhere);
+        let others = "an aware datetime, a timedelta or {(topic, queue): offset}";
+        return limit_or(name, object, others).map(Start::Everywhere);
     };
     let mut offsets: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
     for item in mapping.items()? {
@@ -315,12 +316,13 @@ impl Consumer {
             let receipt = receipt(message)?;
             return Ok(self.call(py, |core| core.ack([receipt]))?);
         }
-        let items = super::convert::items("messages", messages)?;
+        let wanted = "a Message or a sequence of them";
+        let items = super::convert::items_or("messages", messages, wanted)?;
         let messages: Vec<&Bound<'_, Message>> = items
             .iter()
             .map(|item| {
                 let message = item.cast::<Message>();
-                message.map_err(|_| wrong_type("messages", item, "a Message or a list of them"))
+                message.map_err(|_| wrong_type("messages", item, wanted))
             })
             .collect::<PyResult<_>>()?;
         let receipts: Vec<&Receipt> = messages.into_iter().map(receipt).collect::<PyResult<_>>()?;

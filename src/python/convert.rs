@@ -226,12 +226,21 @@ pub(super) fn items<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    items_or(name, object, "a sequence")
+}
+
+/// The same, where errors say that the argument must be `wanted`.
+pub(super) fn items_or<'py>(
+    name: &str,
+    object: &Bound<'py, PyAny>,
+    wanted: &str,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
-        return Err(wrong_type(name, object, "a sequence"));
+        return Err(wrong_type(name, object, wanted));
     }
     object
         .try_iter()
-        .map_err(|_| wrong_type(name, object, "a sequence"))?
+        .map_err(|_| wrong_type(name, object, wanted))?
         .collect()
 }
 
@@ -263,7 +272,12 @@ pub(super) fn tags(object: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
 ///
 /// An integer is refused, because it could mean an offset or a time.
 pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
-    const WANTED: &str = "\"earliest\", \"latest\", an aware datetime or {queue: offset}";
+    limit_or(name, object, "an aware datetime or {queue: offset}")
+}
+
+/// The same, where errors name `others` as the values that are no words.
+pub(super) fn limit_or(name: &str, object: &Bound<'_, PyAny>, others: &str) -> PyResult<Limit> {
+    let wanted = format!("\"earliest\", \"latest\", {others}");
     if object.is_instance_of::<PyString>() {
         return match word(name, object)? {
             "earliest" => Ok(Limit::Earliest),
@@ -271,7 +285,7 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
             other => Err(invalid(
                 name,
                 format!("{other:?}"),
-                &format!("must be {WANTED}"),
+                &format!("must be {wanted}"),
             )),
         };
     }
@@ -280,13 +294,12 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     }
     if object.is_instance_of::<PyInt>() {
         let text = format!(
-            "{name} is the integer {object}, which could be an offset or time; pass \
-             {{queue: offset}} or an aware datetime"
+            "{name} is the integer {object}, which could be an offset or time; pass {others}"
         );
         return Err(PyTypeError::new_err(text));
     }
     let Ok(mapping) = object.cast::<PyMapping>() else {
-        return Err(wrong_type(name, object, WANTED));
+        return Err(wrong_type(name, object, &wanted));
     };
     let mut offsets = BTreeMap::new();
     for item in mapping.items()? {

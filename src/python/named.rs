@@ -2,8 +2,11 @@
 //! what is allowed.
 
 use super::convert::{count, word, wrong_type};
+use super::errors::invalid;
 use super::message::Message;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use std::path::PathBuf;
 
 macro_rules! arguments {
     ($($function:ident: $type:ty = $read:ident($name:literal);)+) => {
@@ -17,6 +20,9 @@ arguments! {
     topic: &'a str = word("topic");
     topic_or_none: Option<&'a str> = word_or_none("topic");
     group: &'a str = word("group");
+    mode: &'a str = word("mode");
+    engine: Option<&'a str> = word_or_none("engine");
+    flush_word: Option<&'a str> = word_or_none("flush");
     name: Option<&'a str> = word_or_none("name");
     reason: Option<&'a str> = word_or_none("reason");
     order: &'a str = word("order");
@@ -47,6 +53,23 @@ fn flag_or_none(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<bool>>
         true => Ok(None),
         false => flag(name, object).map(Some),
     }
+}
+
+/// A path as the system has it: Python's surrogates stand for bytes that are not UTF-8.
+pub(super) fn path(object: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let path = object.extract::<PathBuf>();
+    path.map_err(
+        |error| match error.is_instance_of::<PyTypeError>(object.py()) {
+            true => wrong_type("path", object, "a str or a path of str"),
+            false => invalid(
+                "path",
+                object
+                    .repr()
+                    .map_or_else(|_| String::new(), |it| it.to_string()),
+                "must not have surrogates that stand for no byte",
+            ),
+        },
+    )
 }
 
 fn message_of<'a, 'py>(

@@ -3,7 +3,7 @@
 use super::clock::ManualClock;
 use super::store::Store;
 use super::waiting::SLICE;
-use super::{log, options};
+use super::{log, named, options};
 use crate::{Error, Options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -20,10 +20,10 @@ use std::time::Instant;
 )]
 pub(crate) fn open_store(
     py: Python<'_>,
-    path: PathBuf,
-    mode: &str,
-    engine: Option<&str>,
-    flush: Option<&str>,
+    #[pyo3(from_py_with = named::path)] path: PathBuf,
+    #[pyo3(from_py_with = named::mode)] mode: &str,
+    #[pyo3(from_py_with = named::engine)] engine: Option<&str>,
+    #[pyo3(from_py_with = named::flush_word)] flush: Option<&str>,
     adopt: bool,
     options: Bound<'_, PyDict>,
     clock: Option<&Bound<'_, ManualClock>>,

@@ -1,6 +1,6 @@
 //! Conversion of the arguments of `forebay.open` to the core's options.
 
-use super::convert::{duration, integer, nearest, wrong_type};
+use super::convert::{duration, integer, nearest, word, wrong_type};
 use super::errors::invalid;
 use crate::{
     AppendLockKind, CleanupPolicy, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode,
@@ -31,7 +31,7 @@ pub(super) fn read(
         ..Options::default()
     };
     for (name, value) in given {
-        set(&mut options, name.cast::<PyString>()?.to_str()?, &value)?;
+        set(&mut options, word("option", &name)?, &value)?;
     }
     Ok(options)
 }
@@ -237,13 +237,12 @@ fn delay_levels(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<DelayLe
     if value.is_none() {
         return Ok(None);
     }
-    let text = value.cast::<PyString>();
-    let text = text.map_err(|_| wrong_type(name, value, "levels such as \"1s 5s 1m 2h\""))?;
+    let text = text_of(name, value, "levels such as \"1s 5s 1m 2h\"")?;
     let rule = "must be 1 to 255 delays of at most 366 days, separated by spaces, each a whole \
                 number with s, m, h or d";
-    match DelayLevels::parse(text.to_str()?) {
+    match DelayLevels::parse(text) {
         Some(levels) => Ok(Some(levels)),
-        None => Err(invalid(name, value.repr()?, rule)),
+        None => Err(invalid(name, format!("{text:?}"), rule)),
     }
 }
 
@@ -251,9 +250,8 @@ fn hours(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     if value.is_none() {
         return Ok(None);
     }
-    let text = value.cast::<PyString>();
-    let text = text.map_err(|_| wrong_type(name, value, "hours such as \"04\" or \"04;16\""))?;
-    Ok(Some(text.to_str()?.to_owned()))
+    let text = text_of(name, value, "hours such as \"04\" or \"04;16\"")?;
+    Ok(Some(text.to_owned()))
 }
 
 fn ratio(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
@@ -285,32 +283,31 @@ fn optional_truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>
 }
 
 fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind> {
-    let text = value.cast::<PyString>();
-    let text = text.map_err(|_| wrong_type(name, value, "\"mutex\" or \"spin\""))?;
-    match text.to_str()? {
+    let rule = "\"mutex\" or \"spin\"";
+    match text_of(name, value, rule)? {
         "mutex" => Ok(AppendLockKind::Mutex),
         "spin" => Ok(AppendLockKind::Spin),
-        _ => Err(invalid(
+        other => Err(invalid(
             name,
-            value.repr()?,
-            "must be \"mutex\" or \"spin\"",
+            format!("{other:?}"),
+            &format!("must be {rule}"),
         )),
     }
 }
 
 fn isolation(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Isolation>> {
     let rule = "\"read_uncommitted\" or \"read_committed\"";
-    word(name, value, rule, Isolation::of)
+    meaning(name, value, rule, Isolation::of)
 }
 
 fn compression(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Compression>> {
     let rule = "\"none\", \"gzip\", \"snappy\", \"lz4\" or \"zstd\"";
-    word(name, value, rule, Compression::of)
+    meaning(name, value, rule, Compression::of)
 }
 
 fn timestamps(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<TimestampType>> {
     let rule = "\"CreateTime\" or \"LogAppendTime\"";
-    word(name, value, rule, TimestampType::of)
+    meaning(name, value, rule, TimestampType::of)
 }
 
 /// The policy of all topics, or those of some.
@@ -320,11 +317,9 @@ fn policy(name: &str, value: &Bound<'_, PyAny>) -> PyResult<CleanupPolicy> {
         return Ok(CleanupPolicy::default());
     }
     let one = |value: &Bound<'_, PyAny>| {
-        let text = value.cast::<PyString>();
-        let text = text.map_err(|_| wrong_type(name, value, rule))?;
-        let found = Policy::of(text.to_str()?);
-        let wrong = || Ok(invalid(name, value.repr()?, &format!("must be {rule}")));
-        found.map_or_else(|| wrong().and_then(Err), Ok)
+        let text = text_of(name, value, rule)?;
+        let wrong = || invalid(name, format!("{text:?}"), &format!("must be {rule}"));
+        Policy::of(text).ok_or_else(wrong)
     };
     if value.is_instance_of::<PyString>() {
         return Ok(CleanupPolicy {
@@ -337,16 +332,17 @@ fn policy(name: &str, value: &Bound<'_, PyAny>) -> PyResult<CleanupPolicy> {
     let mut policies = CleanupPolicy::default();
     for item in topics.items()? {
         let (topic, policy) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-        let topic = topic.cast::<PyString>();
-        let topic = topic.map_err(|_| wrong_type(name, value, rule))?;
-        let topic = topic.to_str()?.to_owned();
+        if !topic.is_instance_of::<PyString>() {
+            return Err(wrong_type(name, value, rule));
+        }
+        let topic = word(name, &topic)?.to_owned();
         policies.topics.insert(topic, one(&policy)?);
     }
     Ok(policies)
 }
 
 /// The value that a word stands for. `rule` lists the words.
-fn word<T>(
+fn meaning<T>(
     name: &str,
     value: &Bound<'_, PyAny>,
     rule: &'static str,
@@ -355,11 +351,16 @@ fn word<T>(
     if value.is_none() {
         return Ok(None);
     }
-    let text = value.cast::<PyString>();
-    let text = text.map_err(|_| wrong_type(name, value, rule))?;
-    match of(text.to_str()?) {
-        Some(found) => Ok(Some(found)),
-        None => Err(invalid(name, value.repr()?, &format!("must be {rule}"))),
+    let text = text_of(name, value, rule)?;
+    let wrong = || invalid(name, format!("{text:?}"), &format!("must be {rule}"));
+    of(text).map(Some).ok_or_else(wrong)
+}
+
+/// The text of an option; `wanted` says what it may be.
+fn text_of<'a>(name: &str, value: &'a Bound<'_, PyAny>, wanted: &str) -> PyResult<&'a str> {
+    match value.is_instance_of::<PyString>() {
+        true => word(name, value),
+        false => Err(wrong_type(name, value, wanted)),
     }
 }
 
@@ -367,14 +368,8 @@ fn host(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<SocketAddr>> {
     if value.is_none() {
         return Ok(None);
     }
-    let Ok(text) = value.cast::<PyString>() else {
-        return Err(wrong_type(
-            name,
-            value,
-            "an address such as \"10.0.0.1\" or \"10.0.0.1:80\"",
-        ));
-    };
-    let text = text.to_str()?;
+    let wanted = "an address such as \"10.0.0.1\" or \"10.0.0.1:80\"";
+    let text = text_of(name, value, wanted)?;
     let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0));
     let address = address.or_else(|_| text.parse::<SocketAddr>());
     address.map(Some).map_err(|_| {

@@ -11,7 +11,40 @@ use crate::options::{Isolation, Options};
 /// [`Error::InvalidOption`].
 pub(super) fn check(engine: &dyn Engine, options: &Options) -> Result<()> {
     check_isolation(engine, options.isolation)?;
-    check_segments(engine, options)
+    check_segments(engine, options)?;
+    check_commit_log(engine, options)
+}
+
+/// Refuses options of a commit log for a partition log, which would not do what they say.
+fn check_commit_log(engine: &dyn Engine, options: &Options) -> Result<()> {
+    if !engine.conventions().in_kafka_form {
+        return Ok(());
+    }
+    let count = |value: Option<u32>| value.map(|value| value.to_string());
+    let given = [
+        (
+            "commitlog_file_size",
+            options.commitlog_file_size.map(|it| it.to_string()),
+        ),
+        (
+            "queue_file_entries",
+            options.queue_file_entries.map(|it| it.to_string()),
+        ),
+        ("index_slots", count(options.index_slots)),
+        ("index_entries", count(options.index_entries)),
+        (
+            "keep_unarchived",
+            options.keep_unarchived.then(|| "True".to_owned()),
+        ),
+    ];
+    let mut given = given.into_iter();
+    match given.find_map(|(name, value)| value.map(|value| (name, value))) {
+        Some((name, value)) => {
+            let reason = "only a commit log has this option";
+            Err(Error::option(name, value, reason))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses an isolation for engines that keep no transactions.

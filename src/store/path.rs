@@ -1,7 +1,10 @@
 //! What the path of a store means.
 
+use crate::engine::directory::recognise::is_commit_log;
+use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::error::{Error, Result};
-use crate::options::EngineKind;
+use crate::machine::Machine;
+use crate::options::{EngineKind, Options};
 use std::path::Path;
 
 /// Whether a path means the memory engine.
@@ -12,6 +15,11 @@ pub(super) fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool
             "path",
             "\"\"",
             "name the directory of the store",
+        )),
+        _ if path.as_os_str().as_encoded_bytes().contains(&0) => Err(Error::option(
+            "path",
+            format!("{path:?}"),
+            "must not have NUL characters",
         )),
         Some(kind @ (EngineKind::CommitLog | EngineKind::PartitionLog)) if name => {
             let reason =
@@ -36,6 +44,30 @@ pub(super) fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool
             Err(Error::option("path", public(path), reason))
         }
         _ => Ok(name || engine == Some(EngineKind::Memory)),
+    }
+}
+
+/// Whether a directory is read as a broker's log directory: because the caller says so, or because
+/// it plainly is one.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`] if the files are those of another engine than the caller says.
+pub(super) fn is_partition_log(machine: &Machine, root: &Path, options: &Options) -> Result<bool> {
+    let Some(kind) = options.engine else {
+        return is_log_directory(&*machine.disk, root);
+    };
+    let found = match kind {
+        EngineKind::PartitionLog => is_commit_log(&*machine.disk, root)?.then_some("commit"),
+        _ => is_log_directory(&*machine.disk, root)?.then_some("partition"),
+    };
+    match found {
+        Some(form) => {
+            let reason = format!("the store at {} is a {form} log", root.display());
+            let value = format!("{:?}", kind.word());
+            Err(Error::option("engine", value, reason))
+        }
+        None => Ok(kind == EngineKind::PartitionLog),
     }
 }
 

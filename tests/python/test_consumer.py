@@ -476,6 +476,21 @@ def test_a_broker_directory_keeps_its_tables_and_its_switches_are_honoured(tmp_p
         store.consumer("fx-orders", group="other").close()
 
 
+def test_a_handler_that_fails_is_logged_with_its_message(store, caplog):
+    place = store.send("orders", b"x", queue=0)
+
+    def fail(message):
+        consumer.close()
+        raise RuntimeError("no")
+
+    with store.consumer("orders", group="billing") as consumer:
+        consumer.run(fail)
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    text = f"topic orders queue 0 offset {place.offset}: to be tried again"
+    assert text in record.getMessage()
+
+
 def test_a_consumer_that_is_left_without_a_queue_logs_the_remedy(store, caplog):
     store.create_topic("orders", queues=1)
     with store.consumer("orders", group="billing"):

@@ -399,6 +399,61 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path):
     assert isinstance(error.value, NotImplementedError)
 
 
+@pytest.mark.parametrize("mode", ["a", "x", "r"])
+def test_an_engine_that_contradicts_the_files_is_an_error_with_both(tmp_path, mode):
+    for engine, other, form in (
+        ("commitlog", "partitionlog", "commit log"),
+        ("partitionlog", "commitlog", "partition log"),
+    ):
+        path = tmp_path / engine
+        with forebay.open(path, engine=engine) as store:
+            store.send("orders", b"x")
+        with pytest.raises(forebay.InvalidOptionError) as error:
+            forebay.open(path, mode, engine=other)
+        assert str(error.value) == f'engine is "{other}": the store at {path} is a {form}'
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"commitlog_file_size": 1 << 20}, {"queue_file_entries": 5}, {"index_slots": 5}),
+        *({"index_entries": 5}, {"keep_unarchived": True}),
+    ],
+    ids=str,
+)
+def test_an_option_of_a_commit_log_is_refused_for_a_partition_log(tmp_path, option):
+    """It was ignored: files that no archive had were deleted in spite of `keep_unarchived`."""
+    with pytest.raises(forebay.InvalidOptionError, match="only a commit log has this option"):
+        forebay.open(tmp_path / "log", engine="partitionlog", **option)
+    forebay.open(tmp_path / "log", engine="partitionlog", keep_unarchived=False).close()
+
+
+def test_an_option_that_is_no_word_is_shown_as_it_was_given(tmp_path):
+    for name in ("append_lock", "compression", "cleanup_policy", "isolation", "delay_levels"):
+        with pytest.raises(forebay.InvalidOptionError, match='got "wombat"'):
+            forebay.open(tmp_path / "store", engine="partitionlog", **{name: "wombat"})
+
+
+def test_a_path_that_no_file_can_have_is_refused(tmp_path):
+    for path in ("a\0b", "a\ud800", tmp_path / "a\0b"):
+        with pytest.raises(forebay.InvalidOptionError, match=r"^path (must|is)") as error:
+            forebay.open(path)
+        assert error.value.name == "path"
+
+
+def test_a_path_of_other_bytes_than_utf_8_is_a_path(tmp_path):
+    path = f"{tmp_path}/\udcff"
+    forebay.open(path).close()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["\udcff"]
+
+
+def test_a_partition_log_that_is_locked_is_not_advised_to_be_shared(tmp_path):
+    with forebay.open(tmp_path, engine="partitionlog"):
+        with pytest.raises(forebay.StoreLockedError, match=r'mode="r".*lock_timeout$') as error:
+            forebay.open(tmp_path)
+        assert "share" not in str(error.value)
+
+
 def test_every_error_is_a_forebay_error_and_a_builtin():
     classes = [getattr(errors, name) for name in errors.__all__]
     assert all(getattr(forebay, name) is getattr(errors, name) for name in errors.__all__)

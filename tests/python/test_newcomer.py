@@ -164,6 +164,9 @@ INNER = [
     (("store", "tail", {"start": {"0": 0}}), r"start must map queues to offsets, got {'0': 0}"),
     (("store", "scan", {"end": {0: "1"}}), r"end must map queues to offsets, got {0: '1'}"),
     (("store", "scan", {"queues": ["0"]}), "queues must be an integer, got str"),
+    (("store", "consumer", {"start": 5}), r"pass .*timedelta or \{\(topic, queue\): offset\}"),
+    (("consumer", "seek", {"to": 5}), r"pass .*timedelta or \{\(topic, queue\): offset\}"),
+    (("consumer", "ack", {"messages": "m"}), "messages must be a Message or a sequence of them"),
     (("store", "send", {"tag": "paid"}), r"Store.send\(\) .* argument 'tag'; did you mean tags\?"),
     (("store", "send", {"wombat": 1}), r"Store.send\(\) .* argument 'wombat'$"),
 ]
@@ -174,6 +177,12 @@ def test_a_type_error_says_what_is_wrong_within_an_argument(objects, call, patte
     owner, method, given = call
     with pytest.raises(TypeError, match=pattern):
         called(objects, owner, method, CALLS[owner, method] | given)
+
+
+def test_an_option_that_is_not_unicode_is_refused_by_name(tmp_path):
+    for name in (*OpenOptions.__annotations__, *Options.__annotations__, "mode"):
+        with pytest.raises((TypeError, forebay.InvalidOptionError), match=f"^{name} "):
+            forebay.open(tmp_path / name, **{name: "x\ud800"})
 
 
 def test_what_is_opened_is_named_by_text(tmp_path):

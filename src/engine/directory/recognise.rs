@@ -103,6 +103,16 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     Err(not_a_store("it has other files, but no commitlog"))
 }
 
+/// Whether a directory has the log of a commit log store, whoever made it.
+///
+/// # Errors
+///
+/// Those of reading the directory, but for one that does not exist.
+pub fn is_commit_log(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    let found = disk.stat(&root.join(names::COMMIT_LOG))?;
+    Ok(found.is_some_and(|entry| entry.kind == Kind::Directory))
+}
+
 fn not_in_place(root: &Path, name: &str, kind: &str) -> Error {
     Error::Unsupported {
         what: format!("{} is not a {kind}", root.join(name).display()),
