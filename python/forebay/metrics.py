@@ -160,6 +160,9 @@ def _named(stores: Store | Mapping[str, Store]) -> dict[str, Store]:
     check("stores", stores, (Store, Mapping), "a store, or a mapping of names to stores")
     if isinstance(stores, Store):
         return {Path(stores.path).name or stores.path: stores}
+    for name, store in stores.items():
+        check("a name in stores", name, str, "a str")
+        check(f'stores["{name}"]', store, Store, "a store")
     return dict(stores)
 
 

@@ -132,3 +132,14 @@ def test_the_page_lists_every_metric(busy):
     page = (DOCS / "metrics.md").read_text()
     names = {family.name for family in forebay.metrics.Collector(busy).collect()}
     assert names == set(re.findall(r"^\| `((?:forebay|rocketmq)_\w+)`", page, re.MULTILINE))
+
+
+def test_stores_that_are_none_are_refused_at_once():
+    """They failed at the first scrape, with an AttributeError."""
+    with pytest.raises(TypeError, match=r'^stores\["a"\] must be a store, got int'):
+        forebay.metrics.Collector({"a": 5})
+    with (
+        forebay.open(":memory:") as store,
+        pytest.raises(TypeError, match=r"^a name in stores must be a str, got int"),
+    ):
+        forebay.metrics.Collector({1: store})
