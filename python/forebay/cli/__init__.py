@@ -159,6 +159,10 @@ def _in_words_of_the_shell(error: Exception) -> Exception:
     """Return an error whose advice is about options of the command, not arguments of Python."""
     if type(error) is forebay.StoreNotFoundError:
         return forebay.StoreNotFoundError(f"there is no store at {error.path}", path=error.path)
+    if type(error) is forebay.StoreExistsError:
+        return forebay.StoreExistsError(
+            f"there is a store at {error.path} already", path=error.path
+        )
     if isinstance(error, forebay.ForeignStoreError):
         text = f"{error.path} was not created by forebay: --adopt allows to write to it"
         return forebay.ForeignStoreError(text, path=error.path)

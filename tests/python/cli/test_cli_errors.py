@@ -85,6 +85,7 @@ def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, a
         (["send", "store", "t", "x", "--queue", "99"], "99"),
         (["export", "store", "no/such/folder/x.csv"], "no/such/folder/x.csv: No such file"),
         (["compact", "log", "nope"], 'no topic "nope"'),
+        (["convert", "store", "log", "--engine", "partitionlog"], "there is a store at "),
     ],
 )
 def test_errors_are_one_line_and_status_1(run, store, monkeypatch, arguments, part):
