@@ -2,7 +2,7 @@
 //! queues and index had caught up. Each run alternates with its limit or with what it is compared
 //! to.
 //!
-//! Groups: `single`, `kib`, `batch`, `threads`.
+//! Groups: `single`, `kib`, `batch`, `threads`; `partition` is the partition log.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,8 +14,10 @@
 
 mod support;
 
+use forebay::Producer;
 use support::load::{
-    Keys, TOPIC, message_count, new_store, options, rates, send_all, send_batches, send_one,
+    Keys, TOPIC, message_count, new_store, options, partition_log, rates, send_all, send_batches,
+    send_batches_of, send_one,
 };
 use support::{Clock, Figure, Report, contest, is_wanted, limit};
 
@@ -37,6 +39,29 @@ fn main() {
     if is_wanted("threads") {
         threads(&mut report);
     }
+    if is_wanted("partition") {
+        partition(&mut report);
+    }
+}
+
+/// One partition of the partition log: single sends, and batches of 100.
+fn partition(report: &mut Report) {
+    let keys = Keys::new(message_count(100));
+    let run = |name: &str, send: &dyn Fn(&Producer)| {
+        let (_scratch, store) = new_store(partition_log());
+        let producer = store.producer(TOPIC, Some(0)).unwrap();
+        let clock = Clock::start();
+        send(&producer);
+        let sent = clock.stop();
+        store.close().unwrap();
+        sent.rates(name, UNIT, keys.len() as f64)
+    };
+    let mut single = || run("partition log, 100 B", &|it| send_all(it, BODY, &keys));
+    let mut batch = || {
+        let name = "partition log, batches of 100, 100 B";
+        run(name, &|it| send_batches_of(it, BODY, &keys, 100))
+    };
+    contest(report, &mut [&mut single, &mut batch]);
 }
 
 fn single(report: &mut Report) {

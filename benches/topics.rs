@@ -2,7 +2,8 @@
 //! and until queues and index had caught up; milliseconds to open a store with many queues.
 //!
 //! Groups: `turn` (the topics one after another), `random` (each message to a topic drawn at
-//! random), `open`. The numbers of topics are those of `FOREBAY_BENCH_TOPICS`, or 1 to 10,000.
+//! random), `open`; `partitions` is the partition log, topics in turn: first sends, sends, close
+//! and open. The numbers of topics are those of `FOREBAY_BENCH_TOPICS`, or 1 to 10,000.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,10 +19,10 @@ use forebay::{Filter, Producer, Store};
 use std::path::Path;
 use std::time::Instant;
 use support::load::{
-    Keys, message_count, new_store, options, producers, rates, send_in_turn, send_one,
-    wait_dispatched,
+    Keys, message_count, new_store, options, partition_log, producers, rates, send_in_turn,
+    send_one, wait_dispatched,
 };
-use support::{Figure, Report, Scratch, contest, is_wanted, limit, numbers};
+use support::{Clock, Figure, Report, Scratch, contest, is_wanted, limit, numbers};
 
 const UNIT: &str = "messages/s";
 const BODY: &[u8] = &[0x5A; 100];
@@ -41,6 +42,9 @@ fn main() {
     }
     if is_wanted("open") {
         open(&mut report);
+    }
+    if is_wanted("partitions") {
+        partitions(&mut report);
     }
 }
 
@@ -125,4 +129,43 @@ fn open_once(queues: usize, path: &Path) -> Vec<Figure> {
         (format!("{queues} queues: first read"), "ms", first),
         (format!("{queues} queues: close"), "ms", closed),
     ]
+}
+
+/// The partition log, by the number of topics of one partition each.
+fn partitions(report: &mut Report) {
+    let keys = Keys::new(message_count(120));
+    let keys = &keys;
+    let mut runs: Vec<Box<dyn FnMut() -> Vec<Figure>>> = Vec::new();
+    for count in numbers("FOREBAY_BENCH_TOPICS").unwrap_or(COUNTS.to_vec()) {
+        runs.push(Box::new(move || of_partitions(count as usize, keys)));
+    }
+    let mut runs: Vec<&mut dyn FnMut() -> Vec<Figure>> =
+        runs.iter_mut().map(|run| &mut **run as _).collect();
+    contest(report, &mut runs);
+}
+
+fn of_partitions(count: usize, keys: &Keys) -> Vec<Figure> {
+    let (scratch, store) = new_store(partition_log());
+    let name = |what: &str| format!("{count} partitions: {what}");
+    let ms = |began: Instant| began.elapsed().as_secs_f64() * 1e3;
+    let began = Instant::now();
+    let producers = producers(&store, count);
+    for producer in &producers {
+        send_one(producer, BODY, "first---");
+    }
+    let mut figures = vec![(name("first sends"), "ms", ms(began))];
+    store.flush().unwrap();
+    let clock = Clock::start();
+    send_in_turn(&producers, BODY, keys);
+    let sent = clock.stop();
+    figures.extend(sent.rates(&name("send"), UNIT, keys.len() as f64));
+    drop(producers);
+    let began = Instant::now();
+    store.close().unwrap();
+    figures.push((name("close"), "ms", ms(began)));
+    let began = Instant::now();
+    let store = Store::open(scratch.path().join("store"), partition_log()).unwrap();
+    figures.push((name("open after a close"), "ms", ms(began)));
+    store.close().unwrap();
+    figures
 }

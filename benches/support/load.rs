@@ -1,7 +1,7 @@
 //! The load: messages with bodies of one length, each with its own key of 8 bytes.
 
 use super::{Clock, Figure, ON_CPU, Scratch, on_cpu_of, run_bytes};
-use forebay::{Atomicity, Draft, Durability, Options, Producer, Result, Store};
+use forebay::{Atomicity, Draft, Durability, EngineKind, Options, Producer, Result, Store};
 use std::time::Duration;
 
 /// The topic of benches with one topic. [`record_len`] depends on its length.
@@ -48,6 +48,14 @@ pub(crate) fn options() -> Options {
     Options {
         default_queues: Some(1),
         ..Options::default()
+    }
+}
+
+/// The same for a partition log.
+pub(crate) fn partition_log() -> Options {
+    Options {
+        engine: Some(EngineKind::PartitionLog),
+        ..options()
     }
 }
 
@@ -116,10 +124,15 @@ pub(crate) fn send_one(producer: &Producer, body: &[u8], key: &str) {
 
 /// Sends batches of 1,000 messages.
 pub(crate) fn send_batches(producer: &Producer, body: &[u8], keys: &Keys) {
-    let mut block: Vec<[&str; 1]> = Vec::with_capacity(1000);
+    send_batches_of(producer, body, keys, 1000);
+}
+
+/// Sends batches of `count` messages.
+pub(crate) fn send_batches_of(producer: &Producer, body: &[u8], keys: &Keys, count: usize) {
+    let mut block: Vec<[&str; 1]> = Vec::with_capacity(count);
     let mut next = 0;
     while next < keys.len() {
-        let end = (next + 1000).min(keys.len());
+        let end = (next + count).min(keys.len());
         block.clear();
         block.extend((next..end).map(|number| [keys.get(number)]));
         let drafts = block.iter().map(|keys| -> Result<Draft<'_>> {

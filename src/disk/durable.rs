@@ -1,7 +1,7 @@
 //! The calls that make something durable. All syncs pass through here so that a test can tell
 //! their call sites apart and skip one of them.
 
-use super::Disk;
+use super::{Disk, Volume};
 use crate::error::{Error, Op, Result};
 use crate::region::Region;
 use std::io;
@@ -23,6 +23,8 @@ pub enum Synced<'a> {
     File(&'a Path),
     /// Everything stored to the file system of a directory, including names.
     FileSystem(&'a Path),
+    /// The same, and all errors are reported.
+    Volume(&'a Volume),
     /// The names in a directory.
     Directory(&'a Path),
 }
@@ -74,6 +76,13 @@ impl dyn Disk + '_ {
         sync(self, Synced::FileSystem(path))
     }
 
+    /// Makes everything stored to a file system durable, including names.
+    #[cfg_attr(test, track_caller)]
+    pub fn sync_volume(&self, volume: &Volume) -> Result<()> {
+        note_site();
+        sync(self, Synced::Volume(volume))
+    }
+
     /// Makes the names in a directory durable.
     #[cfg_attr(test, track_caller)]
     pub fn sync_directory(&self, path: &Path) -> Result<()> {
@@ -89,6 +98,7 @@ fn sync(disk: &dyn Disk, what: Synced<'_>) -> Result<()> {
             Synced::Range { region, .. } => (Op::Sync, region.path()),
             Synced::File(path) | Synced::Directory(path) => (Op::Sync, path),
             Synced::FileSystem(path) => (Op::SyncFileSystem, path),
+            Synced::Volume(volume) => (Op::SyncFileSystem, volume.path()),
         };
         match NotBegun::cause(error) {
             Ok(cause) => Error::io(Op::Open, path, cause),

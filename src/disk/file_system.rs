@@ -1,6 +1,6 @@
 //! The calls to the file system that a disk is made of, with bare errors.
 
-use super::{Entry, Holder, Identity, LockState, OpenFile, Synced, lock, syscall};
+use super::{Entry, Holder, Identity, LockState, OpenFile, Synced, Volume, lock, syscall};
 use crate::region::{Access, Region};
 use std::fmt::Debug;
 use std::fs::File;
@@ -158,6 +158,13 @@ pub trait FileSystem: Send + Sync + Debug {
     /// locked.
     fn probe(&self, path: &Path) -> io::Result<Holder> {
         lock::probe(path)
+    }
+
+    /// The file system of a directory, to be synced as a whole; `None` if that may store less than
+    /// it reports.
+    fn volume(&self, path: &Path) -> io::Result<Option<Volume>> {
+        let _ = path;
+        Ok(None)
     }
 
     /// Identifies this boot of the machine: the page cache does not survive a reboot. Zeros if the

@@ -1,7 +1,7 @@
 //! The real disk with a test hook before its calls, for faults and orderings that no real file
 //! system produces on demand.
 
-use super::{Entry, FileSystem, NotBegun, OpenFile, RealDisk, Synced};
+use super::{Entry, FileSystem, NotBegun, OpenFile, RealDisk, Synced, Volume};
 use crate::region::{Access, Region};
 use std::io;
 use std::ops::Range;
@@ -15,6 +15,8 @@ pub enum Call {
     Create,
     /// [`FileSystem::reserve`] of a range: its start and its length.
     Reserve(u64, u64),
+    /// [`FileSystem::volume`].
+    Volume,
     /// [`FileSystem::map`].
     Map,
     /// A sync of a range of a map, which opens nothing.
@@ -79,8 +81,14 @@ impl FileSystem for HookedDisk {
                 (self.before)(Call::Sync, path).map_err(NotBegun::from)?;
                 (self.before)(Call::Fsync, path)?;
             }
+            Synced::Volume(volume) => (self.before)(Call::Fsync, volume.path())?,
         }
         RealDisk.sync(what)
+    }
+
+    fn volume(&self, path: &Path) -> io::Result<Option<Volume>> {
+        (self.before)(Call::Volume, path)?;
+        RealDisk.volume(path)
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {

@@ -14,6 +14,7 @@ mod lock;
 mod open_file;
 mod real;
 mod syscall;
+mod volume;
 
 #[cfg(test)]
 pub use durable::site;
@@ -26,6 +27,7 @@ pub use lock::{ByteLocks, FileLock, LockState};
 pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
 pub use syscall::{ByteLock, Holder, coarse_ms, fork_generation, host_address, watch_forks};
+pub use volume::Volume;
 
 use crate::error::{At, Error, Op, Result};
 use crate::region::{Access, Region};
@@ -33,7 +35,7 @@ use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The type of a directory entry. Symbolic links are never followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +283,31 @@ pub fn replace_keeping(
     contents: &[u8],
     kept: Option<&Path>,
 ) -> Result<()> {
+    let io = |error: Error| error.during(Op::Write, path);
+    let temporary = write_beside(disk, path, contents)?;
+    disk.sync_file(&temporary).map_err(io)?;
+    if let Some(kept) = kept {
+        disk.rename(path, kept).map_err(io)?;
+    }
+    disk.rename(&temporary, path).map_err(io)?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    disk.sync_directory(directory).map_err(io)
+}
+
+/// [`replace`], but nothing is durable on return: if the power fails, the file may be the old one,
+/// or torn. If the process dies, it is entirely the old or entirely the new one.
+///
+/// # Errors
+///
+/// [`Error::Io`] of writing `path`.
+pub fn put(disk: &dyn Disk, path: &Path, contents: &[u8]) -> Result<()> {
+    let temporary = write_beside(disk, path, contents)?;
+    let renamed = disk.rename(&temporary, path);
+    renamed.map_err(|error| error.during(Op::Write, path))
+}
+
+/// Writes a temporary file for one that it will replace, and returns its path.
+fn write_beside(disk: &dyn Disk, path: &Path, contents: &[u8]) -> Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
@@ -289,13 +316,7 @@ pub fn replace_keeping(
         disk.unlink(&temporary).map_err(io)?;
     }
     disk.write_at(&temporary, 0, contents).map_err(io)?;
-    disk.sync_file(&temporary).map_err(io)?;
-    if let Some(kept) = kept {
-        disk.rename(path, kept).map_err(io)?;
-    }
-    disk.rename(&temporary, path).map_err(io)?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    disk.sync_directory(directory).map_err(io)
+    Ok(temporary)
 }
 
 /// Sets the length of an open file and allocates its blocks, so that a store to its map cannot

@@ -1,7 +1,7 @@
 //! The real file system.
 
 use super::open_file::read_full;
-use super::{Entry, FileSystem, Kind, NotBegun, OpenFile, Synced, syscall};
+use super::{Entry, FileSystem, Kind, NotBegun, OpenFile, Synced, Volume, syscall};
 use crate::num::index;
 use crate::region::{Access, PAGE, Region};
 use std::fs::{self, File, OpenOptions};
@@ -155,6 +155,21 @@ fn zero_runs(bytes: &[u8], offset: usize) -> Vec<Range<usize>> {
     runs
 }
 
+/// Makes all files and names in a directory and below it durable; on Windows files only.
+#[cfg(not(target_os = "linux"))]
+fn sync_below(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => sync_below(&entry.path())?,
+            false => File::open(entry.path())?.sync_all()?,
+        }
+    }
+    #[cfg(unix)]
+    File::open(path)?.sync_all()?;
+    Ok(())
+}
+
 fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
     let kind = match metadata.file_type() {
         kind if kind.is_file() => Kind::File,
@@ -224,7 +239,14 @@ impl FileSystem for RealDisk {
         match what {
             Synced::Range { region, start, len } => region.sync(start, len),
             Synced::File(path) => open(path, false).map_err(NotBegun::from)?.sync_all(),
-            Synced::FileSystem(path) => syscall::sync_file_system(path),
+            #[cfg(target_os = "linux")]
+            Synced::FileSystem(path) => {
+                let opened = File::open(directory(path));
+                syscall::sync_file_system(&opened.map_err(NotBegun::from)?)
+            }
+            #[cfg(not(target_os = "linux"))]
+            Synced::FileSystem(path) => sync_below(path),
+            Synced::Volume(volume) => volume.sync(),
             #[cfg(unix)]
             Synced::Directory(path) => {
                 let opened = File::open(directory(path));
@@ -233,6 +255,10 @@ impl FileSystem for RealDisk {
             #[cfg(not(unix))]
             Synced::Directory(_) => Ok(()),
         }
+    }
+
+    fn volume(&self, path: &Path) -> io::Result<Option<Volume>> {
+        Volume::open(directory(path))
     }
 
     fn write_back(&self, path: &Path, start: u64, len: u64) {

@@ -9,7 +9,7 @@
     clippy::unnecessary_cast
 )]
 
-use super::{Identity, NotBegun};
+use super::Identity;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -196,17 +196,9 @@ fn seek(file: &File, start: u64, what: libc::c_int) -> io::Result<Option<u64>> {
 pub fn has_costly_holes(file: &File, len: u64) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
-        use std::os::fd::AsRawFd;
         use std::os::unix::fs::MetadataExt;
-        let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-        // SAFETY: the descriptor is open while `file` is borrowed, and the result has room for
-        // what the call writes.
-        if unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded, so it has filled the structure.
-        let kind = unsafe { found.assume_init() }.f_type;
-        Ok(kind as i64 == libc::TMPFS_MAGIC as i64 && file.metadata()?.blocks() * 512 < len)
+        let is_tmpfs = magic(file)? == libc::TMPFS_MAGIC as u64;
+        Ok(is_tmpfs && file.metadata()?.blocks() * 512 < len)
     }
     #[cfg(not(target_os = "linux"))]
     {
@@ -215,31 +207,37 @@ pub fn has_costly_holes(file: &File, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Makes everything on the file system of a directory durable. Reports write errors since the last
-/// call.
-pub fn sync_file_system(path: &Path) -> io::Result<()> {
+/// Makes everything on the file system of an open file durable. Reports write errors since the file
+/// was opened or this was last called for it, on some systems only some of them.
+pub fn sync_file_system(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd;
-        let directory = File::open(path).map_err(NotBegun::from)?;
-        // SAFETY: the descriptor is open until `directory` is dropped; no memory is passed.
-        match unsafe { libc::syncfs(directory.as_raw_fd()) } {
+        // SAFETY: the descriptor is open while `file` is borrowed; no memory is passed.
+        match unsafe { libc::syncfs(file.as_raw_fd()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
     #[cfg(not(target_os = "linux"))]
     {
-        for entry in std::fs::read_dir(path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                sync_file_system(&entry.path())?;
-            } else {
-                File::open(entry.path())?.sync_all()?;
-            }
-        }
-        Ok(())
+        let _ = file;
+        Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+/// The number that tells the kind of the file system of an open file.
+#[cfg(target_os = "linux")]
+pub fn magic(file: &File) -> io::Result<u64> {
+    use std::os::fd::AsRawFd;
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open while `file` is borrowed, and the result has room for what the
+    // call writes.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has filled the structure.
+    Ok(unsafe { found.assume_init() }.f_type as u64)
 }
 
 /// Usage of a file system, in bytes.

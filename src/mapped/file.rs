@@ -89,17 +89,33 @@ impl MappedFile {
         len: u64,
         reserve: u64,
     ) -> Result<MappedFile> {
+        let file = Self::begin(disk, path, start, len, reserve)?;
+        let sync = || {
+            disk.sync_file(&file.path)?;
+            if planted(Bug::NoDirectorySync) {
+                return Ok(());
+            }
+            disk.sync_directory(file.path.parent().unwrap_or(Path::new(".")))
+        };
+        sync().map_err(|error| {
+            file.discard();
+            error.undone(Op::Create, &file.path)
+        })?;
+        Ok(file)
+    }
+
+    /// [`MappedFile::create`], but neither blocks nor length nor name are durable on return.
+    pub fn begin(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        start: u64,
+        len: u64,
+        reserve: u64,
+    ) -> Result<MappedFile> {
         disk.create(&path, len)?;
         let file = Self::open(disk, path, start, len, Access::ReadWrite, Extent::Part(0));
-        let make = || {
-            file.reserve(reserve)?;
-            disk.sync_file(&file.path)?;
-            if !planted(Bug::NoDirectorySync) {
-                disk.sync_directory(file.path.parent().unwrap_or(Path::new(".")))?;
-            }
-            file.region().map(drop)
-        };
-        make().map_err(|error| {
+        let made = file.reserve(reserve).and_then(|()| file.region());
+        made.map_err(|error| {
             file.discard();
             error.undone(Op::Create, &file.path)
         })?;

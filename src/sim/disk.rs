@@ -19,6 +19,7 @@ use super::random::Random;
 use super::sites;
 use crate::disk::{
     Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, OpenFile, ReadAt, Synced,
+    Volume,
 };
 use crate::region::{Access, Region};
 use crate::sync::Mutex;
@@ -485,6 +486,10 @@ impl State {
 }
 
 impl FileSystem for SimDisk {
+    fn volume(&self, path: &Path) -> io::Result<Option<Volume>> {
+        Ok(Some(Volume::simulated(path)))
+    }
+
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
         self.call(|state| {
             let name = Name::of(path);
@@ -547,7 +552,7 @@ impl FileSystem for SimDisk {
                 let len = state.inodes[number].len;
                 state.sync(number, 0, len)
             }
-            (false, Synced::FileSystem(_)) => state.sync_all(),
+            (false, Synced::FileSystem(_) | Synced::Volume(_)) => state.sync_all(),
             (false, Synced::Directory(path)) => state.sync_directory(path),
         })?;
         if let Some(act) = act {

@@ -70,7 +70,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 42] = [
+const UNSHOWN: [(&str, &str, What, &str); 39] = [
     (
         "src/engine/partition_log/write/swap.rs",
         "replace 4",
@@ -170,30 +170,6 @@ const UNSHOWN: [(&str, &str, What, &str); 42] = [
         "without the mark all batches above the recovery points are checked",
     ),
     (
-        "src/engine/partition_log/write/files.rs",
-        "prepare 1",
-        What::File,
-        "a file that is torn or lost is made again before the next append",
-    ),
-    (
-        "src/engine/partition_log/write/files.rs",
-        "prepare 1",
-        What::Directory,
-        "as above",
-    ),
-    (
-        "src/engine/partition_log/write/files.rs",
-        "prepare 2",
-        What::File,
-        "as above",
-    ),
-    (
-        "src/engine/partition_log/write/files.rs",
-        "prepare 2",
-        What::Directory,
-        "as above",
-    ),
-    (
         "src/engine/partition_log/write/indexes.rs",
         "save 1",
         What::File,
@@ -208,15 +184,21 @@ const UNSHOWN: [(&str, &str, What, &str); 42] = [
     ),
     (
         "src/engine/partition_log/write/parts.rs",
-        "save 1",
+        "save_sealed 1",
         What::Directory,
         "for the names of indexes, which may be missing",
     ),
     (
-        "src/engine/partition_log/write/parts.rs",
-        "finish 1",
+        "src/engine/partition_log/write/unsynced.rs",
+        "complete 1",
         What::Directory,
         "as above",
+    ),
+    (
+        "src/engine/partition_log/write/unsynced.rs",
+        "sync 3",
+        What::File,
+        "a small file that is torn is written again before the next append",
     ),
     (
         "src/engine/partition_log/write/recovery.rs",

@@ -20,7 +20,7 @@ pub struct Taken {
 }
 
 impl Meanwhile {
-    /// Sets an action to run in the middle of the next sync of a range.
+    /// Sets an action to run in the middle of the next sync of a range, or of all files.
     pub fn during_sync(&self, act: Act) {
         *self.range.lock() = Some(act);
     }
@@ -39,7 +39,7 @@ impl Meanwhile {
     /// The action for a sync that begins.
     pub fn take(&self, what: &Synced<'_>) -> Option<Taken> {
         let (found, is_of_names) = match what {
-            Synced::Range { .. } => (self.range.lock().take(), false),
+            Synced::Range { .. } | Synced::Volume(_) => (self.range.lock().take(), false),
             Synced::Directory(_) => (self.names.lock().take(), true),
             _ => (None, false),
         };

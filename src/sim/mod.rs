@@ -351,6 +351,11 @@ fn a_segment_that_a_dead_process_removed_does_not_come_back() {
 }
 
 #[test]
+fn a_topic_that_was_created_explicitly_outlives_a_power_loss() {
+    tell_all(partitions::created_explicitly);
+}
+
+#[test]
 fn the_simulator_finds_planted_bugs_of_partitions() {
     find_each(
         &[

@@ -12,7 +12,7 @@ use super::rare::{new_disk, next, said};
 use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::{Atomicity, Check, Engine, Filter, QueueLogs, Rows};
+use crate::engine::{Atomicity, Check, Durability, Engine, Filter, QueueLogs, Rows};
 use crate::error::Result as Done;
 use crate::machine::Machine;
 use crate::options::{Compression, EngineKind, Flush, Options};
@@ -252,8 +252,11 @@ impl Partitions {
         let topic = self.world.random.pick(&TOPICS);
         let mut batch = engine.batch();
         let mut sent = Vec::new();
+        // It may have come back with fewer, if nothing in it was durable.
+        let known = engine.topics().get(topic);
+        let queues = known.map_or(QUEUES, |topic| topic.write_queues());
         for _ in 0..rows {
-            let queue = self.world.random.below(u64::from(QUEUES)) as u32;
+            let queue = self.world.random.below(queues.into()) as u32;
             let id = self.world.next_id();
             let draft = Draft {
                 body: &body(id, None, BODY_MAX),
@@ -401,4 +404,26 @@ pub fn unlinked_by_the_dead(seed: u64) -> Result<(), Breach> {
         "the segment has come back"
     );
     story.check(&engine)
+}
+
+/// A topic that was created explicitly has all its queues after the power fails.
+pub fn created_explicitly(seed: u64) -> Result<(), Breach> {
+    const CREATED: u32 = 5;
+    let story = Partitions::new(seed);
+    let disk = new_disk(seed, Stop::Power);
+    let open = |disk| story.open(&story.world.machine(disk)).map_err(said);
+    let engine = open(&disk)?;
+    engine.topic_for_append(TOPICS[0]).map_err(said)?;
+    let created = engine.create_topic(TOPICS[0], CREATED, Durability::Flushed);
+    created.map_err(said)?;
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open(&disk)?;
+    let topic = engine.topics().get(TOPICS[0]).ok_or("the topic is gone")?;
+    let queues = engine.queues(&topic);
+    hold!(
+        queues.iter().copied().eq(0..CREATED),
+        "the topic has the queues {queues:?}"
+    );
+    Ok(())
 }

@@ -72,7 +72,7 @@ pub fn lies(what: &Synced<'_>) -> bool {
         what: match what {
             Synced::Range { .. } => What::Range,
             Synced::File(_) => What::File,
-            Synced::FileSystem(_) => What::FileSystem,
+            Synced::FileSystem(_) | Synced::Volume(_) => What::FileSystem,
             Synced::Directory(_) => What::Directory,
         },
     };
@@ -82,10 +82,11 @@ pub fn lies(what: &Synced<'_>) -> bool {
 }
 
 /// The text of each sync call, and what it makes durable.
-const CALLS: [(&str, &[What]); 11] = [
+const CALLS: [(&str, &[What]); 12] = [
     (".sync_range(", &[What::Range]),
     (".sync_file(", &[What::File]),
     (".sync_file_system(", &[What::FileSystem]),
+    (".sync_volume(", &[What::FileSystem]),
     (".sync_directory(", &[What::Directory]),
     // Functions that sync for their callers.
     ("replace(disk, ", &[What::File, What::Directory]),

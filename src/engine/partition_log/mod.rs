@@ -18,6 +18,7 @@
 
 mod batches;
 mod compact;
+mod create;
 mod cursor;
 mod fit;
 mod folder;
@@ -47,7 +48,6 @@ use self::folder::{TICK_MS, View};
 use self::partition::Partition;
 use self::retention::service::Retention;
 use self::segments::names;
-use self::write::ends::Ends;
 use self::write::{Opened, Writer};
 use super::directory::kept_options;
 use super::service::condition::Condition;
@@ -247,15 +247,6 @@ impl PartitionLog {
         })
     }
 
-    /// A topic with at least this many queues.
-    fn topic_with(&self, name: &str, queues: Option<u32>) -> Result<Arc<Topic>> {
-        let add = |topic: &Arc<Topic>, queue: u32, ends: Arc<Ends>| {
-            let partition = Arc::new(Partition::written(&topic.name, queue, ends));
-            self.partitions.write().insert((topic.id, queue), partition);
-        };
-        self.writer()?.create(&self.topics, name, queues, add)
-    }
-
     fn disk(&self) -> &dyn Disk {
         &*self.shared.disk
     }
@@ -435,9 +426,13 @@ impl Engine for PartitionLog {
         self.topic_with(name, None)
     }
 
-    fn create_topic(&self, name: &str, queues: u32, _: Durability) -> Result<Arc<Topic>> {
+    fn create_topic(&self, name: &str, queues: u32, durability: Durability) -> Result<Arc<Topic>> {
         names::check_topic(name)?;
-        self.topic_with(name, Some(queues))
+        let topic = self.topic_with(name, Some(queues))?;
+        if durability != Durability::Written {
+            self.writer()?.parts.sync_folders()?;
+        }
+        Ok(topic)
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {

@@ -153,7 +153,7 @@ impl Retention {
     }
 
     fn remove_due(&self, parts: &Parts, progress: &mut Progress, times: Times) -> Result<()> {
-        let all = parts.tail.lock().all_ends();
+        let all = parts.all_ends();
         let mut raised = Vec::new();
         // What cannot be read of one partition is no reason to keep the others.
         let mut outcome = Ok(());
@@ -212,7 +212,7 @@ impl Retention {
             return Err(Error::Closed);
         }
         parts.health.check()?;
-        let all = parts.tail.lock().all_ends();
+        let all = parts.all_ends();
         let mut raised = Vec::with_capacity(starts.len());
         for (queue, until) in starts {
             let is_meant = |one: &&One| *one.0 == *topic.name && one.1 == *queue;
@@ -229,7 +229,7 @@ impl Retention {
     ///
     /// Errors of the disk.
     pub fn complete(&self, parts: &Parts) -> Result<()> {
-        let all = parts.tail.lock().all_ends();
+        let all = parts.all_ends();
         self.remove(parts, &mut self.progress.lock(), &all)
     }
 

@@ -227,12 +227,21 @@ pub struct LogFile {
     pub len: u64,
 }
 
+/// The entries of a partition's folder; none if it is missing.
+pub fn entries(disk: &dyn Disk, folder: &Path) -> Result<Vec<Entry>> {
+    match disk.list(folder) {
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        found => found,
+    }
+}
+
 /// The log files in a partition's folder, by base offset; none if the folder is missing.
 pub fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> {
-    let entries = match disk.list(folder) {
-        Err(error) if error.is_not_found() => Vec::new(),
-        found => found?,
-    };
+    Ok(log_files_of(&entries(disk, folder)?))
+}
+
+/// The log files among the entries of a partition's folder, by base offset.
+pub fn log_files_of(entries: &[Entry]) -> Vec<LogFile> {
     let files = entries.iter().filter(|entry| entry.kind == Kind::File);
     let mut found: Vec<LogFile> = files
         .filter_map(|entry| {
@@ -245,7 +254,7 @@ pub fn log_files(disk: &dyn Disk, folder: &Path) -> Result<Vec<LogFile>> {
         })
         .collect();
     found.sort_by_key(|file| file.base);
-    Ok(found)
+    found
 }
 
 /// Passes each entry of a checkpoint file to `visit`: topic, partition and offset.

@@ -3,13 +3,16 @@
 use super::super::partition::Partition;
 use super::golden::golden;
 use super::*;
+use crate::disk::{Call, FileSystem, HookedDisk, RealDisk};
 use crate::engine::{Atomicity, Durability};
 use crate::error::Error;
 use crate::options::{Compression, TimestampType};
 use crate::plant::{Bug, plant};
 use crate::record::Draft;
+use crate::sync::Mutex;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -202,6 +205,113 @@ fn the_indexes_of_a_stop_are_those_that_recovery_rebuilds() {
     engine.close().unwrap();
     let found = [files(&path, ".index"), files(&path, ".timeindex")];
     assert_eq!(found, known);
+}
+
+/// If the power fails before anything in a topic is durable, any of its folders may be missing.
+#[test]
+fn a_queue_whose_folder_is_missing_is_created_when_it_is_sent_to() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let options = Options {
+        default_queues: Some(3),
+        ..Options::default()
+    };
+    let engine = writing(&path, &options).unwrap();
+    send(&engine, "orders", &[(0, b"one"), (2, b"two")]);
+    let id = fs::read(path.join("orders-2/partition.metadata")).unwrap();
+    engine.close().unwrap();
+    fs::remove_dir_all(path.join("orders-1")).unwrap();
+    let engine = writing(&path, &options).unwrap();
+    let topic = engine.topics().get("orders").unwrap();
+    assert_eq!(engine.queues(&topic), [0, 2]);
+    assert_eq!(
+        send(&engine, "orders", &[(1, b"three"), (2, b"four")]),
+        [0, 1]
+    );
+    assert_eq!(bodies(&engine, "orders", 1), [b"three"]);
+    assert_eq!(
+        fs::read(path.join("orders-1/partition.metadata")).unwrap(),
+        id
+    );
+    let mut batch = engine.batch();
+    batch.push("orders", 3, &Draft::default(), 1000).unwrap();
+    let batches = &mut [(&*topic, &mut batch)];
+    let refused = engine.append(batches, Atomicity::Rows, Durability::Written);
+    assert!(matches!(refused, Err(Error::UnknownQueue { queue: 3, .. })));
+    engine.close().unwrap();
+    let engine = writing(&path, &options).unwrap();
+    assert!(engine.report().recovery().clean);
+    assert_eq!(engine.queues(&topic), [0, 1, 2]);
+}
+
+/// What a power failure may leave of files that were never synced.
+#[test]
+fn torn_small_files_of_a_partition_are_written_again() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options {
+        default_queues: Some(2),
+        ..Options::default()
+    };
+    let file = |queue: u32, name: &str| root.path().join(format!("orders-{queue}/{name}"));
+    let engine = writing(root.path(), &options).unwrap();
+    send(&engine, "orders", &[(0, b"one"), (1, b"two")]);
+    engine.close().unwrap();
+    let whole = fs::read(file(0, "partition.metadata")).unwrap();
+    assert_eq!(whole.len(), 43);
+    let nul = vec![0; whole.len()];
+    for torn in [&whole[..0], &whole[..9], &whole[..42], &nul] {
+        for queue in 0..2 {
+            fs::write(file(queue, "partition.metadata"), torn).unwrap();
+        }
+        fs::write(file(1, "leader-epoch-checkpoint"), torn).unwrap();
+        let engine = writing(root.path(), &options).unwrap();
+        let next = send(&engine, "orders", &[(0, b"one"), (1, b"two")])[1];
+        for queue in 0..2 {
+            assert_eq!(fs::read(file(queue, "partition.metadata")).unwrap(), whole);
+        }
+        let epochs = fs::read_to_string(file(1, "leader-epoch-checkpoint")).unwrap();
+        assert_eq!(epochs, format!("0\n1\n0 {next}\n"));
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn each_file_is_synced_where_that_of_the_file_system_may_hide_errors() {
+    const QUEUES: u32 = 4;
+    for is_hidden in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let synced: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
+        let seen = Arc::clone(&synced);
+        let disk = HookedDisk::shared(move |call, path| {
+            match call {
+                Call::Volume if is_hidden => return Err(ErrorKind::Unsupported.into()),
+                Call::Fsync | Call::SyncRange => drop(seen.lock().insert(path.to_owned())),
+                _ => {}
+            }
+            Ok(())
+        });
+        let machine = Machine {
+            disk,
+            ..Machine::real()
+        };
+        let options = Options {
+            default_queues: Some(QUEUES),
+            ..Options::default()
+        };
+        let engine = PartitionLog::open(&machine, root.path(), &options).unwrap();
+        let rows = [0, 1, 2, 3].map(|queue| (queue, &b"one"[..]));
+        send(&engine, "orders", &rows);
+        engine.flush().unwrap();
+        let is_whole = !is_hidden && RealDisk.volume(root.path()).unwrap().is_some();
+        let has_synced = |path: &str| synced.lock().contains(&root.path().join(path));
+        for queue in 0..QUEUES {
+            for name in ["", "00000000000000000000.log", "partition.metadata"] {
+                let path = format!("orders-{queue}/{name}");
+                assert_eq!(has_synced(&path), !is_whole, "{path}");
+            }
+        }
+        engine.close().unwrap();
+    }
 }
 
 #[test]

@@ -236,6 +236,13 @@ impl Ends {
         Ok(())
     }
 
+    /// Whether a sync has made messages of the segment with this base durable, and so its name.
+    /// The partition must end in this segment.
+    pub fn is_durable(&self, base: u64) -> bool {
+        let durable = self.state.lock().durable;
+        durable.base == base && durable.len > 0
+    }
+
     /// Moves the end of what is durable.
     pub fn set_durable(&self, end: End) {
         self.state.lock().durable = end;

@@ -1,6 +1,6 @@
 //! The small files of a log directory and of a partition, as a broker that is alone writes them.
 
-use crate::disk::{Disk, Kind, read_small, replace};
+use crate::disk::{Disk, Kind, put, read_small, replace};
 use crate::engine::partition_log::segments::names::{self, CLEAN};
 use crate::error::Result;
 use crate::record::coded::base64;
@@ -15,6 +15,10 @@ const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
 const EPOCHS: &str = "leader-epoch-checkpoint";
 /// File of a partition: the id of its topic.
 const METADATA: &str = "partition.metadata";
+/// How that file begins.
+const METADATA_START: &str = "version: 0\ntopic_id: ";
+/// The small files of a partition.
+pub const SMALL: [&str; 2] = [METADATA, EPOCHS];
 /// Longest small file of a partition that is read.
 const SMALL_LEN_MAX: u64 = 1 << 20;
 
@@ -110,28 +114,53 @@ fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>
 }
 
 /// Makes sure that a partition has the small files that a broker expects, and returns the epoch of
-/// its leader. `next` is the next offset, `seed` that of the store. What is made is durable on
-/// return.
-pub fn prepare(disk: &dyn Disk, folder: &Path, topic: &str, next: u64, seed: u64) -> Result<i32> {
+/// its leader, and whether files were written. `next` is the next offset, `seed` that of the store.
+/// What is written is not durable on return; a torn file is written again before the next append.
+pub fn prepare(
+    disk: &dyn Disk,
+    folder: &Path,
+    topic: &str,
+    (next, seed): (u64, u64),
+) -> Result<(i32, bool)> {
     let metadata = folder.join(METADATA);
+    let mut written = false;
     let known = read_table(disk, &metadata, SMALL_LEN_MAX)?;
-    if !known.is_some_and(|bytes| bytes.starts_with(b"version: 0\ntopic_id: ")) {
-        let id = match known_id(disk, folder, topic)? {
-            Some(id) => id,
-            None => topic_id(topic, seed),
-        };
-        let text = format!("version: 0\ntopic_id: {id}");
-        replace(disk, &metadata, text.as_bytes())?;
+    if known.as_deref().and_then(id_in).is_none() {
+        let id = id_of(disk, folder, topic, seed)?;
+        put(disk, &metadata, metadata_of(&id).as_bytes())?;
+        written = true;
     }
     let epochs = folder.join(EPOCHS);
     let known = read_table(disk, &epochs, SMALL_LEN_MAX)?;
     match known.and_then(|bytes| last_epoch(&bytes)) {
-        Some(epoch) => Ok(epoch),
+        Some(epoch) => Ok((epoch, written)),
         None => {
-            replace(disk, &epochs, format!("0\n1\n0 {next}\n").as_bytes())?;
-            Ok(0)
+            put(disk, &epochs, epochs_from(next).as_bytes())?;
+            Ok((0, true))
         }
     }
+}
+
+/// Writes the small files of a partition whose folder was just made, for a topic with this id. The
+/// epoch of its leader is 0. They are not durable on return.
+pub fn make(disk: &dyn Disk, folder: &Path, id: &str) -> Result<()> {
+    disk.write_at(&folder.join(METADATA), 0, metadata_of(id).as_bytes())?;
+    disk.write_at(&folder.join(EPOCHS), 0, epochs_from(0).as_bytes())
+}
+
+fn metadata_of(id: &str) -> String {
+    format!("{METADATA_START}{id}")
+}
+
+fn epochs_from(next: u64) -> String {
+    format!("0\n1\n0 {next}\n")
+}
+
+/// The id of a topic, given the folder of one of its partitions: what another partition states, or
+/// one that name and `seed` decide.
+pub fn id_of(disk: &dyn Disk, folder: &Path, topic: &str, seed: u64) -> Result<String> {
+    let known = known_id(disk, folder, topic)?;
+    Ok(known.unwrap_or_else(|| topic_id(topic, seed)))
 }
 
 /// The id that another of the topic's first partitions states.
@@ -141,15 +170,21 @@ fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String
     for queue in 0..ASKED {
         let other = folder.with_file_name(format!("{topic}-{queue}"));
         let known = read_table(disk, &other.join(METADATA), SMALL_LEN_MAX)?;
-        let text = known.and_then(|bytes| String::from_utf8(bytes).ok());
-        let id = text
-            .as_deref()
-            .and_then(|text| text.split("topic_id: ").nth(1));
-        if let Some(id) = id {
-            return Ok(Some(id.trim().to_owned()));
+        if let Some(id) = known.as_deref().and_then(id_in) {
+            return Ok(Some(id.to_owned()));
         }
     }
     Ok(None)
+}
+
+/// The id in a partition's metadata; `None` if the file is torn or states none.
+fn id_in(metadata: &[u8]) -> Option<&str> {
+    /// Characters of an id: 16 bytes in base64 without padding.
+    const LEN: usize = 22;
+    let text = str::from_utf8(metadata).ok()?;
+    let id = text.strip_prefix(METADATA_START)?.trim_end();
+    let is_of_id = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+    (id.len() == LEN && id.chars().all(is_of_id)).then_some(id)
 }
 
 /// Brings the table of epochs of a partition in step with a log that ends before the offset `end`,
@@ -208,7 +243,7 @@ fn last_epoch(bytes: &[u8]) -> Option<i32> {
 }
 
 /// An id for a topic that is created: 16 bytes that name and store decide, in base64 for URLs.
-fn topic_id(topic: &str, seed: u64) -> String {
+pub fn topic_id(topic: &str, seed: u64) -> String {
     let hash = |salt: u64| {
         let mut hash = 0xCBF2_9CE4_8422_2325 ^ salt;
         for byte in topic.bytes() {

@@ -187,13 +187,21 @@ impl Indexes {
         ]
     }
 
-    /// Writes both files anew and makes them durable, except for their names.
-    pub fn save(&self, disk: &dyn Disk, log: &Path) -> Result<()> {
+    /// Writes both files anew.
+    pub fn write(&self, disk: &dyn Disk, log: &Path) -> Result<()> {
         for (ending, bytes) in [(OFFSETS, &self.offsets), (TIMES, &self.times)] {
             let path = beside(log, ending);
             disk.write_at(&path, 0, bytes)?;
             disk.set_len(&path, bytes.len() as u64)?;
-            disk.sync_file(&path)?;
+        }
+        Ok(())
+    }
+
+    /// [`Indexes::write`]. Both are durable on return, except for their names.
+    pub fn save(&self, disk: &dyn Disk, log: &Path) -> Result<()> {
+        self.write(disk, log)?;
+        for ending in [OFFSETS, TIMES] {
+            disk.sync_file(&beside(log, ending))?;
         }
         Ok(())
     }

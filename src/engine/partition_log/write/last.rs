@@ -12,7 +12,7 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Here, Reader};
 use crate::error::Result;
 use crate::mapped::{Extent, MappedFile};
-use crate::region::Access;
+use crate::region::{Access, Region};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,11 +36,15 @@ pub struct Last {
     pub indexes: Indexes,
     /// Its log file.
     pub file: Arc<MappedFile>,
+    /// The map of the file, while it is used.
+    pub region: Option<Arc<Region>>,
+    /// Bytes that have blocks, or fewer.
+    pub room: u64,
 }
 
 impl Last {
-    /// Creates a segment. Its file, with blocks for the first `len` bytes, and its name are durable
-    /// on return. After an error it does not exist.
+    /// Creates a segment with blocks for the first `len` bytes. Nothing is durable on return. After
+    /// an error it does not exist.
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -56,13 +60,15 @@ impl Last {
             }
         }
         let reserve = (len + STEP_MIN).min(rules.segment_bytes);
-        let file = MappedFile::create(disk, path, 0, rules.segment_bytes, reserve)?;
+        let file = MappedFile::begin(disk, path, 0, rules.segment_bytes, reserve)?;
         Ok(Last {
             base,
             len: 0,
             first_timestamp: None,
             opened_ms: now_ms,
             indexes: Indexes::new(base, rules),
+            region: Some(file.region()?),
+            room: file.reserved(),
             file: Arc::new(file),
         })
     }
@@ -100,19 +106,29 @@ impl Last {
             opened_ms: now_ms,
             indexes,
             file: Arc::new(file),
+            region: None,
+            room: 0,
         })
     }
 
-    /// Reserves blocks for the bytes below `end`, and for some that follow.
-    pub fn reserve(&self, end: u64) -> Result<()> {
-        if end <= self.file.reserved() {
-            return Ok(());
+    /// Reserves blocks for the bytes below `end`, and for some that follow. Returns the map.
+    pub fn reserve(&mut self, end: u64) -> Result<Arc<Region>> {
+        if end > self.file.reserved() {
+            let ahead = end.clamp(STEP_MIN, STEP_MAX);
+            // Where there is no room ahead, there may be for these.
+            match self.file.reserve(end + ahead) {
+                Err(error) if error.is_out_of_room() => self.file.reserve(end)?,
+                reserved => reserved?,
+            }
         }
-        let ahead = end.clamp(STEP_MIN, STEP_MAX);
-        // Where there is no room ahead, there may be for these.
-        match self.file.reserve(end + ahead) {
-            Err(error) if error.is_out_of_room() => self.file.reserve(end),
-            reserved => reserved,
+        self.room = self.file.reserved();
+        self.file.region()
+    }
+
+    /// Unmaps the file if it was not used since the last calls.
+    pub fn unmap_unused(&mut self) {
+        if self.region.take().is_none() {
+            self.file.unmap_unused();
         }
     }
 }

@@ -13,7 +13,7 @@ use super::parts::Parts;
 use super::recovery::{Known, Opening};
 use super::rules::{self, Rules};
 use super::services::Services;
-use super::tail::Tail;
+use super::tail::{Start, Tail};
 use crate::disk::{Disk, FileLock, Kind};
 use crate::engine::directory::kept_options::Kept;
 use crate::engine::directory::recognise::Maker;
@@ -61,6 +61,9 @@ pub struct Opened {
     /// How far it reaches.
     pub ends: Arc<Ends>,
 }
+
+/// Is called with the topic, number and ends of a partition that was created.
+type Add<'a> = dyn FnMut(&Arc<Topic>, u32, Arc<Ends>) + 'a;
 
 /// Whether a directory may be opened for writing, and who made it.
 fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
@@ -148,9 +151,16 @@ impl Writer {
         };
         let mut tail = Tail::default();
         let (opened, recovery) = open_partitions(&opening, root, topics, &mut tail)?;
-        let lines = tail.durable_offsets();
-        let lines = lines.iter().map(|line| (&*line.0, line.1, line.2));
-        files::save_checkpoint(&**disk, root, RECOVERY_POINT, &Vec::from_iter(lines))?;
+        let key = |it: &Opened| (Arc::from(&*it.topic.name), it.queue);
+        let all = opened.iter().map(|it| (key(it), Arc::clone(&it.ends)));
+        let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&machine.clock));
+        let parts = Arc::new(Parts::new(
+            (root, disk, &machine.clock),
+            (rules, seed),
+            (tail, all.collect()),
+            (Arc::clone(news), FlushMeter::new(&report.warnings)),
+        ));
+        parts.save_points(&parts.next_offsets(true))?;
         if maker == Maker::Other {
             // Until all is recovered, the directory is recovered as a broker does it.
             files::save_seed(&**disk, root, seed)?;
@@ -161,13 +171,6 @@ impl Writer {
             let now_ms = machine.clock.now_ms();
             known_times.extend(files::add_opening(&**disk, root, seed, now_ms)?);
         }
-        let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&machine.clock));
-        let parts = Arc::new(Parts::new(
-            (root, disk, &machine.clock),
-            (rules, seed),
-            tail,
-            (Arc::clone(news), FlushMeter::new(&report.warnings)),
-        ));
         let incomplete = incomplete(&opened);
         let services = Arc::new(Services::new(options, machine.drive));
         if machine.drive == Drive::Threads
@@ -187,9 +190,8 @@ impl Writer {
         Ok((writer, opened, recovery))
     }
 
-    /// Creates the partitions of a topic that do not exist yet, the last first: whichever of them a
-    /// process leaves that dies, they tell how many there must be. Their folders are durable on
-    /// return. `add` is called with each.
+    /// Creates the partitions of a topic that do not exist yet. Their folders become durable with
+    /// the first messages in them, or by [`Parts::sync_folders`]. `add` is called with each.
     pub fn create(
         &self,
         topics: &Topics,
@@ -217,39 +219,49 @@ impl Writer {
             (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
-        let is_known = |queue: &u32| {
-            let topic = known.as_ref();
-            topic.is_some_and(|topic| parts.tail.lock().has(&(topic.id, *queue)))
-        };
-        let missing: Vec<u32> = (0..queues).rev().filter(|it| !is_known(it)).collect();
-        for queue in &missing {
-            let folder = parts.root.join(format!("{name}-{queue}"));
-            // An earlier call may have made some of them.
-            if parts.disk.stat(&folder)?.is_none() {
-                parts.disk.create_directory(&folder)?;
-            }
-        }
-        if let Err(error) = parts.disk.sync_directory(&parts.root) {
-            if error.ends_writing() {
-                parts.fail(&error);
-            }
-            return Err(error);
-        }
-        let (topic, _) = topics.get_or_add(name, first);
-        for queue in missing {
-            let folder = parts.root.join(format!("{name}-{queue}"));
-            let end = Default::default();
-            let ends = Arc::new(Ends::new(folder, parts.rules.sync, Vec::new(), (0, end)));
-            parts
-                .tail
-                .lock()
-                .add((topic.id, queue), name, &ends, (end, false));
-            add(&topic, queue, ends);
-        }
+        let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
+        let topic = self.make(topics, name, &missing, &mut add)?;
         topic.configure(queues, queues, topic.permissions());
         if incomplete.remove(name) {
             let left = !incomplete.is_empty();
             self.has_incomplete.store(left, Ordering::Release);
+        }
+        Ok(topic)
+    }
+
+    /// Creates partitions that do not exist.
+    fn make(
+        &self,
+        topics: &Topics,
+        name: &str,
+        numbers: &[u32],
+        add: &mut Add<'_>,
+    ) -> Result<Arc<Topic>> {
+        let parts = &self.parts;
+        let folder = |queue: u32| parts.root.join(format!("{name}-{queue}"));
+        let id: Arc<str> = match topics.get(name) {
+            None => files::topic_id(name, parts.seed).into(),
+            Some(_) => files::id_of(&*parts.disk, &folder(0), name, parts.seed)?.into(),
+        };
+        // The last first: whichever of them a process leaves that dies, they tell how many there
+        // must be. Most file systems keep the order of names even if the power fails.
+        for queue in numbers.iter().rev() {
+            // An earlier call may have made some of them.
+            if parts.disk.stat(&folder(*queue))?.is_none() {
+                parts.disk.create_directory(&folder(*queue))?;
+            }
+        }
+        let (topic, _) = topics.get_or_add(name, 0);
+        for queue in numbers.iter().copied() {
+            let sync = parts.rules.sync;
+            let nothing = Default::default();
+            let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), nothing));
+            let start = Start {
+                id: Some(Arc::clone(&id)),
+                ..Start::default()
+            };
+            parts.add(&topic, queue, &ends, start);
+            add(&topic, queue, ends);
         }
         Ok(topic)
     }
@@ -267,9 +279,12 @@ impl Writer {
                 return Ok(());
             }
         }
+        // Nothing may be created after another process may have opened the directory.
+        drop(self.incomplete.lock());
         self.services.end();
         self.parts.news.notify();
         let done = self.parts.finish();
+        self.parts.folders.release();
         *self.lock.lock() = None;
         done
     }
@@ -332,12 +347,12 @@ fn open_partitions(
         let found = opening.open(folder, known)?;
         recovery.records_checked += found.checked;
         recovery.truncated_bytes += found.truncated;
-        tail.add(
-            (topic.id, queue),
-            &key.0,
-            &found.ends,
-            (found.end, found.continues),
-        );
+        let start = Start {
+            end: found.end,
+            continues: found.continues,
+            id: None,
+        };
+        tail.add((topic.id, queue), &key.0, &found.ends, start);
         let ends = found.ends;
         opened.push(Opened { topic, queue, ends });
     }

@@ -12,10 +12,11 @@
 //! A *full pass* writes what the index files lack, and then the durable end of each partition to
 //! the checkpoint, from which the next opening after a crash checks batches.
 
+use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
-use super::indexes::Piece;
 use super::rules::Rules;
-use super::tail::{Appender, Tail, Unsaved, Unsynced};
+use super::tail::{Appender, Start, Tail, Unsaved};
+use super::unsynced::{self, Folders, Unsynced};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::beside;
@@ -31,6 +32,7 @@ use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::Mutex;
 use crossbeam_utils::CachePadded;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +62,9 @@ pub struct Parts {
     pub news: Arc<Condition>,
     /// How long flushes take.
     pub meter: FlushMeter,
+    /// The names of the folders of partitions.
+    pub folders: Folders,
+    all: Mutex<All>,
     published: AtomicU64,
     durable: AtomicU64,
     /// What a sync that could not begin has left. Held while partitions are synced.
@@ -67,6 +72,9 @@ pub struct Parts {
     /// As `unsynced`, for indexes. Held during a full pass.
     unsaved: Mutex<Passes>,
 }
+
+/// All partitions by topic and queue.
+pub type All = BTreeMap<(Arc<str>, u32), Arc<Ends>>;
 
 /// What full passes have to do.
 #[derive(Debug, Default)]
@@ -81,7 +89,7 @@ impl Parts {
     pub fn new(
         (root, disk, clock): (&Path, &Arc<dyn Disk>, &Arc<dyn Clock>),
         (rules, seed): (Rules, u64),
-        tail: AppendLock<Tail>,
+        (tail, all): (AppendLock<Tail>, All),
         (news, meter): (Arc<Condition>, FlushMeter),
     ) -> Parts {
         let end = tail.lock().end();
@@ -95,6 +103,8 @@ impl Parts {
             tail: CachePadded::new(tail),
             news,
             meter,
+            folders: Folders::new(&**disk, root),
+            all: Mutex::new(all),
             published: AtomicU64::new(end),
             durable: AtomicU64::new(end),
             unsynced: Mutex::default(),
@@ -115,7 +125,11 @@ impl Parts {
         atomicity: Atomicity,
         appended: &mut Appended,
     ) -> Result<()> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = match self.rules.form.append_time {
+            true => self.clock.now_ms(),
+            // It only decides when a segment is old.
+            false => self.clock.coarse_ms(),
+        };
         let mut newest = i64::MIN;
         let mut count = 0;
         for (_, batch) in batches.iter_mut() {
@@ -235,101 +249,98 @@ impl Parts {
         self.flush_to(self.published())
     }
 
-    /// Syncs what a partition has appended.
-    fn sync(&self, unsynced: &Unsynced) -> Result<()> {
+    /// Adds a partition whose folder was made.
+    pub fn add(&self, topic: &Topic, queue: u32, ends: &Arc<Ends>, start: Start) {
+        self.folders.add();
+        let key = (topic.id, queue);
+        self.tail.lock().add(key, &topic.name, ends, start);
+        let name = (Arc::from(&*topic.name), queue);
+        self.all.lock().insert(name, Arc::clone(ends));
+    }
+
+    /// Whether a partition exists.
+    pub fn has(&self, topic: &str, queue: u32) -> bool {
+        self.all.lock().contains_key(&(topic.into(), queue))
+    }
+
+    /// Topic, queue and ends of each partition, in order.
+    pub fn all_ends(&self) -> Vec<(Arc<str>, u32, Arc<Ends>)> {
+        let all = self.all.lock();
+        let one = |(key, ends): (&(Arc<str>, u32), &Arc<Ends>)| {
+            (Arc::clone(&key.0), key.1, Arc::clone(ends))
+        };
+        all.iter().map(one).collect()
+    }
+
+    /// Makes the names of all folders durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk. A sync that failed ends writing.
+    pub fn sync_folders(&self) -> Result<()> {
+        self.health.check()?;
         let disk = &*self.disk;
-        for (path, len) in &unsynced.sealed {
-            // The zeros after the contents go; a broker would take them for damage.
-            disk.set_len(path, *len)?;
-            disk.sync_file(path)?;
-        }
-        match &unsynced.last {
-            Some((file, from, to)) if from < to => file.flush(*from, *to),
-            _ => Ok(()),
-        }
+        let synced = self.folders.sync(disk, &self.root);
+        synced.inspect_err(|error| self.fail_of(error))
     }
 
-    /// Syncs everything in the list. What is left in it after an error may be synced again.
-    fn sync_each(&self, list: &mut Vec<Unsynced>) -> Result<()> {
-        // From the oldest: a later entry may be of the same partition.
-        list.reverse();
-        let mut outcome = Ok(());
-        while let Some(unsynced) = list.last() {
-            outcome = self.sync(unsynced);
-            if outcome.is_err() && planted(Bug::RetryFailedSync) {
-                outcome = self.sync(unsynced);
-            }
-            if outcome.is_err() {
-                break;
-            }
-            unsynced.ends.set_durable(unsynced.end);
-            list.pop();
-        }
-        list.reverse();
-        outcome
+    /// Saves the durable end of each partition as the point from which it is checked after a crash.
+    /// Durable on return.
+    pub fn save_points(&self, points: &[((Arc<str>, u32), u64)]) -> Result<()> {
+        files::save_checkpoint(&*self.disk, &self.root, RECOVERY_POINT, &lines_of(points))
     }
 
-    /// Writes the index files of what was taken from the tail.
-    fn save(&self, unsaved: &Unsaved) -> Result<()> {
+    /// The next offset of each partition: of what is published, or of what is durable.
+    pub fn next_offsets(&self, durable: bool) -> Vec<((Arc<str>, u32), u64)> {
+        let all = self.all.lock();
+        let next =
+            |(key, ends): (&(Arc<str>, u32), &Arc<Ends>)| (key.clone(), ends.next_offset(durable));
+        all.iter().map(next).collect()
+    }
+
+    /// Writes the index files of complete segments.
+    fn save_sealed(&self, unsaved: &Unsaved) -> Result<()> {
         let disk = &*self.disk;
         for (log, indexes) in &unsaved.sealed {
             indexes.save(disk, log)?;
         }
-        if let Some((log, _)) = unsaved.sealed.first()
-            && let Some(folder) = log.parent()
-        {
-            disk.sync_directory(folder)?;
+        match unsaved.sealed.first().and_then(|(log, _)| log.parent()) {
+            Some(folder) => disk.sync_directory(folder),
+            None => Ok(()),
         }
-        if let Some((log, pieces)) = &unsaved.pieces {
-            for Piece {
-                ending,
-                start,
-                bytes,
-            } in pieces
-            {
-                if !bytes.is_empty() {
-                    disk.write_at(&beside(log, ending), *start, bytes)?;
-                }
-            }
+    }
+
+    /// Writes what the index files of last segments lack.
+    fn save_pieces(&self, unsaved: &Unsaved) -> Result<()> {
+        let Some((log, pieces)) = &unsaved.pieces else {
+            return Ok(());
+        };
+        for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
+            let path = beside(log, piece.ending);
+            self.disk.write_at(&path, piece.start, &piece.bytes)?;
         }
         Ok(())
     }
 
-    /// Writes everything in the list. What is left in it after an error is written again.
-    fn save_each(&self, list: &mut Vec<Unsaved>) -> Result<()> {
-        // From the oldest: an index must not get later entries without those before them.
-        list.reverse();
-        let mut outcome = Ok(());
-        while let Some(unsaved) = list.last() {
-            outcome = self.save(unsaved);
-            if outcome.is_err() {
-                break;
-            }
-            list.pop();
-        }
-        list.reverse();
-        outcome
-    }
-
     fn pass(&self) -> Result<()> {
+        self.sync_folders()?;
         let mut passes = self.unsaved.lock();
         let durable = self.durable();
         if durable <= passes.passed && passes.left.is_empty() {
             return Ok(());
         }
-        let lines = {
+        // Read first: the indexes of all segments below these ends are in the list.
+        let points = self.next_offsets(true);
+        {
             let mut tail = self.tail.lock();
             tail.remove_strays(&*self.disk)?;
             passes.left.extend(tail.take_unsaved());
-            // Taken together: the indexes of all segments below these ends are in the list.
-            tail.durable_offsets()
-        };
-        self.save_each(&mut passes.left)?;
-        let lines: Vec<_> = lines
-            .iter()
-            .map(|(t, queue, at)| (&**t, *queue, *at))
-            .collect();
-        files::save_checkpoint(&*self.disk, &self.root, RECOVERY_POINT, &lines)?;
+        }
+        save_each(&mut passes.left, |unsaved| {
+            self.save_sealed(unsaved)?;
+            self.save_pieces(unsaved)
+        })?;
+        self.save_points(&points)?;
         passes.passed = durable;
         Ok(())
     }
@@ -340,28 +351,40 @@ impl Parts {
         self.health.check()?;
         self.sync_all(&mut self.unsynced.lock())?;
         let mut passes = self.unsaved.lock();
-        let (sealed, lines) = {
+        let last = {
             let mut tail = self.tail.lock();
             tail.remove_strays(&*self.disk)?;
             passes.left.extend(tail.take_unsaved());
-            (tail.seal_all(), tail.next_offsets())
+            tail.seal_all()
         };
-        self.save_each(&mut passes.left)?;
-        let disk = &*self.disk;
-        for (log, len, indexes) in sealed {
-            disk.set_len(&log, len)?;
-            disk.sync_file(&log)?;
-            indexes.save(disk, &log)?;
-            if let Some(folder) = log.parent() {
-                disk.sync_directory(folder)?;
-            }
-        }
-        let lines: Vec<_> = lines
-            .iter()
-            .map(|(t, queue, at)| (&**t, *queue, *at))
-            .collect();
-        files::save_clean_stop(disk, &self.root, &lines)
+        // The indexes of the last segments are written whole.
+        save_each(&mut passes.left, |unsaved| self.save_sealed(unsaved))?;
+        unsynced::complete(&*self.disk, &self.folders, &last)?;
+        let points = self.next_offsets(false);
+        files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))
     }
+}
+
+/// Writes everything in the list. What is left in it after an error is written again.
+fn save_each(list: &mut Vec<Unsaved>, save: impl Fn(&Unsaved) -> Result<()>) -> Result<()> {
+    // From the oldest: an index must not get later entries without those before them.
+    list.reverse();
+    let mut outcome = Ok(());
+    while let Some(unsaved) = list.last() {
+        outcome = save(unsaved);
+        if outcome.is_err() {
+            break;
+        }
+        list.pop();
+    }
+    list.reverse();
+    outcome
+}
+
+fn lines_of(points: &[((Arc<str>, u32), u64)]) -> Vec<files::Line<'_>> {
+    let mut lines = Vec::with_capacity(points.len());
+    lines.extend(points.iter().map(|(key, at)| (&*key.0, key.1, *at)));
+    lines
 }
 
 #[cold]
@@ -431,7 +454,7 @@ impl Parts {
         if planted(Bug::ProgressAhead) {
             self.durable.store(end, Ordering::Release);
         }
-        let synced = self.sync_each(list);
+        let synced = unsynced::sync_each(&*self.disk, &self.root, &self.folders, list);
         self.meter
             .flushed(end.saturating_sub(durable), began.elapsed());
         if let Err(error) = synced {

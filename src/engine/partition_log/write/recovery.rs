@@ -93,8 +93,11 @@ impl Opening<'_> {
     ///
     /// Those of reading and of making durable what is kept.
     pub fn open(&self, folder: PathBuf, known: Known) -> Result<Found> {
-        swap::complete(&**self.disk, &folder, self.rules)?;
-        let files = names::log_files(&**self.disk, &folder)?;
+        let mut entries = names::entries(&**self.disk, &folder)?;
+        if swap::complete(&**self.disk, &folder, self.rules, &entries)? {
+            entries = names::entries(&**self.disk, &folder)?;
+        }
+        let files = names::log_files_of(&entries);
         let segments: Vec<Segment> = files.iter().map(|file| segment(&folder, file)).collect();
         match self.is_clean {
             true => self.open_clean(folder, segments, known),
@@ -142,8 +145,8 @@ impl Opening<'_> {
         // A process that died may have added and removed names without making that durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
-        // The name of a segment is durable before anything is appended to it, and the first is
-        // never removed here: what lies before it was deleted.
+        // The name of a segment is durable before a later one is begun, and the first is never
+        // removed here: what lies before it was deleted.
         let floor = known.point.max(known.start).max(first);
         // A segment that ends at the recovery point may have been completed after it was saved.
         let after = segments.partition_point(|segment| segment.base < floor);

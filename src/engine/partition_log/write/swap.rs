@@ -15,7 +15,7 @@
 use super::ends::Ends;
 use super::indexes::Indexes;
 use super::rules::Rules;
-use crate::disk::{Disk, Kind};
+use crate::disk::{Disk, Entry, Kind};
 use crate::engine::partition_log::segments::names::{self, ENDINGS, beside, with_suffix};
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::Reader;
@@ -98,20 +98,20 @@ fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Completes or undoes the replacements that a crash has interrupted in a partition, and removes
-/// what no segment needs. Durable on return.
+/// what no segment needs. `entries` are those of its folder. Returns whether there was anything to
+/// do. Durable on return.
 ///
 /// # Errors
 ///
 /// Those of the disk.
-pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules) -> Result<()> {
-    let files = match disk.list(folder) {
-        Err(error) if error.is_not_found() => return Ok(()),
-        listed => listed?,
-    };
-    let files = files.iter().filter(|it| it.kind == Kind::File);
+pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]) -> Result<bool> {
+    let files = entries.iter().filter(|it| it.kind == Kind::File);
     let files: Vec<File<'_>> = files
         .filter_map(|entry| File::of(entry.name.as_deref()?))
         .collect();
+    if files.iter().all(|file| file.suffix.is_empty()) {
+        return Ok(false);
+    }
     let ending = |suffix: &'static str| files.iter().filter(move |it| it.suffix == suffix);
     let unfinished = ending("cleaned").map(|file| file.base).min();
     let is_undone = |file: &&File<'_>| unfinished.is_some_and(|base| file.base >= base);
@@ -121,7 +121,7 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules) -> Result<()> {
     remove(disk, folder, ending("cleaned").chain(ending("deleted")))?;
     let swaps: Vec<_> = ending("swap").filter(|it| !is_undone(it)).collect();
     if swaps.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     let mut covered: Option<Range<u64>> = None;
     for file in swaps.iter().filter(|it| it.ending == ".log") {
@@ -140,7 +140,8 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules) -> Result<()> {
         let log = folder.join(format!("{:020}.log.swap", file.base));
         rename_all(disk, &log, &with_suffix(&log, ""))?;
     }
-    disk.sync_directory(folder)
+    disk.sync_directory(folder)?;
+    Ok(true)
 }
 
 /// A file of a segment by its name.

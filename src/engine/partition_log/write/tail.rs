@@ -11,6 +11,7 @@ use super::files;
 use super::indexes::Indexes;
 use super::last::Last;
 use super::rules::Rules;
+use super::unsynced::Unsynced;
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::{Appended, Place, Topic};
@@ -19,6 +20,7 @@ use crate::mapped::MappedFile;
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Batch;
+use crate::record::kafka::Part;
 use crate::region::Region;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -27,6 +29,17 @@ use std::sync::Arc;
 
 /// The number of a topic, and a queue.
 pub type Key = (u32, u32);
+
+/// What a partition begins with.
+#[derive(Debug, Default)]
+pub struct Start {
+    /// Its end.
+    pub end: End,
+    /// Whether messages may be appended to its last segment.
+    pub continues: bool,
+    /// The id of the topic, if the small files of the partition do not exist.
+    pub id: Option<Arc<str>>,
+}
 
 /// What an append needs besides the tail.
 pub struct Appender<'a> {
@@ -58,8 +71,14 @@ pub struct Writing {
     sealed: Vec<(PathBuf, u64)>,
     /// Indexes of segments that were completed since they were last written.
     indexes: Vec<(PathBuf, Indexes)>,
+    /// The id of the topic, if the small files of the partition do not exist.
+    id: Option<Arc<str>>,
+    /// Whether the small files were written since the last sync.
+    prepared: bool,
     /// Bytes of the last segment that were handed to a sync.
     handed: u64,
+    /// Whether segments were begun since the last sync.
+    begun: bool,
     is_unsynced: bool,
     is_unsaved: bool,
     plan: Option<Plan>,
@@ -93,19 +112,6 @@ struct Step {
 
 type Steps = SmallVec<[Step; 1]>;
 
-/// What has to be synced of a partition.
-#[derive(Debug)]
-pub struct Unsynced {
-    /// The ends of the partition.
-    pub ends: Arc<Ends>,
-    /// Its end when it was taken.
-    pub end: End,
-    /// Segments that are complete: path and length.
-    pub sealed: Vec<(PathBuf, u64)>,
-    /// The last segment, and which bytes of it.
-    pub last: Option<(Arc<MappedFile>, u64, u64)>,
-}
-
 /// What has to be written of the indexes of a partition.
 #[derive(Debug)]
 pub struct Unsaved {
@@ -121,6 +127,8 @@ pub struct Tail {
     partitions: HashMap<Key, Writing, foldhash::fast::RandomState>,
     unsynced: Vec<Key>,
     unsaved: Vec<Key>,
+    /// Partitions that may have segments which were begun and not used.
+    strayed: Vec<Key>,
     /// Bytes of all partitions. Never decreases.
     end: u64,
     messages: u64,
@@ -128,9 +136,9 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Adds a partition that ends at `end`. `continues`: messages may be appended to its last
-    /// segment. What it has counts as appended.
-    pub fn add(&mut self, key: Key, topic: &str, ends: &Arc<Ends>, (end, continues): (End, bool)) {
+    /// Adds a partition. What it has counts as appended.
+    pub fn add(&mut self, key: Key, topic: &str, ends: &Arc<Ends>, start: Start) {
+        let Start { end, continues, id } = start;
         let writing = Writing {
             topic: topic.into(),
             ends: Arc::clone(ends),
@@ -141,7 +149,10 @@ impl Tail {
             epoch: None,
             sealed: Vec::new(),
             indexes: Vec::new(),
+            id,
+            prepared: false,
             handed: end.len,
+            begun: false,
             is_unsynced: false,
             is_unsaved: false,
             plan: None,
@@ -149,18 +160,6 @@ impl Tail {
         };
         self.end += ends.len();
         self.partitions.entry(key).or_insert(writing);
-    }
-
-    /// Whether there is such a partition.
-    pub fn has(&self, key: &Key) -> bool {
-        self.partitions.contains_key(key)
-    }
-
-    /// Topic, queue and ends of each partition.
-    pub fn all_ends(&self) -> Vec<(Arc<str>, u32, Arc<Ends>)> {
-        let all = self.partitions.iter();
-        all.map(|(key, it)| (Arc::clone(&it.topic), key.1, Arc::clone(&it.ends)))
-            .collect()
     }
 
     /// Messages and bytes appended since opening.
@@ -185,9 +184,17 @@ impl Tail {
         batches: &mut [(&Topic, &mut Batch)],
         appended: &mut Appended,
     ) -> Result<()> {
+        if let [(topic, batch)] = batches
+            && let Some(batch) = batch.kafka_mut()
+            && let [part] = batch.parts_mut()
+            && let Some(place) = self.append_in_place(with, topic, part)
+        {
+            place_rows(batches, &[place?], appended);
+            appended.end = self.end;
+            return Ok(());
+        }
         let steps = self.plan(with, batches)?;
         let mut places: SmallVec<[(u64, u64); 1]> = SmallVec::new();
-        let mut count = 0;
         for step in steps {
             let Some((topic, batch)) = batches.get_mut(step.batch) else {
                 continue;
@@ -201,22 +208,52 @@ impl Tail {
             if let Some(begins) = step.begins {
                 writing.roll(&**with.disk, begins);
             }
-            let len = part.bytes().len() as u64;
-            places.push((writing.next, writing.store(part, &step.region)?));
-            count += u64::from(part.count());
-            self.end += len;
-            self.bytes += len;
-            if !std::mem::replace(&mut writing.is_unsynced, true) {
-                self.unsynced.push(step.key);
+            if let Some(last) = &mut writing.last {
+                last.region = Some(step.region);
             }
-            if !std::mem::replace(&mut writing.is_unsaved, true) {
-                self.unsaved.push(step.key);
-            }
+            places.push(writing.store(part)?);
+            let is_first = writing.note_store();
+            self.count(step.key, part, is_first);
         }
-        self.messages += count;
         place_rows(batches, &places, appended);
         appended.end = self.end;
         Ok(())
+    }
+
+    /// Appends a batch if its place is ready: the last segment goes on, is mapped and has blocks.
+    /// `None` otherwise.
+    fn append_in_place(
+        &mut self,
+        with: &Appender<'_>,
+        topic: &Topic,
+        part: &mut Part,
+    ) -> Option<Result<(u64, u64)>> {
+        let key = (topic.id, part.queue());
+        let writing = self.partitions.get_mut(&key)?;
+        if !writing.is_ready_for(with, part) {
+            return None;
+        }
+        let place = match writing.store(part) {
+            Ok(place) => place,
+            Err(error) => return Some(Err(error)),
+        };
+        let is_first = writing.note_store();
+        self.count(key, part, is_first);
+        Some(Ok(place))
+    }
+
+    /// Counts a batch that was stored. `is_first`: the partition had nothing to sync or to save.
+    fn count(&mut self, key: Key, part: &Part, (unsynced, unsaved): (bool, bool)) {
+        let len = part.bytes().len() as u64;
+        self.end += len;
+        self.bytes += len;
+        self.messages += u64::from(part.count());
+        if unsynced {
+            self.unsynced.push(key);
+        }
+        if unsaved {
+            self.unsaved.push(key);
+        }
     }
 
     /// Prepares a place for each batch.
@@ -253,6 +290,9 @@ impl Tail {
                 let writing = writing.ok_or_else(|| topic.unknown_queue(part.queue()))?;
                 let size = (part.bytes().len() as u64, part.count());
                 let planned = writing.prepare(with, size, part.max_timestamp());
+                if !writing.strays.is_empty() {
+                    self.strayed.push(key);
+                }
                 let (begins, region) = planned.inspect_err(|_| writing.plan = None)?;
                 steps.push(Step {
                     key,
@@ -312,13 +352,17 @@ impl Tail {
         if writing.place.1 == 0 {
             return Ok(());
         }
-        let begun = writing.begin(with, (writing.next, 0));
+        let begun = writing.begin(with, (writing.next, 0), writing.place);
+        if !writing.strays.is_empty() {
+            self.strayed.push(key);
+        }
         writing.roll(&**with.disk, begun?);
         writing.ends.publish(writing.end());
-        if !std::mem::replace(&mut writing.is_unsynced, true) {
+        let (unsynced, unsaved) = writing.note_store();
+        if unsynced {
             self.unsynced.push(key);
         }
-        if !std::mem::replace(&mut writing.is_unsaved, true) {
+        if unsaved {
             self.unsaved.push(key);
         }
         Ok(())
@@ -333,49 +377,20 @@ impl Tail {
 
     /// Removes segments that were begun and not used. Durable on return.
     pub fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
-        for writing in self.partitions.values_mut() {
-            while let Some(log) = writing.strays.last() {
-                if disk.stat(log)?.is_some() {
-                    disk.unlink(log)?;
-                }
-                disk.sync_directory(&writing.ends.folder)?;
-                writing.strays.pop();
+        while let Some(key) = self.strayed.last() {
+            if let Some(writing) = self.partitions.get_mut(key) {
+                writing.remove_strays(disk)?;
             }
+            self.strayed.pop();
         }
         Ok(())
     }
 
-    /// Topic, queue and next offset of each partition.
-    pub fn next_offsets(&self) -> Vec<(Arc<str>, u32, u64)> {
-        let all = self.partitions.iter();
-        let line =
-            |(key, writing): (&Key, &Writing)| (Arc::clone(&writing.topic), key.1, writing.next);
-        let mut lines: Vec<_> = all.map(line).collect();
-        lines.sort();
-        lines
-    }
-
-    /// Topic, queue and durable end of each partition.
-    pub fn durable_offsets(&self) -> Vec<(Arc<str>, u32, u64)> {
-        let all = self.partitions.iter();
-        let line = |(key, writing): (&Key, &Writing)| {
-            let durable = writing.ends.next_offset(true);
-            (Arc::clone(&writing.topic), key.1, durable)
-        };
-        let mut lines: Vec<_> = all.map(line).collect();
-        lines.sort();
-        lines
-    }
-
-    /// Unmaps the files of partitions that were not used since the last call.
-    pub fn unmap_unused(&self) {
-        let lasts = self.partitions.values();
-        for last in lasts
-            .filter(|it| !it.is_unsynced)
-            .filter_map(|it| it.last.as_ref())
-        {
-            last.file.unmap_unused();
-        }
+    /// Unmaps the files of partitions that were not used since the last calls.
+    pub fn unmap_unused(&mut self) {
+        let unused = self.partitions.values_mut().filter(|it| !it.is_unsynced);
+        let lasts = unused.filter_map(|it| it.last.as_mut());
+        lasts.for_each(Last::unmap_unused);
     }
 }
 
@@ -415,7 +430,7 @@ impl Writing {
         let mut begins = None;
         if self.must_roll(&plan, with, (len, count), max_timestamp) {
             let base = plan.next;
-            let last = self.begin(with, (base, len))?;
+            let last = self.begin(with, (base, len), (plan.base, plan.len))?;
             plan = Plan {
                 file: Some(Arc::clone(&last.file)),
                 base,
@@ -428,9 +443,9 @@ impl Writing {
             begins = Some(last);
         }
         let end = plan.len + len;
-        let region = match (&plan.file, &self.last) {
+        let region = match (&plan.file, &mut self.last) {
             (Some(file), _) => file.reserve(end).and_then(|()| file.region()),
-            (None, Some(last)) => last.reserve(end).and_then(|()| last.file.region()),
+            (None, Some(last)) => last.reserve(end),
             (None, None) => unreachable!("without a segment, a batch begins one"),
         };
         let discard = || begins.iter().for_each(|last| last.file.discard());
@@ -443,8 +458,19 @@ impl Writing {
         Ok((begins, region))
     }
 
-    /// Creates the segment that begins with the offset `base`, with blocks for `len` bytes.
-    fn begin(&mut self, with: &Appender<'_>, (base, len): (u64, u64)) -> Result<Last> {
+    /// Creates the segment that begins with the offset `base`, with blocks for `len` bytes. It
+    /// follows one with this base and length.
+    fn begin(
+        &mut self,
+        with: &Appender<'_>,
+        (base, len): (u64, u64),
+        before: (u64, u64),
+    ) -> Result<Last> {
+        if before.1 > 0 && !self.ends.is_durable(before.0) {
+            // Recovery takes the first segment that it finds for the beginning of the partition. So
+            // the names before this one must be durable.
+            with.disk.sync_directory(&self.ends.folder)?;
+        }
         let path = self.ends.path_of(base);
         self.strays.push(path.clone());
         Last::create(with.disk, path, (base, len), with.rules, with.now_ms)
@@ -454,25 +480,50 @@ impl Writing {
     fn first_plan(&mut self, with: &Appender<'_>) -> Result<Plan> {
         let (base, len) = self.place;
         if self.epoch.is_none() {
-            let (folder, seed) = (&self.ends.folder, with.seed);
-            let epoch = files::prepare(&**with.disk, folder, &self.topic, self.next, seed)?;
-            self.epoch = Some(epoch);
+            self.epoch = Some(self.prepare_files(with)?);
         }
         if self.last.is_none() && self.continues && len < with.rules.segment_bytes {
             let path = self.ends.path_of(base);
             let place = (base, len, self.next);
             self.last = Some(Last::open(with.disk, path, place, with.rules, with.now_ms)?);
         }
-        let last = self.last.as_ref();
-        Ok(Plan {
+        Ok(self.plan_from(self.last.as_ref(), with.now_ms))
+    }
+
+    /// The plan before the first batch of an append.
+    fn plan_from(&self, last: Option<&Last>, now_ms: i64) -> Plan {
+        Plan {
             file: None,
-            base,
-            len,
+            base: self.place.0,
+            len: self.place.1,
             next: self.next,
             first_timestamp: last.and_then(|last| last.first_timestamp),
-            opened_ms: last.map_or(with.now_ms, |last| last.opened_ms),
+            opened_ms: last.map_or(now_ms, |last| last.opened_ms),
             batches: 0,
-        })
+        }
+    }
+
+    /// Whether a batch can be stored at once: its place is mapped and has blocks.
+    fn is_ready_for(&self, with: &Appender<'_>, part: &Part) -> bool {
+        let Some(last) = self.last.as_ref().filter(|last| last.region.is_some()) else {
+            return false;
+        };
+        let len = part.bytes().len() as u64;
+        let plan = self.plan_from(Some(last), with.now_ms);
+        let size = (len, part.count());
+        plan.len + len <= last.room && !self.must_roll(&plan, with, size, part.max_timestamp())
+    }
+
+    /// Makes sure that the small files exist. Returns the epoch of the leader.
+    fn prepare_files(&mut self, with: &Appender<'_>) -> Result<i32> {
+        let (disk, folder) = (&**with.disk, &self.ends.folder);
+        let (epoch, written) = match &self.id {
+            Some(id) => (0, files::make(disk, folder, id).map(|()| true)?),
+            None => files::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
+        };
+        self.prepared |= written;
+        self.id = None;
+        Ok(epoch)
     }
 
     /// Whether a batch needs another segment.
@@ -521,29 +572,42 @@ impl Writing {
         self.strays.retain(|stray| stray != begins.file.path());
         self.place = (begins.base, 0);
         self.handed = 0;
+        self.begun = true;
         self.continues = true;
         self.last = Some(begins);
     }
 
-    /// Stores a batch, whose place is ready, and publishes it. Returns its position.
-    fn store(&mut self, part: &mut crate::record::kafka::Part, region: &Region) -> Result<u64> {
-        part.place(self.next, self.epoch.unwrap_or_default());
+    /// Stores a batch, whose place is ready, and publishes it. Returns its first offset and its
+    /// position.
+    fn store(&mut self, part: &mut Part) -> Result<(u64, u64)> {
+        let first = self.next;
+        part.place(first, self.epoch.unwrap_or_default());
         let Some(last) = &mut self.last else {
             unreachable!("a plan has opened the last segment or made another")
+        };
+        let Some(region) = &last.region else {
+            unreachable!("the place of the batch is mapped")
         };
         let (position, bytes) = (last.len, part.bytes());
         let written = region.write(index(position), bytes);
         written.at(Op::Store, region.path())?;
         last.len += bytes.len() as u64;
-        last.file.publish(last.len);
-        let last_offset = self.next + u64::from(part.count().saturating_sub(1));
+        region.publish(index(last.len));
+        let last_offset = first + u64::from(part.count().saturating_sub(1));
         let (len, time) = (bytes.len() as u64, part.max_timestamp());
         last.indexes.add(position, len, last_offset, time);
         last.first_timestamp.get_or_insert(time);
         self.next = last_offset + 1;
         self.place = (last.base, last.len);
         self.ends.publish(self.end());
-        Ok(position)
+        Ok((first, position))
+    }
+
+    /// Notes that a batch was stored. Returns whether there was nothing to sync before, and whether
+    /// there was nothing to save.
+    fn note_store(&mut self) -> (bool, bool) {
+        let unsynced = !std::mem::replace(&mut self.is_unsynced, true);
+        (unsynced, !std::mem::replace(&mut self.is_unsaved, true))
     }
 
     fn end(&self) -> End {
@@ -563,6 +627,8 @@ impl Writing {
             end: self.end(),
             sealed: std::mem::take(&mut self.sealed),
             last: last.map(|last| (Arc::clone(&last.file), from, last.len)),
+            begun: std::mem::take(&mut self.begun),
+            prepared: std::mem::take(&mut self.prepared),
         }
     }
 
@@ -575,6 +641,17 @@ impl Writing {
             sealed: std::mem::take(&mut self.indexes),
             pieces: pieces.map(|pieces| (self.ends.path_of(base), pieces)),
         }
+    }
+
+    fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
+        while let Some(log) = self.strays.last() {
+            if disk.stat(log)?.is_some() {
+                disk.unlink(log)?;
+            }
+            disk.sync_directory(&self.ends.folder)?;
+            self.strays.pop();
+        }
+        Ok(())
     }
 
     fn seal_last(&mut self) -> Option<(PathBuf, u64, Indexes)> {
