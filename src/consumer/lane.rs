@@ -437,11 +437,7 @@ impl Lane {
             return Err(self.shrunk(window.next(), bounds.end));
         }
         if window.next() < bounds.start {
-            by.engine.report().warnings.add(Warning::Retired {
-                topic: self.topic.name.clone(),
-                queue: self.queue,
-                messages: bounds.start - window.next(),
-            });
+            self.warn_of_retired(by, bounds.start - window.next());
             window.skip_to(bounds.start);
         }
         let begin = window.next();
@@ -458,6 +454,10 @@ impl Lane {
         while left > 0 && !by.has_enough() {
             rows.clear();
             cursor.next(left.min(STEP_ROWS), &mut rows)?;
+            if rows.retired > 0 {
+                // Retention has deleted them since the bounds were read.
+                self.warn_of_retired(by, rows.retired);
+            }
             if rows.rows.is_empty() {
                 break;
             }
@@ -471,6 +471,14 @@ impl Lane {
         }
         window.skip_to(cursor.offset());
         Ok(window.next() < bounds.end && window.next() > begin)
+    }
+
+    fn warn_of_retired(&self, by: &Taking<'_>, messages: u64) {
+        by.engine.report().warnings.add(Warning::Retired {
+            topic: self.topic.name.clone(),
+            queue: self.queue,
+            messages,
+        });
     }
 
     fn shrunk(&self, offset: u64, end: u64) -> Error {

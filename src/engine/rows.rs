@@ -36,6 +36,8 @@ pub struct Rows {
     pub rows: Vec<RowRef>,
     /// Bytes that the cursor has copied for them, unpacked. They take memory, unlike mapped files.
     pub copied: u64,
+    /// Offsets that the cursor passed over because retention had deleted their messages.
+    pub retired: u64,
 }
 
 /// One record in [`Rows`].
@@ -55,6 +57,7 @@ impl Rows {
         self.regions.clear();
         self.rows.clear();
         self.copied = 0;
+        self.retired = 0;
     }
 
     /// Adds a record. `region` is usually that of the previous row.

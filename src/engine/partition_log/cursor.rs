@@ -31,6 +31,8 @@ pub(super) struct QueueCursor {
     filter: Filter,
     check: Check,
     batch: Option<(Opened, Found)>,
+    /// Offsets that were passed over because retention had deleted them.
+    retired: u64,
 }
 
 /// Records that were taken out of their batches.
@@ -60,6 +62,7 @@ impl QueueCursor {
             filter,
             check,
             batch: None,
+            retired: at - offsets.start.min(at),
         }
     }
 
@@ -77,6 +80,7 @@ impl QueueCursor {
         // The next read may begin here.
         self.batches.keep_waypoint();
         taken.move_to(rows)?;
+        rows.retired += std::mem::take(&mut self.retired);
         Ok(has_more)
     }
 

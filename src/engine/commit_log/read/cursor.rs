@@ -39,10 +39,12 @@ pub struct QueueCursor {
     entries: Option<EntryMap>,
     file: Option<(Range<u64>, Arc<Region>)>,
     search: Search,
+    /// Offsets that were passed over, since the last rows, because retention has deleted them.
+    retired: u64,
 }
 
 impl QueueCursor {
-    /// A cursor over `range` of a queue.
+    /// A cursor over `range` of a queue, cut to its bounds.
     pub fn new(
         log: &Arc<Log>,
         topic: Arc<Topic>,
@@ -52,6 +54,9 @@ impl QueueCursor {
         check: Check,
         report: &Arc<Report>,
     ) -> QueueCursor {
+        let start = range.start.clamp(queue.min(), queue.max());
+        let retired = start.saturating_sub(range.start);
+        let range = start..range.end.clamp(start, queue.max());
         let tag_codes = filter
             .tags
             .iter()
@@ -69,6 +74,7 @@ impl QueueCursor {
             entries: None,
             file: None,
             search: Search::default(),
+            retired,
         }
     }
 
@@ -87,6 +93,7 @@ impl QueueCursor {
                 self.locate(number, flaw, rows)?;
             }
         }
+        rows.retired += std::mem::take(&mut self.retired);
         Ok(())
     }
 
@@ -169,6 +176,7 @@ impl QueueCursor {
         let min = self.queue.min();
         if number < min {
             self.range.start = min.min(self.range.end);
+            self.retired += self.range.start - number;
         }
         Ok(number < min)
     }

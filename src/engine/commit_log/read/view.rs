@@ -106,8 +106,6 @@ pub fn cursor(
     let Some((queue, topic)) = found.zip(parts.topics.by_id(topic.id)) else {
         return Ok(Box::new(EmptyCursor(range.start)));
     };
-    let start = range.start.clamp(queue.min(), queue.max());
-    let range = start..range.end.clamp(start, queue.max());
     let (log, report) = (&parts.log, &parts.report);
     let cursor = QueueCursor::new(log, topic, queue, range, filter, check, report);
     Ok(Box::new(cursor))

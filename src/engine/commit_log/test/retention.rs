@@ -7,6 +7,7 @@ use crate::engine::commit_log::log::search::next_record;
 use crate::engine::commit_log::log::walker::{Step, Walker};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::QueueEntry;
+use crate::engine::commit_log::read::view;
 use crate::engine::commit_log::recovery::assemble::Opened;
 use crate::engine::commit_log::recovery::open::open;
 use crate::engine::commit_log::repair::repair;
@@ -17,7 +18,7 @@ use crate::engine::commit_log::verify::verify as verify_all;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::hold::Hold;
 use crate::engine::service::retention::INTERVAL;
-use crate::engine::{Appended, Stretch};
+use crate::engine::{Appended, Check, Cursor, Filter, Rows, Stretch};
 use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::queue::list_files;
@@ -365,6 +366,30 @@ fn a_full_disk_takes_files_that_are_not_due_but_none_that_is_not_consumed() {
     bench.offsets(r#"{"offsetTable":{"a@group":{0:4}}}"#);
     assert_eq!(bench.step(1), [1, 2, 3]);
     assert_eq!(bench.bounds("a"), (3, 10));
+}
+
+/// A group that begins at a message says how many were deleted before it could read them.
+#[test]
+fn a_cursor_counts_what_was_deleted_since_it_was_asked_for() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1, 1]);
+    let topic = bench.parts().topics.get("a").unwrap();
+    let cursor = |bench: &Bench| {
+        let (none, check) = (Filter::default(), Check::Full);
+        view::cursor(bench.parts(), &topic, 0, 0..10, &none, check).unwrap()
+    };
+    let read = |mut cursor: Box<dyn Cursor>| {
+        let mut rows = Rows::default();
+        cursor.next(1, &mut rows).unwrap();
+        let first = rows.rows.first().and_then(|row| rows.message(row)).unwrap();
+        (first.record().queue_offset(), rows.retired)
+    };
+    assert_eq!(read(cursor(&bench)), (0, 0));
+    let before = cursor(&bench);
+    assert_eq!(bench.step(10_000), [3]);
+    assert_eq!(bench.bounds("a"), (9, 10));
+    assert_eq!(read(before), (9, 9));
+    assert_eq!(read(cursor(&bench)), (9, 9));
 }
 
 #[test]
