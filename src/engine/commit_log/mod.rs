@@ -177,15 +177,6 @@ impl CommitLog {
         &self.parts
     }
 
-    fn refuse_shared(&self, what: &str) -> Result<()> {
-        match self.share {
-            Some(_) => Err(Error::Unsupported {
-                what: format!("{what} a store that is open with mode=\"share\""),
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// This process among those that share the store; `None` if it has the store for itself, or
     /// only reads it.
     pub(crate) fn joint(&self) -> Option<Arc<dyn Joint>> {
@@ -504,7 +495,11 @@ impl Files for CommitLog {
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-        self.refuse_shared("repairing")?;
+        if self.share.is_some() {
+            let what = "repairing a store that is open with mode=\"share\": close it in all \
+                        processes, and open it with mode=\"a\" to repair it";
+            return Err(Error::Unsupported { what: what.into() });
+        }
         let _turn = self.repairs.take()?;
         if self.parts.health.is_closed() {
             return Err(Error::Closed);
