@@ -56,11 +56,14 @@ fn main() {
         report.add(name, "messages/s", &rates);
     }
     if is_wanted("latency") {
-        for (name, (count, pause)) in [("while busy", BUSY), ("from idle", IDLE)] {
-            let runs: Vec<[f64; 2]> = (0..rounds()).map(|_| latency(count, pause)).collect();
-            for (at, quantile) in ["p50", "p99"].iter().enumerate() {
-                let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
-                report.add(&format!("to a poll, {name}: {quantile}"), "us", &values);
+        for (to, leads) in [("to a poll", true), ("to a poll, a third leads", false)] {
+            for (name, (count, pause)) in [("while busy", BUSY), ("from idle", IDLE)] {
+                let run = |_| latency(count, pause, leads);
+                let runs: Vec<[f64; 2]> = (0..rounds()).map(run).collect();
+                for (at, quantile) in ["p50", "p99"].iter().enumerate() {
+                    let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
+                    report.add(&format!("{to}, {name}: {quantile}"), "us", &values);
+                }
             }
         }
     }
@@ -145,9 +148,11 @@ fn work() -> f64 {
 }
 
 /// Median and 99th percentile in us from a send in another process to the return of `poll`.
-fn latency(count: u64, pause: Duration) -> [f64; 2] {
+/// Whether this process `leads`; if not, a third one does.
+fn latency(count: u64, pause: Duration, leads: bool) -> [f64; 2] {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
+    let _leader = (!leads).then(|| Process::start(&path, "lead"));
     let store = shared(&path);
     store.create_topic(TOPIC, PROCESSES).unwrap();
     let mut sender = Process::start(&path, "send share 0");
@@ -225,6 +230,12 @@ fn act(role: &str) {
             store.close().unwrap();
         }
         ["consume", _] => consume(&shared(path)),
+        ["lead"] => {
+            let store = shared(path);
+            println!("ready");
+            std::io::stdin().lines().for_each(drop);
+            store.close().unwrap();
+        }
         ["hold"] => {
             let store = shared(path);
             let consumer = join(&store);

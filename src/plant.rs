@@ -62,6 +62,8 @@ pub enum Bug {
     LookLate,
     /// A thread that is about to sleep is woken once, which may be too early.
     WakeOnce,
+    /// A reader that dispatched while it waited goes without a look for work that it was woken for.
+    LeaveBlindly,
     /// A thread sleeps without checking whether the lock that it waits for was released.
     SleepUnchecked,
     /// The append lock of a shared store keeps its generation when it changes hands.

@@ -5,9 +5,9 @@
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
 //! their waiters, the append lock of a process and that which processes share, the mark below which
 //! bytes are readable, the condition that wakes sleepers, the one that wakes those in other
-//! processes and what their own process wakes them with, the owners of a queue that processes
-//! share, and the row of files that retirement shortens under its readers. Each model has a mistake
-//! planted, which loom has to find.
+//! processes and what their own process wakes them with, who dispatches in a shared store, the
+//! owners of a queue that processes share, and the row of files that retirement shortens under its
+//! readers. Each model has a mistake planted, which loom has to find.
 
 #![allow(
     dead_code,
@@ -23,6 +23,8 @@ mod sync;
 mod condition;
 #[path = "../../src/engine/service/durability.rs"]
 mod durability;
+#[path = "../../src/engine/service/duty.rs"]
+mod duty;
 #[path = "../../src/engine/service/fence.rs"]
 mod fence;
 #[path = "../../src/engine/service/group_commit.rs"]
@@ -57,6 +59,7 @@ use surroundings::{Extent, MappedFile};
 
 use condition::Condition;
 use disk::{Disk, RealDisk};
+use duty::{Desk, Lead};
 use fence::Fence;
 use mark::ReadableMark;
 use plant::{Bug, plant};
@@ -67,14 +70,19 @@ use sleepers::Sleepers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use surroundings::{Bytes, Owned, Process, Senders, Shared, Word};
+use surroundings::{Bytes, Office, Owned, Process, Senders, Shared, Word};
 use sync::{AtomicBool, AtomicUsize, Ordering, Weakness, thread, weaken};
 use timed_lock::TimedLock;
 
-/// Runs a model in every order with so many preemptions, which is where mistakes of this kind show.
+/// Runs a model in every order with 3 preemptions, which is where mistakes of this kind show.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
+    explore_within(3, model);
+}
+
+/// Runs a model in every order with so many preemptions.
+fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
@@ -363,6 +371,50 @@ fn no_reader_in_another_process_sleeps_over_news() {
     let found = breaks(shared_condition);
     plant(None);
     assert!(found, "a reader that looks at the word last");
+}
+
+/// A sender publishes a message. A reader of the process that leads goes on duty and off again: at
+/// once if it `leaves` for other news, else when the message is dispatched. The thread dispatches
+/// what is left to it.
+fn duty(leaves: bool) {
+    let office = Arc::new(Office::default());
+    let reader = {
+        let office = Arc::clone(&office);
+        thread::spawn(move || {
+            let ready = || leaves || office.is_dispatched();
+            duty::serve(&*office, Duration::MAX, ready);
+        })
+    };
+    let dispatcher = {
+        let office = Arc::clone(&office);
+        thread::spawn(move || {
+            while !office.is_dispatched() {
+                office.dispatch();
+                let ready = || office.is_due() || office.is_dispatched();
+                duty::sleep(&*office, Duration::MAX, ready);
+            }
+        })
+    };
+    office.publish();
+    duty::call(&*office);
+    reader.join().unwrap();
+    dispatcher.join().unwrap();
+}
+
+#[test]
+fn what_is_sent_is_dispatched_by_a_reader_on_duty_or_by_the_thread() {
+    for leaves in [false, true] {
+        // Three threads have more orders than two.
+        explore_within(2, move || duty(leaves));
+    }
+    plant(Some(Bug::LeaveBlindly));
+    let found = breaks(|| duty(true));
+    plant(None);
+    assert!(found, "a reader that goes off duty blindly");
+    weaken(Some(Weakness::NoFence));
+    let found = breaks(|| duty(true));
+    weaken(None);
+    assert!(found, "duty without fences");
 }
 
 /// A reader in another process sleeps until its own process closes it. The writer does not notify.

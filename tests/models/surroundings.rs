@@ -1,6 +1,7 @@
 //! What the modelled code leans on and is not modelled itself, as small as it can be.
 
 use crate::durability::Durable;
+use crate::duty::{self, Desk, Lead};
 use crate::fence::Fenced;
 use crate::group_commit::{self, GroupCommit};
 use crate::shared_condition::SharedWord;
@@ -222,6 +223,96 @@ impl SharedWord for Word {
     fn notify(&self) -> usize {
         self.value.fetch_add(1, Ordering::AcqRel);
         self.wake()
+    }
+}
+
+/// The process that leads a shared store, in which one message is sent.
+#[derive(Default)]
+pub(crate) struct Office {
+    published: AtomicBool,
+    dispatched: AtomicBool,
+    work: Word,
+    sleeps: AtomicBool,
+    duty: Word,
+    on_duty: AtomicU32,
+}
+
+impl Office {
+    pub(crate) fn publish(&self) {
+        self.published.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_dispatched(&self) -> bool {
+        self.dispatched.load(Ordering::Acquire)
+    }
+}
+
+impl Desk for Office {
+    fn is_due(&self) -> bool {
+        !self.is_dispatched() && self.published.load(Ordering::Acquire)
+    }
+
+    fn load_work(&self) -> u32 {
+        self.work.load()
+    }
+
+    fn notify_work(&self) {
+        self.work.notify();
+    }
+
+    fn sleep_on_work(&self, seen: u32, timeout: Duration) {
+        self.work.sleep_on(seen, timeout);
+    }
+
+    fn sleeps(&self) -> bool {
+        self.sleeps.load(Ordering::Relaxed)
+    }
+
+    fn set_sleeps(&self, sleeps: bool) {
+        self.sleeps.store(sleeps, Ordering::Relaxed);
+    }
+
+    fn load_duty(&self) -> u32 {
+        self.duty.load()
+    }
+
+    fn notify_duty(&self) -> usize {
+        self.duty.notify()
+    }
+
+    fn sleep_on_duty(&self, seen: u32, timeout: Duration) {
+        self.duty.sleep_on(seen, timeout);
+    }
+
+    fn on_duty(&self) -> u32 {
+        self.on_duty.load(Ordering::Relaxed)
+    }
+}
+
+impl Lead for Office {
+    type Desk = Office;
+
+    fn desk(&self) -> &Office {
+        self
+    }
+
+    fn begin_duty(&self) -> bool {
+        self.on_duty.store(1, Ordering::Relaxed);
+        true
+    }
+
+    fn end_duty(&self) {
+        self.on_duty.store(0, Ordering::Relaxed);
+    }
+
+    /// The thread, which has no more to do, is woken as by a close.
+    fn dispatch(&self) -> bool {
+        if self.is_due() {
+            self.dispatched.store(true, Ordering::Release);
+            self.notify_work();
+            duty::tell(self);
+        }
+        true
     }
 }
 

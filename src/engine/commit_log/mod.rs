@@ -322,7 +322,8 @@ impl Engine for CommitLog {
     }
 
     fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
-        wait::wait_until(&self.parts, &self.sleepers, position, timeout, done)
+        let core = self.share.as_ref().map(|share| &*share.core);
+        wait::wait_until(&self.parts, &self.sleepers, core, position, timeout, done)
     }
 
     fn wake(&self) {

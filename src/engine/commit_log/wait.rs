@@ -7,6 +7,7 @@
 
 use super::joined::{CHECK, Joined};
 use super::read::view;
+use super::share::Core;
 use crate::engine::directory::page::{News, Word};
 use crate::engine::service::shared_condition;
 use crate::engine::service::sleepers::Sleepers;
@@ -22,10 +23,11 @@ const SPINS: usize = 50;
 const WAKE_AGAIN: Duration = Duration::from_micros(50);
 
 /// Waits until the readable end of the log is above `position`, `done` holds or the store closes,
-/// at most for `timeout`. Returns the readable end.
+/// at most for `timeout`. Returns the readable end. `core`: of a shared store.
 pub fn wait_until(
     parts: &Joined,
     sleepers: &Sleepers,
+    core: Option<&Core>,
     position: u64,
     timeout: Duration,
     done: &dyn Fn() -> bool,
@@ -45,7 +47,7 @@ pub fn wait_until(
             parts.conditions.news.sleep(left, ready);
         } else {
             let ready = || readable_end(parts) > position || is_over();
-            sleepers.sleep(|| sleep(parts, left, ready));
+            sleepers.sleep(|| sleep(parts, core, left, ready));
         }
     }
 }
@@ -66,17 +68,23 @@ fn has_news(parts: &Joined, position: u64) -> bool {
     parts.log.readable_end().max(pooled) > position
 }
 
-/// Sleeps until a writer in another process has news, at most for `timeout`, and perhaps less.
-/// Returns at once if `ready` holds.
-fn sleep(parts: &Joined, timeout: Duration, ready: impl Fn() -> bool) {
+/// Sleeps until a writer in another process has news, at most for `timeout`, and perhaps less. A
+/// process that leads a shared store dispatches them itself. Returns at once if `ready` holds.
+fn sleep(parts: &Joined, core: Option<&Core>, timeout: Duration, ready: impl Fn() -> bool) {
+    let is_due = || core.is_some_and(Core::dispatches_next);
     if (0..SPINS).any(|_| {
         std::hint::spin_loop();
-        ready()
-    }) {
+        ready() || is_due()
+    }) && ready()
+    {
+        return;
+    }
+    let timeout = timeout.min(SLEEP_MAX);
+    if core.is_some_and(|core| core.serve(timeout, &ready)) {
         return;
     }
     match parts.page() {
-        Some(page) => shared_condition::sleep(&News(page), timeout.min(SLEEP_MAX), ready),
+        Some(page) => shared_condition::sleep(&News(page), timeout, ready),
         // There is no word to sleep on before a writer has made the page.
         None => parts.conditions.news.sleep(timeout.min(CHECK), ready),
     }
@@ -91,6 +99,7 @@ pub fn wake(parts: &Joined, sleepers: &Sleepers) {
         parts.conditions.news.notify();
         if let Some(page) = parts.page() {
             page.wake(Word::News);
+            page.wake(Word::Duty);
         }
         std::thread::sleep(WAKE_AGAIN);
     });

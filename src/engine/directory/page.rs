@@ -59,6 +59,7 @@
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
+use crate::engine::service::duty;
 use crate::engine::service::shared_condition::SharedWord;
 use crate::error::{At, Error, Op, Result};
 use crate::num::{index, short};
@@ -108,6 +109,7 @@ const AT_NEWS: usize = 576;
 const AT_ERASING: usize = 640;
 const AT_LAST: usize = 648;
 const AT_WORK: usize = 768;
+const AT_DUTY: usize = 776;
 const AT_WANTED: usize = 832;
 const AT_FLUSHED: usize = 896;
 const AT_GROUPS: usize = 1600;
@@ -258,6 +260,8 @@ pub enum Word {
     News = AT_NEWS as isize,
     /// Notified by the processes of a shared store when there is something to dispatch.
     Work = AT_WORK as isize,
+    /// Notified when the readers on duty of the process that leads have work or news.
+    Duty = AT_DUTY as isize,
     /// Notified by the processes of a shared store that wait for the disk.
     Wanted = AT_WANTED as isize,
     /// Notified when the log of a shared store became durable further, or writing has failed.
@@ -266,7 +270,7 @@ pub enum Word {
     Groups = AT_GROUPS as isize,
 }
 
-/// [`Word::News`] of a page.
+/// [`Word::News`] of a page. In a shared store the readers on duty are notified too.
 pub struct News<'a>(pub &'a StatePage);
 
 impl SharedWord for News<'_> {
@@ -279,7 +283,11 @@ impl SharedWord for News<'_> {
     }
 
     fn notify(&self) -> usize {
-        self.0.notify(Word::News)
+        let woken = self.0.notify(Word::News);
+        match self.0.is_shared() {
+            true => woken + duty::tell(self.0),
+            false => woken,
+        }
     }
 }
 

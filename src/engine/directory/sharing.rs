@@ -5,7 +5,9 @@
 //! 704   u64    append lock; see `engine/service/shared_lock.rs`
 //! 712   u64    store time in ms of the last published record
 //! 768   u32    changes when the process that runs the services has work
-//! 772   u32    1 while it sleeps on that word
+//! 772   u32    1 while its thread sleeps on that word
+//! 776   u32    changes when its readers on duty have work or news; see `engine/service/duty.rs`
+//! 780   u32    number of its readers on duty
 //! 832   u32    changes when a process wants a flush
 //! 840   u64    the position up to which
 //! 896   u32    changes when the durable mark has moved, or writing has failed
@@ -20,13 +22,15 @@
 //! Any process may have stored anything here, and may have died at any moment. A wrong position
 //! makes an append fail, because the log is checked up to it; a wrong word costs a time-out.
 
-use super::page::{AT_EPOCHS, StatePage, Word};
+use super::page::{AT_EPOCHS, Mark, StatePage, Word};
+use crate::engine::service::duty::Desk;
 use crate::num::{low_u32, short};
 use std::time::Duration;
 
 const AT_APPEND_LOCK: usize = 704;
 const AT_STORED_MS: usize = 712;
 const AT_SLEEPS: usize = 772;
+const AT_ON_DUTY: usize = 780;
 const AT_WANTED_END: usize = 840;
 const AT_FAILED: usize = 960;
 const AT_REASON_LEN: usize = 964;
@@ -88,15 +92,9 @@ impl StatePage {
         self.region.wake(AT_APPEND_LOCK + LOW_WORD);
     }
 
-    /// Whether the process that runs the services sleeps until there is work.
-    #[inline]
-    pub fn sleeps(&self) -> bool {
-        self.word(AT_SLEEPS) == 1
-    }
-
-    /// Shows whether it sleeps.
-    pub fn set_sleeps(&self, sleeps: bool) {
-        self.set_words(AT_SLEEPS, &u32::from(sleeps).to_ne_bytes());
+    /// Shows how many readers of the process that leads are on duty.
+    pub fn set_on_duty(&self, readers: u32) {
+        self.set_words(AT_ON_DUTY, &readers.to_ne_bytes());
     }
 
     /// Up to where processes want the log to be durable.
@@ -170,5 +168,49 @@ impl StatePage {
     #[inline]
     pub fn set_stored_ms(&self, stored_ms: i64) {
         self.store(AT_STORED_MS, stored_ms.cast_unsigned());
+    }
+}
+
+impl Desk for StatePage {
+    fn is_due(&self) -> bool {
+        self.get(Mark::Dispatched) < self.get(Mark::Published)
+    }
+
+    fn load_work(&self) -> u32 {
+        self.read_word(Word::Work)
+    }
+
+    fn notify_work(&self) {
+        self.notify(Word::Work);
+    }
+
+    fn sleep_on_work(&self, seen: u32, timeout: Duration) {
+        self.sleep_on(Word::Work, seen, timeout);
+    }
+
+    #[inline]
+    fn sleeps(&self) -> bool {
+        self.word(AT_SLEEPS) == 1
+    }
+
+    fn set_sleeps(&self, sleeps: bool) {
+        self.set_words(AT_SLEEPS, &u32::from(sleeps).to_ne_bytes());
+    }
+
+    fn load_duty(&self) -> u32 {
+        self.read_word(Word::Duty)
+    }
+
+    fn notify_duty(&self) -> usize {
+        self.notify(Word::Duty)
+    }
+
+    fn sleep_on_duty(&self, seen: u32, timeout: Duration) {
+        self.sleep_on(Word::Duty, seen, timeout);
+    }
+
+    #[inline]
+    fn on_duty(&self) -> u32 {
+        self.word(AT_ON_DUTY)
     }
 }

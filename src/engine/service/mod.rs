@@ -3,6 +3,7 @@
 pub mod append_lock;
 pub mod condition;
 pub mod durability;
+pub mod duty;
 pub mod fence;
 pub mod flush;
 pub mod group_commit;

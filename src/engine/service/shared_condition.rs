@@ -49,6 +49,11 @@ impl SharedCondition {
         self.followed.load(Ordering::Relaxed) > 0
     }
 
+    /// Counts the caller, a reader that will wait again, as one that a notification woke.
+    pub fn note_reader(&self) {
+        self.followed.store(IDLE_NOTIFICATIONS, Ordering::Relaxed);
+    }
+
     /// Notifies the readers. Before, the caller must move the mark that the readers check.
     pub fn notify(&self, word: &impl SharedWord) {
         // Two threads that notify at the same time may count one notification.

@@ -126,10 +126,17 @@ impl Dispatcher {
         self.log.state.get(Mark::Dispatched)
     }
 
-    /// Whether readers in other processes wait for messages to be dispatched. A hint.
+    /// Whether readers wait for messages to be dispatched. A hint.
     #[inline]
     pub fn is_followed(&self) -> bool {
         self.shared_condition.is_followed()
+    }
+
+    /// Runs one step for a reader that has waited for it. Returns whether there was anything to do.
+    pub fn step_for_reader(&self) -> Result<bool> {
+        let done = self.step();
+        self.shared_condition.note_reader();
+        done
     }
 
     /// Runs one step. Returns whether there was anything to do.

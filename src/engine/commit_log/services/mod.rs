@@ -10,6 +10,7 @@ use crate::engine::commit_log::parts::write_out::WriteOutRules;
 use crate::engine::commit_log::retention::Retention;
 use crate::engine::commit_log::roll::Rolling;
 use crate::engine::directory::page::{Mark, Word};
+use crate::engine::service::duty;
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
 use crate::engine::service::hold::Hold;
@@ -20,7 +21,6 @@ use crate::machine::Drive;
 use crate::options::Options;
 use crate::region::guard;
 use crate::sync::Mutex;
-use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const REST: Duration = Duration::from_micros(100);
 /// How many pauses without work it makes before it waits to be woken.
 const RESTS: usize = 100;
 /// With more bytes than this between two pauses, it rests: that costs less than many wakes.
-const BUSY_LEN: u64 = 2 << 10;
+pub const BUSY_LEN: u64 = 2 << 10;
 /// How often the thread checks for work before it sleeps.
 const SPINS: usize = 200;
 /// How often the flush thread calls the watch.
@@ -133,23 +133,29 @@ impl Services {
         let (shutdown, dispatcher) = (&self.shutdown, &parts.dispatcher);
         let mut rested = dispatcher.dispatched();
         let due = || shutdown.has_begun() || dispatcher.dispatched() < parts.log.readable_end();
+        // Whether there was work since the last sleep. A reader on duty may have done it.
+        let mut worked = false;
         while !shutdown.has_begun() {
             match dispatcher.step() {
-                Ok(true) => {}
+                Ok(true) => worked = true,
                 Ok(false) => {
                     let dispatched = dispatcher.dispatched();
                     let moved =
                         dispatched.saturating_sub(std::mem::replace(&mut rested, dispatched));
                     let found = match wakes_at_once(parts, moved) {
                         true => spin(due),
-                        false => (0..RESTS).any(|_| {
-                            std::thread::sleep(REST);
-                            due()
-                        }),
+                        false => {
+                            worked
+                                && (0..RESTS).any(|_| {
+                                    std::thread::sleep(REST);
+                                    due()
+                                })
+                        }
                     };
                     if !found && parts.log.state.is_shared() {
-                        sleep_until_work(parts, due);
+                        worked = duty::sleep(&*parts.log.state, SLEEP_MAX, due);
                     } else if !found {
+                        worked = true;
                         parts.conditions.work.sleep(Duration::from_secs(3600), due);
                     }
                 }
@@ -238,17 +244,4 @@ fn spin(due: impl Fn() -> bool) -> bool {
         std::hint::spin_loop();
         due()
     })
-}
-
-/// Sleeps until a process of a shared store has something to dispatch, and perhaps less.
-fn sleep_until_work(parts: &Parts, due: impl Fn() -> bool) {
-    let state = &parts.log.state;
-    let seen = state.read_word(Word::Work);
-    state.set_sleeps(true);
-    // A sender publishes before it reads whether this thread sleeps.
-    fence(Ordering::SeqCst);
-    if !due() {
-        state.sleep_on(Word::Work, seen, SLEEP_MAX);
-    }
-    state.set_sleeps(false);
 }

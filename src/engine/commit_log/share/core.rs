@@ -13,6 +13,7 @@ use crate::engine::commit_log::tables::topics::TopicTable;
 use crate::engine::directory::page::{Mark, StatePage, Word};
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::durability::Durable;
+use crate::engine::service::duty;
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
 use crate::engine::service::shared_lock::Taken;
@@ -29,7 +30,7 @@ use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutexGuard};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,8 @@ pub struct Core {
     pub(super) health: Health,
     pub(super) role: Mutex<Role>,
     pub(super) lead: Lead,
+    /// The published end when a reader of this process last began to sleep.
+    pub(super) rested: AtomicU64,
     /// A layer above the engine that runs only in the process that leads.
     pub(super) watch: OnceLock<Arc<dyn Watch>>,
     pub(super) shutdown: Shutdown,
@@ -312,11 +315,10 @@ impl Core {
         if self.lead.is_held() {
             self.dispatch_for_readers();
         }
-        // The leader shows that it sleeps before it reads the published end.
-        fence(Ordering::SeqCst);
-        if page.sleeps() {
-            page.notify(Word::Work);
+        if page.get(Mark::Dispatched) >= end {
+            return;
         }
+        duty::call(&**page);
         if end.saturating_sub(page.get(Mark::Dispatched)) > BACKLOG_MAX {
             self.await_dispatched(end - BACKLOG_MAX);
         }
@@ -369,10 +371,11 @@ impl Core {
             && !self.health.is_closed()
         {
             let seen = page.read_word(Word::News);
-            if page.sleeps() {
-                page.notify(Word::Work);
+            if self.lead.is_held() {
+                self.try_dispatch();
             }
             if page.get(Mark::Dispatched) < end {
+                duty::call(&**page);
                 page.sleep_on(Word::News, seen, CHECK);
                 if page.get(Mark::Dispatched) < end {
                     let _ = self.try_lead();

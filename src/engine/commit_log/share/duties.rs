@@ -3,12 +3,16 @@
 
 use super::core::{Core, Role};
 use crate::engine::commit_log::read::follow;
+use crate::engine::commit_log::services::BUSY_LEN;
 use crate::engine::directory::page::Mark;
+use crate::engine::directory::page::StatePage;
 use crate::engine::service::durability::Durable;
+use crate::engine::service::duty::{self, Desk, Lead};
 use crate::engine::service::watch::Watch;
 use crate::error::{Error, Result};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 impl Core {
     /// Sets the watch that is called about once a second while this process leads.
@@ -38,8 +42,8 @@ impl Core {
         }
     }
 
-    /// Dispatches what a thread of this process, which leads, has sent, if readers in other
-    /// processes wait: the thread of dispatch would have to be woken first.
+    /// Dispatches what a thread of this process, which leads, has sent, if readers wait: the
+    /// thread of dispatch would have to be woken first.
     pub(super) fn dispatch_for_readers(&self) {
         if let Some(role) = self.role.try_lock()
             && let Role::Leader(leader) = &*role
@@ -48,6 +52,34 @@ impl Core {
             // A failure meets the thread again, which reports it.
             let _ = leader.parts.dispatcher.try_step();
         }
+    }
+
+    /// Runs a step of dispatch if this process leads and no thread runs one.
+    pub(super) fn try_dispatch(&self) {
+        if let Some(role) = self.role.try_lock()
+            && let Role::Leader(leader) = &*role
+        {
+            let _ = leader.parts.dispatcher.try_step();
+        }
+    }
+
+    /// Sleeps until there is something to dispatch, at most for `timeout`, and perhaps less, and
+    /// dispatches it. Returns at once if `ready` holds. Returns false if another process leads, if
+    /// dispatch fails, or if messages come so fast that the thread of dispatch, which rests in
+    /// between, wakes readers less often.
+    pub fn serve(&self, timeout: Duration, ready: &dyn Fn() -> bool) -> bool {
+        // Readers of a synchronous store wait for the disk.
+        if !self.lead.is_held() || self.is_sync() {
+            return false;
+        }
+        let published = self.published();
+        let before = self.rested.swap(published, Ordering::Relaxed);
+        published.saturating_sub(before) < BUSY_LEN && duty::serve(self, timeout, ready)
+    }
+
+    /// Whether a reader of this process that waits will dispatch something.
+    pub fn dispatches_next(&self) -> bool {
+        self.lead.is_held() && !self.is_sync() && self.member.page.is_due()
     }
 
     /// Lets readers in all processes see the log up to `end`, or up to its end when the call began
@@ -80,5 +112,45 @@ impl Core {
         }
         self.await_dispatched(end);
         Ok(())
+    }
+}
+
+impl Lead for Core {
+    type Desk = StatePage;
+
+    fn desk(&self) -> &StatePage {
+        &self.member.page
+    }
+
+    fn begin_duty(&self) -> bool {
+        self.change_duty(|readers| readers + 1)
+    }
+
+    fn end_duty(&self) {
+        self.change_duty(|readers| readers.saturating_sub(1));
+    }
+
+    fn dispatch(&self) -> bool {
+        match &*self.role.lock() {
+            Role::Leader(leader) => {
+                let done = leader.parts.dispatcher.step_for_reader();
+                // Another thread may have done it.
+                done.is_ok_and(|worked| worked || !self.desk().is_due())
+            }
+            Role::Follower | Role::Gone => false,
+        }
+    }
+}
+
+impl Core {
+    /// Changes the number of readers on duty. Returns false if this process does not lead.
+    fn change_duty(&self, change: impl FnOnce(u32) -> u32) -> bool {
+        let mut role = self.role.lock();
+        let Role::Leader(leader) = &mut *role else {
+            return false;
+        };
+        leader.on_duty = change(leader.on_duty);
+        self.member.page.set_on_duty(leader.on_duty);
+        true
     }
 }

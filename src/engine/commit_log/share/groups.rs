@@ -3,7 +3,8 @@
 use super::core::Core;
 use crate::engine::directory::group_table::joint::{Joint, Work};
 use crate::engine::directory::group_table::{GroupTable, Peers};
-use crate::engine::directory::page::Word;
+use crate::engine::directory::page::News;
+use crate::engine::service::shared_condition::SharedWord;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl Joint for Groups {
     }
 
     fn notify(&self) {
-        self.core.member.page.notify(Word::News);
+        News(&self.core.member.page).notify();
     }
 
     fn work(&self) -> Work {

@@ -31,6 +31,8 @@ pub struct Leader {
     pub services: Arc<Services>,
     /// What recovery found.
     pub recovery: Recovery,
+    /// Readers of this process that dispatch while they wait.
+    pub on_duty: u32,
 }
 
 impl std::fmt::Debug for Leader {
@@ -59,6 +61,8 @@ impl Leader {
         let opened = open(machine, root, options)?;
         held.clean();
         pass(Point::Recovered);
+        // The process that led before may have died.
+        member.page.set_on_duty(0);
         let (parts, options) = (opened.parts, opened.options);
         let services = Arc::new(Services::new(&options, &parts, machine.drive, holds)?);
         if let Err(error) = services.start(&parts) {
@@ -70,6 +74,7 @@ impl Leader {
             parts,
             services,
             recovery: opened.recovery,
+            on_duty: 0,
         })
     }
 

@@ -179,7 +179,14 @@ impl Share {
         }
         core.lead.end();
         // Whatever has failed: no service goes on without the locks of this process.
-        let role = std::mem::replace(&mut *core.role.lock(), Role::Gone);
+        let role = {
+            let mut role = core.role.lock();
+            // No reader of this process dispatches any more.
+            if matches!(*role, Role::Leader(_)) {
+                core.member.page.set_on_duty(0);
+            }
+            std::mem::replace(&mut *role, Role::Gone)
+        };
         match role {
             Role::Leader(leader) if is_last => left.and(leader.close(core.member.page.stored_ms())),
             Role::Leader(leader) => {
@@ -341,6 +348,7 @@ fn assemble(
         health: Health::default(),
         role: Mutex::new(Role::Follower),
         lead: Lead::default(),
+        rested: AtomicU64::new(0),
         watch: OnceLock::new(),
         shutdown: Shutdown::default(),
         options: options.clone(),

@@ -4,6 +4,7 @@ use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::share::Share;
 use crate::engine::directory::group_table::joint::Joint;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::duty::Desk;
 use crate::engine::service::hold::Hold;
 use crate::engine::{Atomicity, Durability, Engine};
 use crate::error::Result;
@@ -13,6 +14,7 @@ use crate::record::Draft;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 const FILE_LEN: u64 = 16 << 10;
 
@@ -72,6 +74,35 @@ fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     assert_eq!(tail.next_offset(&topic, 0), 101);
     drop(tail);
     share.close().unwrap();
+    leader.close().unwrap();
+}
+
+/// A sender in another process wakes the reader that waits, which dispatches itself.
+#[test]
+fn a_reader_of_the_process_that_leads_is_called_for_what_others_send() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let (leader, other) = (open(&root, Vec::new()), open(&root, Vec::new()));
+    let page = leader.page();
+    // A reader may go off duty for a moment, and then the thread is called.
+    let is_called = (0..100).any(|_| {
+        send(&other, 1);
+        let end = leader.readable_position();
+        let timeout = Duration::from_mins(1);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| leader.wait_until(end, timeout, &|| false));
+            while page.on_duty() == 0 && !reader.is_finished() {
+                std::thread::yield_now();
+            }
+            let before = page.load_duty();
+            send(&other, 1);
+            assert!(reader.join().unwrap() > end);
+            page.load_duty() != before
+        })
+    });
+    assert!(is_called);
+    assert_eq!(page.on_duty(), 0);
+    other.close().unwrap();
     leader.close().unwrap();
 }
 
