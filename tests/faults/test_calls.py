@@ -23,6 +23,7 @@ import pytest
 from child import CALLS
 from harness import PROOF, lacks, seed
 from nursery import Nursery, Outcome, shim
+from small import SMALL, SMALL_LOG
 
 SEED = seed(1)
 #: How many of all faults the short form draws.
@@ -53,29 +54,12 @@ PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 ERRORS = {
     *("DiskError", "DiskFullError", "StoreFailedError", "FlushTimeoutError", "StoreClosedError"),
 }
-OPTIONS: dict[str, Any] = {
-    "commitlog_file_size": 64 << 10,
-    "queue_file_entries": 64,
-    "index_slots": 64,
-    "index_entries": 128,
-    "default_queues": 2,
-    "max_message_size": 16 << 10,
-    "flush_interval": 0.01,
-    "queue_flush_interval": 0.02,
-}
+FLUSHES = {"flush_interval": 0.01, "queue_flush_interval": 0.02}
+OPTIONS: dict[str, Any] = {**SMALL, "index_entries": 128, **FLUSHES}
 #: Only a close makes the queues durable. After a kill no table lists what follows their durable
 #: end, so nothing corrects an opening that takes it for absent.
 UNSETTLED: dict[str, Any] = {**OPTIONS, "queue_flush_interval": 3600.0}
-#: Those of a partition log; a batch fits a segment.
-LOG_OPTIONS: dict[str, Any] = {
-    "engine": "partitionlog",
-    "segment_bytes": 128 << 10,
-    "index_interval_bytes": 512,
-    "default_queues": 2,
-    "max_message_size": 16 << 10,
-    "flush_interval": 0.01,
-    "queue_flush_interval": 0.02,
-}
+LOG_OPTIONS: dict[str, Any] = {**SMALL_LOG, **FLUSHES}
 #: How many faults of a partition log the short form draws.
 LOG_FAULTS = 40
 BEGINNINGS = ("fresh", "closed", "dead", "behind")

@@ -17,18 +17,12 @@ import pytest
 from harness import PROOF, lacks, seed
 from kafka_batches import Record, write
 from nursery import shim
+from small import FILES
 
 import forebay
 
 SEED = seed()
 KILLS = 2_000 if PROOF else 40
-#: File sizes so small that a conversion fills several files.
-SMALL: dict[str, Any] = {
-    "commitlog_file_size": 64 << 10,
-    "queue_file_entries": 64,
-    "index_slots": 64,
-    "index_entries": 256,
-}
 #: Numbers of the calls in the fault library, and of what it does to them.
 CALLS = {"open": 0, "pwrite": 6, "rename": 8, "unlink": 9, "mkdir": 10}
 BEFORE, AFTER = 2, 3
@@ -113,7 +107,7 @@ def test_a_killed_conversion_is_continued(
     draw = random.Random(SEED + renumber)
     source = tmp_path / "logs"
     fill(source, draw)
-    options: dict[str, Any] = {"engine": "commitlog", "renumber": False, **SMALL}
+    options: dict[str, Any] = {"engine": "commitlog", "renumber": False, **FILES}
     if engine == "partitionlog":
         forebay.convert(source, tmp_path / "commits", **options)
         source, options = tmp_path / "commits", {"segment_bytes": 8 << 10}

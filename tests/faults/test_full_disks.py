@@ -11,6 +11,7 @@ import loopdisk
 import pytest
 from harness import PROOF, seed
 from nursery import Nursery
+from small import SMALL_LOG
 
 SEED = seed(1)
 MIB = 1 << 20
@@ -23,14 +24,6 @@ OPTIONS: dict[str, Any] = {
     "queue_file_entries": 512,
     "index_slots": 256,
     "index_entries": 1_024,
-    "default_queues": 2,
-    "max_message_size": 16 << 10,
-}
-#: The same for a partition log; a batch fits a segment.
-LOG_OPTIONS: dict[str, Any] = {
-    "engine": "partitionlog",
-    "segment_bytes": 128 << 10,
-    "index_interval_bytes": 512,
     "default_queues": 2,
     "max_message_size": 16 << 10,
 }
@@ -94,7 +87,7 @@ def cases() -> list[Any]:
     """Return sizes of file systems, and what is written to each."""
     some = sizes() if PROOF else random.Random(SEED).sample(sizes(), LOG_SIZES)
     commits = [pytest.param(size, OPTIONS, id=f"commits-{size}") for size in sizes()]
-    return commits + [pytest.param(size, LOG_OPTIONS, id=f"log-{size}") for size in some]
+    return commits + [pytest.param(size, SMALL_LOG, id=f"log-{size}") for size in some]
 
 
 @pytest.mark.parametrize(("size", "options"), cases())
@@ -107,7 +100,7 @@ def test_a_full_disk_refuses_a_send_and_costs_nothing(
     loopdisk.make(tmp_path / "image", size, block=block)
     with loopdisk.mounted(tmp_path / "image", tmp_path / "disk") as disk:
         spare = disk / "spare"
-        spare.write_bytes(bytes(int(size * SPARE_PART) if options is LOG_OPTIONS else 0))
+        spare.write_bytes(bytes(int(size * SPARE_PART) if options is SMALL_LOG else 0))
         check = fill(nursery, tmp_path, disk, draw, settled=False, options=options)
         filler = disk / "filler"
         holds(nursery, check, "r", filler=filler)

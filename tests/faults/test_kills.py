@@ -20,6 +20,7 @@ from child import CALLS
 from harness import PROOF, lacks, seed
 from law import Acknowledged
 from nursery import Nursery, Outcome, shim
+from small import SMALL, SMALL_LOG
 
 import forebay
 
@@ -30,23 +31,6 @@ KILLS = 20_000 if PROOF else 200
 #: Lives of one store, so that later lives meet what earlier deaths left.
 LIVES = 8
 WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "mixed")
-#: File sizes so small that a life fills several files.
-SMALL: dict[str, Any] = {
-    "commitlog_file_size": 64 << 10,
-    "queue_file_entries": 64,
-    "index_slots": 64,
-    "index_entries": 256,
-    "default_queues": 2,
-    "max_message_size": 16 << 10,
-}
-#: The same for a partition log; a batch fits a segment.
-SMALL_LOG: dict[str, Any] = {
-    "engine": "partitionlog",
-    "segment_bytes": 128 << 10,
-    "index_interval_bytes": 512,
-    "default_queues": 2,
-    "max_message_size": 16 << 10,
-}
 #: Kills of a partition log.
 LOG_KILLS = KILLS // 6
 #: Kinds of calls at which a store is in the middle of an operation.

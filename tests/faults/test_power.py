@@ -22,22 +22,14 @@ import pytest
 import store_files
 from harness import PROOF, lacks, seed
 from nursery import Nursery, shim
+from small import SMALL
 
 SEED = seed(1)
 IMAGES = 1_000 if PROOF else 20
 #: Copies taken during the life of one writer.
 COPIES = 5
 SIZE = {"ext4": 24 << 20, "xfs": 320 << 20}
-OPTIONS: dict[str, Any] = {
-    "commitlog_file_size": 64 << 10,
-    "queue_file_entries": 64,
-    "index_slots": 64,
-    "index_entries": 256,
-    "default_queues": 2,
-    "max_message_size": 16 << 10,
-    "flush_interval": 0.02,
-    "queue_flush_interval": 0.05,
-}
+OPTIONS: dict[str, Any] = {**SMALL, "flush_interval": 0.02, "queue_flush_interval": 0.05}
 #: Ways to send messages that are durable when they are acknowledged.
 DURABLE = (
     *(("sync", "one"), ("sync", "unwaited"), ("sync", "batch"), ("sync", "atomic")),

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import harness
 import httpx
 import pytest
 import store_files
-from console_support import serving
+from console_support import chromium, serving
 from golden_stores import unpack
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -583,10 +582,9 @@ def browser():
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
         harness.lacks("chromium", "playwright is not installed")
-    found = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=found)
+            browser = chromium(playwright)
         except Error as error:
             harness.lacks("chromium", f"no Chromium starts: {error}")
         yield browser

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import harness
 
 from forebay.console import Console
 from forebay.console.serve import Server, listen
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Playwright
 
 
 @contextlib.contextmanager
@@ -26,3 +31,9 @@ def serving(console: Console) -> Iterator[str]:
             server.handle_exit(signal.SIGTERM, None)
             thread.join(harness.LONG_S)
     assert not thread.is_alive()
+
+
+def chromium(playwright: Playwright) -> Browser:
+    """Start a headless Chromium: the one on the path, if there is one."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    return playwright.chromium.launch(executable_path=found)

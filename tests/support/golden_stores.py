@@ -32,6 +32,16 @@ def unpack_partitions(folder: Path, names: Iterable[str] = DIGESTS) -> Path:
     return folder
 
 
+def damage_second_batch(log: Path) -> tuple[int, range]:
+    """Change a byte of a log file's second batch; return its position and its offsets."""
+    data = bytearray(log.read_bytes())
+    at = 12 + struct.unpack_from(">i", data, 8)[0]
+    (first,), (last,) = struct.unpack_from(">q", data, at), struct.unpack_from(">i", data, at + 23)
+    data[at + 100] ^= 0xFF
+    log.write_bytes(data)
+    return at, range(first, first + last + 1)
+
+
 def digest(messages: Iterable[forebay.Message]) -> str:
     """Return the digest that `DIGESTS` has, and the Java program makes, of the same messages."""
 

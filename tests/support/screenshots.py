@@ -8,7 +8,6 @@ image differ from run to run, and what it shows does not. It needs Chromium on t
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import tempfile
 import threading
@@ -16,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from console_support import serving
+from console_support import chromium, serving
 from playwright.sync_api import Page, sync_playwright
 
 import forebay
@@ -113,7 +112,6 @@ def opened(browser: Browser, shot: Shot, address: str) -> Page:
 
 def main() -> int:
     """Take all screenshots; fail if one has become too big."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # The pages show the path as it was given.
@@ -123,7 +121,7 @@ def main() -> int:
         stack.enter_context(sending(store))
         console = Console(store, write=True)
         address = stack.enter_context(serving(console)) + f"/#token={console.token}"
-        browser = stack.enter_context(sync_playwright()).chromium.launch(executable_path=found)
+        browser = chromium(stack.enter_context(sync_playwright()))
         pages = [(shot, opened(browser, shot, address)) for shot in SHOTS]
         # The curves grow meanwhile.
         pages[0][1].wait_for_timeout(WARM_UP_S * 1000)
