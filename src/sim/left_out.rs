@@ -177,7 +177,7 @@ const UNSHOWN: [(&str, &str, What, &str); 39] = [
     ),
     (
         "src/engine/partition_log/write/open.rs",
-        "open 1",
+        "take_clean_mark 1",
         What::Directory,
         "the checkpoint that opening saves syncs the same directory before anything is \
          appended",

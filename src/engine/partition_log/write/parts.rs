@@ -187,7 +187,7 @@ impl Parts {
             done.inspect_err(|error| self.fail_of(error))
         });
         // Also after an error: the position says nothing of a segment that was completed.
-        self.sync_all(&mut self.unsynced.lock())?;
+        self.sync_pending(&mut self.unsynced.lock())?;
         if any {
             self.unsaved.lock().passed = 0;
             self.full_pass()?;
@@ -349,7 +349,7 @@ impl Parts {
     /// meanwhile.
     pub fn finish(&self) -> Result<()> {
         self.health.check()?;
-        self.sync_all(&mut self.unsynced.lock())?;
+        self.sync_pending(&mut self.unsynced.lock())?;
         let mut passes = self.unsaved.lock();
         let last = {
             let mut tail = self.tail.lock();
@@ -413,7 +413,7 @@ impl Durable for Parts {
         let mut list = self.unsynced.lock();
         match self.durable() >= position {
             true => Ok(()),
-            false => self.sync_all(&mut list),
+            false => self.sync_pending(&mut list),
         }
     }
 
@@ -442,7 +442,7 @@ impl Durable for Parts {
 
 impl Parts {
     /// Syncs what is in the list, and what was appended since it was filled.
-    fn sync_all(&self, list: &mut Vec<Unsynced>) -> Result<()> {
+    fn sync_pending(&self, list: &mut Vec<Unsynced>) -> Result<()> {
         self.health.check_appended()?;
         let durable = self.durable();
         let (taken, end) = self.tail.lock().take_unsynced();
