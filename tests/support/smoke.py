@@ -3,7 +3,7 @@
 ``python tests/support/smoke.py FILE [--stripped]`` makes an environment of the interpreter that
 runs it, installs a wheel or a source archive there, and checks in an empty directory that the
 package is complete, that a process sends and is killed, and that another recovers what was sent and
-scans it. It needs nothing but Python; a source archive also needs Rust.
+scans it. It needs nothing but Python with pip; a source archive also needs Rust.
 """
 
 from __future__ import annotations
@@ -110,14 +110,16 @@ class Place:
     def __init__(self, folder: Path, package: Path) -> None:
         self.work = folder / "work"
         self.work.mkdir()
-        venv.create(folder / "env", with_pip=True)
+        venv.create(folder / "env")
         self._bin = folder / "env" / ("Scripts" if os.name == "nt" else "bin")
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
         }
         index = ["--no-index"] if package.suffix == ".whl" else []
-        words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", *index]
-        self.run(self.python, *words, str(package.resolve()))
+        # A pip of its own would take longer to install than the package.
+        words = ["-m", "pip", "--python", self.python, "install", "--quiet"]
+        words += ["--disable-pip-version-check", *index]
+        self.run(sys.executable, *words, str(package.resolve()))
 
     @property
     def python(self) -> str:
