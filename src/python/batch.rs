@@ -3,7 +3,7 @@
 //! First all Python objects are referenced, then their bytes are borrowed. So the core can read the
 //! bytes detached, even if another thread changes the lists.
 
-use super::convert::{items, text};
+use super::convert::{Queue, items, text};
 use super::draft::{
     HeaderBytes, Pair, Pairs, Texts, as_pair, body_or_null, born, check_tombstone, header_bytes,
     headers, keys_of, pair_texts, pairs,
@@ -176,7 +176,7 @@ impl<'a> BatchRows<'a> {
         py: Python<'_>,
         takes_null: bool,
         given: &'a BatchGiven<'_>,
-        queue: Option<u32>,
+        queue: Option<Queue>,
         timestamp: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<BatchRows<'a>> {
         let mut bodies = Vec::with_capacity(given.bodies.len());
@@ -207,7 +207,7 @@ impl<'a> BatchRows<'a> {
             tags,
             properties,
             headers,
-            queue,
+            queue: queue.map(|queue| queue.0),
             born_timestamp,
         };
         if rows.bodies.iter().any(Option::is_none) {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A queue's number.
+#[derive(Clone, Copy)]
 pub(super) struct Queue(pub(super) u32);
 
 impl<'py> FromPyObject<'_, 'py> for Queue {

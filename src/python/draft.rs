@@ -1,7 +1,7 @@
 //! The arguments of a send, borrowed for the duration of the call. With a body of `bytes` and at
 //! most one key nothing is allocated.
 
-use super::convert::{self, Time, items, text, wrong_type};
+use super::convert::{self, Queue, Time, items, text, wrong_type};
 use super::edge;
 use super::errors::invalid;
 use crate::{Delay, Draft, Durability};
@@ -18,7 +18,7 @@ pub(super) struct Given<'a, 'py> {
     pub(super) tags: Option<&'a Bound<'py, PyAny>>,
     pub(super) properties: Option<&'a Bound<'py, PyAny>>,
     pub(super) headers: Option<&'a Bound<'py, PyAny>>,
-    pub(super) queue: Option<u32>,
+    pub(super) queue: Option<Queue>,
     pub(super) timestamp: Option<&'a Bound<'py, PyAny>>,
 }
 
@@ -66,7 +66,7 @@ impl<'py> Given<'_, 'py> {
             tags,
             properties: &properties,
             headers: &headers,
-            queue: self.queue,
+            queue: self.queue.map(|queue| queue.0),
             born_timestamp: self.timestamp.map(born).transpose()?,
             ..Draft::default()
         };

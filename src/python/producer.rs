@@ -76,6 +76,17 @@ impl Producer {
         self.store.core()
     }
 
+    /// When a message is to be delivered.
+    #[inline]
+    fn when(
+        &self,
+        level: &DelayLevel,
+        delay: Option<&Bound<'_, PyAny>>,
+        deliver_at: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Delay> {
+        Ok(self.core.delay_in_store(when(level, delay, deliver_at)?)?)
+    }
+
     /// Whether the call waits for the disk.
     #[inline]
     fn waits(&self, durability: Durability) -> bool {
@@ -353,7 +364,6 @@ impl Producer {
         delay: Option<&Bound<'py, PyAny>>,
         deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<SendResult> {
-        let queue = queue.map(|queue| queue.0);
         let given = Given {
             key,
             keys,
@@ -363,9 +373,7 @@ impl Producer {
             queue,
             timestamp,
         };
-        let delay = self
-            .core
-            .delay_in_store(when(&delay_level, delay, deliver_at)?)?;
+        let delay = self.when(&delay_level, delay, deliver_at)?;
         self.send_given(py, body, &given, delay, durability(flush))
     }
 
@@ -412,7 +420,6 @@ impl Producer {
         delay: Option<&Bound<'py, PyAny>>,
         deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Ticket> {
-        let queue = queue.map(|queue| queue.0);
         let given = Given {
             key,
             keys,
@@ -422,9 +429,7 @@ impl Producer {
             queue,
             timestamp,
         };
-        let delay = self
-            .core
-            .delay_in_store(when(&delay_level, delay, deliver_at)?)?;
+        let delay = self.when(&delay_level, delay, deliver_at)?;
         given.with_draft(self.takes_null, body, |draft| {
             let ticket = self.ticket(py, draft, delay)?;
             log::warnings(py, self.store());
@@ -496,13 +501,7 @@ impl Producer {
         #[pyo3(from_py_with = named::flush)] flush: Option<bool>,
     ) -> PyResult<BatchResult> {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
-        let rows = BatchRows::new(
-            py,
-            self.takes_null,
-            &given,
-            queue.map(|queue| queue.0),
-            timestamp,
-        )?;
+        let rows = BatchRows::new(py, self.takes_null, &given, queue, timestamp)?;
         let atomicity = atomicity(atomic);
         let durability = durability(flush);
         let drafts = || rows.drafts().map(Ok);
@@ -550,13 +549,7 @@ impl Producer {
         timestamp: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<BatchTicket> {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
-        let rows = BatchRows::new(
-            py,
-            self.takes_null,
-            &given,
-            queue.map(|queue| queue.0),
-            timestamp,
-        )?;
+        let rows = BatchRows::new(py, self.takes_null, &given, queue, timestamp)?;
         let atomicity = atomicity(atomic);
         let drafts = || rows.drafts().map(Ok);
         let ticket = py.detach(|| self.core.send_batch_nowait(drafts(), atomicity))?;
