@@ -18,7 +18,7 @@
 //! it would hold, so it costs little for each.
 
 use super::timer::TimerTable;
-use super::{Loaded, Reason, TABLE_LEN_MAX, load};
+use super::{Reason, TABLE_LEN_MAX, load};
 use crate::disk::{Disk, replace};
 use crate::error::Result;
 use crate::num::{be_u32, be_u64};
@@ -52,10 +52,7 @@ impl PendingTable {
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<Option<PendingTable>> {
         let unreadable = || Reason::Unreadable("not a table of waiting messages".to_owned());
         let parse = |bytes: &[u8]| PendingTable::parse(bytes).ok_or_else(unreadable);
-        match load(disk, path, TABLE_LEN_MAX, parse)? {
-            Loaded::Table(table) => Ok(Some(table)),
-            Loaded::Nothing | Loaded::Damaged(..) => Ok(None),
-        }
+        Ok(load(disk, path, TABLE_LEN_MAX, parse)?.sound())
     }
 
     fn parse(bytes: &[u8]) -> Option<PendingTable> {

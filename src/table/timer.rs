@@ -9,7 +9,7 @@
 //!
 //! The table is a cache: without it the deliveries are looked for in the whole log.
 
-use super::{Loaded, json, load};
+use super::{json, load};
 use crate::disk::{Disk, replace};
 use crate::error::Result;
 use serde_json::{Map, Value};
@@ -49,10 +49,9 @@ impl TimerTable {
     ///
     /// [`crate::Error::Io`].
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<TimerTable> {
-        Ok(match load(disk, path, LEN_MAX, json::object)? {
-            Loaded::Table(members) => TimerTable::of(&members).unwrap_or_default(),
-            Loaded::Nothing | Loaded::Damaged(..) => TimerTable::default(),
-        })
+        let members = load(disk, path, LEN_MAX, json::object)?.sound();
+        let table = members.and_then(|members| TimerTable::of(&members));
+        Ok(table.unwrap_or_default())
     }
 
     fn of(members: &Map<String, Value>) -> Option<TimerTable> {
