@@ -57,12 +57,7 @@ impl Blocks<'_> {
         let mut cursor = self.cursor(wanted, filter, &Damages::default())?;
         let mut rows = Rows::default();
         let mut least = None;
-        loop {
-            rows.clear();
-            cursor.next(CHUNK_ROWS, &mut rows)?;
-            if rows.rows.is_empty() {
-                return Ok(least);
-            }
+        while cursor.refill(CHUNK_ROWS, &mut rows)? {
             let records = rows.rows.iter().filter_map(|row| rows.record(row));
             let later = records.filter(|record| record.store_timestamp() >= time_ms);
             let offset = later
@@ -73,6 +68,7 @@ impl Blocks<'_> {
                 (least, offset) => least.or(offset),
             };
         }
+        Ok(least)
     }
 
     fn cursor(&self, wanted: Wanted, how: (Filter, Check), damage: &Damages) -> Result<ByteCursor> {

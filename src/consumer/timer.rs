@@ -443,15 +443,11 @@ fn walk(
 ) -> Result<u64> {
     let mut cursor = engine.cursor(topic, queue, range, &Filter::default(), Check::Full)?;
     let mut rows = Rows::default();
-    loop {
-        rows.clear();
-        cursor.next(WALK_ROWS, &mut rows)?;
-        if rows.rows.is_empty() {
-            return Ok(cursor.offset());
-        }
+    while cursor.refill(WALK_ROWS, &mut rows)? {
         let records = rows.rows.iter().filter_map(|row| rows.record(row));
         records.for_each(|record| each(&record));
     }
+    Ok(cursor.offset())
 }
 
 /// Whether a store has messages with a delivery time that may not have been delivered.

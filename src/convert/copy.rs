@@ -190,12 +190,7 @@ pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Progress<'_>) -
         let (range, all) = (lane.start..lane.end, Filter::default());
         let mut cursor = source.cursor(topic, lane.queue, range, &all, Check::Structure)?;
         let mut next = lane.start;
-        loop {
-            rows.clear();
-            cursor.next(ROWS, &mut rows)?;
-            if rows.rows.is_empty() {
-                break;
-            }
+        while cursor.refill(ROWS, &mut rows)? {
             for row in rows.rows.iter().filter_map(|row| rows.record(row)) {
                 if row.queue_offset().cast_unsigned() != next {
                     return Err(lanes.gap(lane, next));
@@ -231,12 +226,7 @@ pub fn by_position(
     let mut cursor = source.log_cursor(Check::Full)?;
     let mut rows = Rows::default();
     let mut at: (Vec<u8>, i32) = Default::default();
-    loop {
-        rows.clear();
-        cursor.next(ROWS, &mut rows)?;
-        if rows.rows.is_empty() {
-            break;
-        }
+    while cursor.refill(ROWS, &mut rows)? {
         for row in rows.rows.iter().filter_map(|row| rows.record(row)) {
             if !row.is_queued() {
                 continue;

@@ -346,15 +346,10 @@ impl Engine for Memory {
         let mut cursor = LogCursor::new(Arc::clone(&state), 0..self.readable_position());
         let mut found = Verification::default();
         let mut rows = Rows::default();
-        let mut done = 0;
-        loop {
-            let first = cursor.offset();
-            rows.clear();
-            cursor.next(VERIFY_ROWS, &mut rows)?;
-            if rows.rows.is_empty() {
-                break;
-            }
+        let (mut done, mut first) = (0, cursor.offset());
+        while cursor.refill(VERIFY_ROWS, &mut rows)? {
             done += check_rows(&rows, first, &mut found);
+            first = cursor.offset();
             // No lock is held: the callback may send.
             if !progress(done, total) {
                 return Ok(found);

@@ -142,6 +142,13 @@ pub trait Cursor: Send {
     /// Adds up to `max_rows` records to `rows`. Adds at least one unless the end is reached.
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
 
+    /// Replaces `rows` with up to `max_rows` following records. Returns false at the end.
+    fn refill(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
+        rows.clear();
+        self.next(max_rows, rows)?;
+        Ok(!rows.rows.is_empty())
+    }
+
     /// As [`Cursor::next`], but examines only about a thousand records, so that the caller can
     /// check whether to go on although none passes the filter. Returns false once the end is
     /// reached.

@@ -269,12 +269,7 @@ fn check(engine: &PartitionLog, model: &Model) -> Result<(), Breach> {
         // Messages that are not durable may be hidden.
         let bounds = engine.bounds(&topic, *queue).map_err(failed)?;
         let end = bounds.map_or(0, |bounds| bounds.end) as usize;
-        loop {
-            rows.clear();
-            cursor.next(64, &mut rows).map_err(failed)?;
-            if rows.rows.is_empty() {
-                break;
-            }
+        while cursor.refill(64, &mut rows).map_err(failed)? {
             for row in &rows.rows {
                 let message = rows.message(row).ok_or("a row without a message")?;
                 let offset = message.record().queue_offset() as u64;

@@ -113,12 +113,7 @@ impl Model {
         let mut cursor = engine.log_cursor(Check::Full).map_err(failed)?;
         let mut rows = Rows::default();
         let (mut found, mut markers) = (self.retired, 0);
-        loop {
-            rows.clear();
-            cursor.next(64, &mut rows).map_err(failed)?;
-            if rows.rows.is_empty() {
-                return Ok((found, markers));
-            }
+        while cursor.refill(64, &mut rows).map_err(failed)? {
             for row in &rows.rows {
                 let Some(message) = rows.message(row) else {
                     return Err("a row without a message".to_owned());
@@ -144,6 +139,7 @@ impl Model {
                 found += 1;
             }
         }
+        Ok((found, markers))
     }
 
     /// Checks that queues and index agree with the log, entry by entry.

@@ -326,12 +326,7 @@ impl Partitions {
         let cursor = engine.cursor(&topic, place.1, bounds.clone(), &filter, Check::Full);
         let mut cursor = cursor.map_err(failed)?;
         let (mut rows, mut found) = (Rows::default(), start as usize);
-        loop {
-            rows.clear();
-            cursor.next(64, &mut rows).map_err(failed)?;
-            if rows.rows.is_empty() {
-                break;
-            }
+        while cursor.refill(64, &mut rows).map_err(failed)? {
             for row in &rows.rows {
                 let message = rows.message(row).ok_or("a row without a message")?;
                 let Some(sent) = all.get(found) else {

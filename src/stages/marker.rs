@@ -251,12 +251,7 @@ fn each(
     let filter = Filter::default();
     let mut cursor = engine.cursor(&topic, QUEUE, range, &filter, Check::Full)?;
     let mut rows = Rows::default();
-    loop {
-        rows.clear();
-        cursor.next(64, &mut rows)?;
-        if rows.rows.is_empty() {
-            return Ok(());
-        }
+    while cursor.refill(64, &mut rows)? {
         for record in rows.rows.iter().filter_map(|row| rows.record(row)) {
             let position = record.position().cast_unsigned();
             if let Some(marker) = Marker::of(&record)
@@ -266,6 +261,7 @@ fn each(
             }
         }
     }
+    Ok(())
 }
 
 /// Durably appends again the last marker of each query that would be deleted with the log below

@@ -201,10 +201,8 @@ impl Collected {
     fn collect(&mut self, cursor: &mut dyn Cursor) -> Result<u64> {
         let rows = &mut self.rows;
         while self.messages.len() < self.max_messages && self.copied < COPIED_MAX {
-            rows.clear();
             let left = self.max_messages - self.messages.len();
-            cursor.next(left.min(1024), rows)?;
-            if rows.rows.is_empty() {
+            if !cursor.refill(left.min(1024), rows)? {
                 return Ok(cursor.offset());
             }
             self.copied += rows.copied;

@@ -22,12 +22,7 @@ pub(super) fn fit(
     let mut cursor = engine.cursor_over(found, range, &all, Check::Structure);
     let mut rows = Rows::default();
     let mut taken = 0;
-    loop {
-        rows.clear();
-        cursor.next(1024, &mut rows)?;
-        if rows.rows.is_empty() {
-            return Ok((end, taken));
-        }
+    while cursor.refill(1024, &mut rows)? {
         for row in &rows.rows {
             let size = u64::from(row.layout.total_len());
             if size > bytes - taken {
@@ -37,6 +32,7 @@ pub(super) fn fit(
             taken += size;
         }
     }
+    Ok((end, taken))
 }
 
 /// Bytes of the batches from an offset on, as stored. Counts up to an interval of the offset index

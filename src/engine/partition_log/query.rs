@@ -25,12 +25,7 @@ pub(super) fn newest(
         let first = engine.offset_at(topic, queue, Point::Time(*times.start()))?;
         let mut cursor = engine.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
         let mut rows = Rows::default();
-        loop {
-            rows.clear();
-            cursor.next(1024, &mut rows)?;
-            if rows.rows.is_empty() {
-                break;
-            }
+        while cursor.refill(1024, &mut rows)? {
             let records = rows.rows.iter().filter_map(|row| rows.record(row));
             for record in records {
                 if times.contains(&record.store_timestamp()) {

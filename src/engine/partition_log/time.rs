@@ -118,16 +118,12 @@ fn first(
         Check::Full,
     );
     let mut rows = Rows::default();
-    loop {
-        rows.clear();
-        cursor.next(1024, &mut rows)?;
-        if rows.rows.is_empty() {
-            return Ok(None);
-        }
+    while cursor.refill(1024, &mut rows)? {
         let records = rows.rows.iter().filter_map(|row| rows.record(row));
         let mut late = records.filter(|record| record.store_timestamp() >= time);
         if let Some(record) = late.next() {
             return Ok(u64::try_from(record.queue_offset()).ok());
         }
     }
+    Ok(None)
 }
