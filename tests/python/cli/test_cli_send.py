@@ -174,7 +174,7 @@ def test_what_a_commit_log_has_no_place_for_is_refused_in_one_line(run, tmp_path
         assert word in err
     status, _, err = run("send", path, "t", "x", "--engine", "partitionlog")
     assert status == 1
-    assert f"{path} is not a store" in err
+    assert f"the store at {path} is a commit log" in err
     status, _, err = run("send", path, "t", "x", "--tombstone", "--key", "k")
     assert (status, "a tombstone has no body" in err) == (2, True)
     status, _, err = run("send", tmp_path / "log", "t", "--tombstone", "--engine", "partitionlog")
