@@ -84,9 +84,13 @@ fn a_reader_of_the_process_that_leads_is_called_for_what_others_send() {
     let root = dir.path().join("store");
     let (leader, other) = (open(&root, Vec::new()), open(&root, Vec::new()));
     let page = leader.page();
-    // A reader may go off duty for a moment, and then the thread is called.
+    send(&other, 1);
+    while leader.readable_position() < page.get(Mark::Published) {
+        std::thread::yield_now();
+    }
+    // A reader may go off duty for a moment, and then the thread is called. It stays off duty if
+    // much was sent since it last waited, so a round sends one message, and waits for it.
     let is_called = (0..100).any(|_| {
-        send(&other, 1);
         let end = leader.readable_position();
         let timeout = Duration::from_mins(1);
         std::thread::scope(|scope| {
