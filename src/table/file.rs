@@ -20,7 +20,7 @@ pub enum Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// The table; `None` where there is no file, or a damaged one. For caches, which can be missing.
+    /// The table; `None` if there is no file, or a damaged one. For caches, which can be missing.
     pub fn sound(self) -> Option<T> {
         match self {
             Loaded::Table(table) => Some(table),
