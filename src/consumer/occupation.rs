@@ -358,6 +358,10 @@ impl Locked<'_> {
         let place = Member::place(number);
         let mut groups = BTreeSet::new();
         for (key, entry) in &self.index.topics {
+            if &*key.group == PRODUCERS {
+                self.disown(*entry, number);
+                continue;
+            }
             if !self.table.reads(*entry, place) {
                 continue;
             }
@@ -375,6 +379,18 @@ impl Locked<'_> {
         }
         self.table.clear_member(place);
         groups
+    }
+
+    /// Takes a consumer that goes out of the rows of the queues that its producers own: the next
+    /// one at its place would seem to own them. If its process lives on, these producers send until
+    /// another one gets the queue.
+    fn disown(&self, entry: u32, number: u64) {
+        for row in self.index.queues_of(entry) {
+            let row = self.table.row(row);
+            if row.owner() == Some(number) {
+                row.set_owner(None, row.since());
+            }
+        }
     }
 
     fn share_all(&self, groups: &BTreeSet<Box<str>>, now: i64) -> Result<()> {

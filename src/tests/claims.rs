@@ -149,6 +149,21 @@ fn a_queue_has_one_owner_in_all_processes_that_share_a_store() {
     assert_eq!(queue(&own_in(&alone, "three")), 2);
 }
 
+/// The table of owners names a process by its place, which the next process may get.
+#[test]
+fn the_queue_of_a_process_that_left_is_free_although_another_has_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let (first, second) = (shared(&path), shared(&path));
+    first.create_topic("orders", 2).unwrap();
+    let one = own_in(&second, "one");
+    second.close().unwrap();
+    let two = own_in(&first, "two");
+    let three = own_in(&first, "three");
+    assert_eq!((queue(&one), queue(&two), queue(&three)), (0, 1, 0));
+    first.close().unwrap();
+}
+
 /// What a process does that dies as the owner of a queue; it does nothing in an ordinary run of the
 /// tests.
 #[test]

@@ -153,7 +153,8 @@ impl Row<'_> {
         self.table.word(self.at + AT_OWNER) != 0
     }
 
-    /// Stores the owner. The caller holds the lock, and has revoked the queue from an owner before.
+    /// Stores the owner. The caller holds the lock, and has revoked the queue from an owner before
+    /// it stores another.
     pub fn set_owner(&self, number: Option<u64>, since: i64) {
         self.table.store(self.at + AT_SINCE, since.cast_unsigned());
         self.table.set_word(self.at + AT_OWNER, word_of(number));
