@@ -23,7 +23,7 @@ use crate::record::Batch;
 use crate::record::kafka::Part;
 use crate::region::Region;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub struct Writing {
     is_unsaved: bool,
     plan: Option<Plan>,
     /// Log files of segments that were begun and not used. They may have been removed.
-    strays: Vec<PathBuf>,
+    strays: BTreeSet<PathBuf>,
 }
 
 /// The end of a partition as it will be.
@@ -156,7 +156,7 @@ impl Tail {
             is_unsynced: false,
             is_unsaved: false,
             plan: None,
-            strays: Vec::new(),
+            strays: BTreeSet::new(),
         };
         self.end += ends.len();
         self.partitions.entry(key).or_insert(writing);
@@ -266,12 +266,11 @@ impl Tail {
             }
         }
         if let Err(error) = planned {
-            for step in steps.iter().rev() {
-                if let Some(begins) = &step.begins {
-                    begins.file.discard();
-                }
-            }
-            return Err(error);
+            // What cannot be removed is tried again before the next sync.
+            return Err(match self.remove_strays(&**with.disk) {
+                Err(failed) if failed.is_of_sync() => failed,
+                _ => error,
+            });
         }
         Ok(steps)
     }
@@ -472,7 +471,7 @@ impl Writing {
             with.disk.sync_directory(&self.ends.folder)?;
         }
         let path = self.ends.path_of(base);
-        self.strays.push(path.clone());
+        self.strays.insert(path.clone());
         Last::create(with.disk, path, (base, len), with.rules, with.now_ms)
     }
 
@@ -569,7 +568,7 @@ impl Writing {
                 self.indexes.push((path, last.indexes));
             }
         }
-        self.strays.retain(|stray| stray != begins.file.path());
+        self.strays.remove(begins.file.path());
         self.place = (begins.base, 0);
         self.handed = 0;
         self.begun = true;
@@ -643,13 +642,14 @@ impl Writing {
         }
     }
 
+    /// Removes the highest first: a segment without those before it would begin the partition.
     fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
         while let Some(log) = self.strays.last() {
             if disk.stat(log)?.is_some() {
                 disk.unlink(log)?;
             }
             disk.sync_directory(&self.ends.folder)?;
-            self.strays.pop();
+            self.strays.pop_last();
         }
         Ok(())
     }
