@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from golden_stores import unpack
-from meanings import meanings_of
+from meanings import MEANINGS
 
 import forebay
 import forebay.dead_letters
@@ -35,7 +35,7 @@ def files(request, tmp_path):
 
 def of_group(store: forebay.Store) -> tuple[str, str]:
     """Return the topics of the retries and the dead letters of the group ``billing``."""
-    meanings = meanings_of(store.engine)
+    meanings = MEANINGS[store.engine]
     return meanings.retries("billing"), meanings.dead_letters("billing")
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pydantic
 import pytest
-from meanings import meanings_of
+from meanings import MEANINGS
 
 import forebay
 import forebay.serde
@@ -113,7 +113,7 @@ def mixed(store):
 
 
 def dead(store):
-    topic = meanings_of(store.engine).dead_letters("billing")
+    topic = MEANINGS[store.engine].dead_letters("billing")
     tail = store.tail(topic, start="earliest", follow=False)
     return [(message.body, message.properties["FOREBAY_REASON"]) for message in tail]
 

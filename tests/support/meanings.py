@@ -61,8 +61,3 @@ _MEMORY = Meanings(**{**vars(_COMMIT_LOG), "files": False})
 
 #: The engines, each with its meanings.
 MEANINGS = {"memory": _MEMORY, "commitlog": _COMMIT_LOG, "partitionlog": _PARTITION_LOG}
-
-
-def meanings_of(engine: str) -> Meanings:
-    """Return the meanings of the engine with this name."""
-    return MEANINGS[engine]
