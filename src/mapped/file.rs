@@ -97,10 +97,7 @@ impl MappedFile {
             }
             disk.sync_directory(file.path.parent().unwrap_or(Path::new(".")))
         };
-        sync().map_err(|error| {
-            file.discard();
-            error.undone(Op::Create, &file.path)
-        })?;
+        file.or_discard(sync())?;
         Ok(file)
     }
 
@@ -115,11 +112,16 @@ impl MappedFile {
         disk.create(&path, len)?;
         let file = Self::open(disk, path, start, len, Access::ReadWrite, Extent::Part(0));
         let made = file.reserve(reserve).and_then(|()| file.region());
-        made.map_err(|error| {
-            file.discard();
-            error.undone(Op::Create, &file.path)
-        })?;
+        file.or_discard(made)?;
         Ok(file)
+    }
+
+    /// Removes the file if a step of its creation has failed.
+    fn or_discard<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| {
+            self.discard();
+            error.undone(Op::Create, &self.path)
+        })
     }
 
     /// Removes a created file that is not used: it would make the next attempt fail.
