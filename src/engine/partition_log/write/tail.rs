@@ -24,7 +24,7 @@ use crate::record::kafka::Part;
 use crate::region::Region;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The number of a topic, and a queue.
@@ -378,7 +378,8 @@ impl Tail {
     pub fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
         while let Some(key) = self.strayed.last() {
             if let Some(writing) = self.partitions.get_mut(key) {
-                writing.remove_strays(disk)?;
+                let ends = Arc::clone(&writing.ends);
+                writing.remove_strays(disk, &ends.folder)?;
             }
             self.strayed.pop();
         }
@@ -446,9 +447,7 @@ impl Writing {
             (Some(file), _) => file.reserve(end).and_then(|()| file.region()),
             (None, Some(last)) => last.reserve(end),
             (None, None) => unreachable!("without a segment, a batch begins one"),
-        };
-        let discard = || begins.iter().for_each(|last| last.file.discard());
-        let region = region.inspect_err(|_| discard())?;
+        }?;
         plan.first_timestamp.get_or_insert(max_timestamp);
         plan.len = end;
         plan.next += u64::from(count);
@@ -471,6 +470,8 @@ impl Writing {
             with.disk.sync_directory(&self.ends.folder)?;
         }
         let path = self.ends.path_of(base);
+        // An earlier attempt may have left it, and some after it.
+        self.remove_strays(&**with.disk, &path)?;
         self.strays.insert(path.clone());
         Last::create(with.disk, path, (base, len), with.rules, with.now_ms)
     }
@@ -642,9 +643,10 @@ impl Writing {
         }
     }
 
-    /// Removes the highest first: a segment without those before it would begin the partition.
-    fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
-        while let Some(log) = self.strays.last() {
+    /// Removes strays from `first` on. The last goes first: a segment without those before it would
+    /// begin the partition.
+    fn remove_strays(&mut self, disk: &dyn Disk, first: &Path) -> Result<()> {
+        while let Some(log) = self.strays.last().filter(|log| **log >= *first) {
             if disk.stat(log)?.is_some() {
                 disk.unlink(log)?;
             }
