@@ -46,7 +46,7 @@ pub struct Copier<'a> {
     /// The transactions.
     pub transactions: Transactions<'a>,
     /// The producers.
-    pub producers: Producers,
+    pub producers: Producers<'a>,
     /// What was done.
     pub counts: Compacted,
     /// Called with the bytes that were read.

@@ -73,7 +73,6 @@ impl Pass<'_> {
             Some(segment) => self.disk.modified_ms(&segment.path)?,
         };
         let retention = self.compact.delete_retention_ms;
-        let (segments, _) = self.ends.seen();
         let mut copier = Copier {
             disk: self.disk,
             rules: self.rules,
@@ -87,7 +86,7 @@ impl Pass<'_> {
             },
             old_tombstones_from: clean.map_or(0, |clean| clean.saturating_sub(retention)),
             transactions: Transactions::new(self.ahead),
-            producers: Producers::new(segments, self.now_ms),
+            producers: Producers::new(self.ends, self.now_ms),
             counts: Compacted::default(),
             pace: self.pace,
         };

@@ -2,7 +2,7 @@
 
 use super::source::Source;
 use crate::disk::Disk;
-use crate::engine::partition_log::segments::segment::Segments;
+use crate::engine::partition_log::write::ends::Ends;
 use crate::error::Result;
 use crate::record::kafka::{Header, rebuild};
 use std::collections::HashMap;
@@ -22,18 +22,18 @@ struct Last {
 
 /// The producers of a partition. They are looked for when the first batch of one is dropped: most
 /// logs have none.
-pub struct Producers {
-    /// All segments, including the one that is written.
-    segments: Segments,
+pub struct Producers<'a> {
+    /// Says which segments there are when they are looked for: the pass itself has replaced some.
+    ends: &'a Ends,
     now_ms: i64,
     known: Option<HashMap<i64, Last>>,
 }
 
-impl Producers {
-    /// The producers of a partition with these segments.
-    pub fn new(segments: Segments, now_ms: i64) -> Producers {
+impl Producers<'_> {
+    /// The producers of a partition with these ends.
+    pub fn new(ends: &Ends, now_ms: i64) -> Producers<'_> {
         Producers {
-            segments,
+            ends,
             now_ms,
             known: None,
         }
@@ -51,7 +51,7 @@ impl Producers {
         }
         let known = match &mut self.known {
             Some(known) => known,
-            none => none.insert(find(disk, &self.segments)?),
+            none => none.insert(find(disk, self.ends)?),
         };
         let Some(last) = known.get(&header.producer_id) else {
             return Ok(false);
@@ -66,7 +66,9 @@ impl Producers {
     }
 }
 
-fn find(disk: &dyn Disk, segments: &Segments) -> Result<HashMap<i64, Last>> {
+/// Reads all segments, including the one that is written.
+fn find(disk: &dyn Disk, ends: &Ends) -> Result<HashMap<i64, Last>> {
+    let (segments, _) = ends.seen();
     let mut known: HashMap<i64, Last> = HashMap::new();
     for segment in segments.iter() {
         let mut source = Source::open(disk, &Arc::clone(segment), u64::MAX, 0)?;

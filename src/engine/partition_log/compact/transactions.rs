@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub struct Transactions<'a> {
     complete: &'a Complete,
     /// Where markers are looked for: the segment to open next, and the open one.
-    next: Option<usize>,
+    next: usize,
     source: Option<Source>,
     /// Markers found so far, by producer: offset, and how the transaction ended.
     markers: HashMap<i64, VecDeque<(u64, Marker)>>,
@@ -28,7 +28,7 @@ impl<'a> Transactions<'a> {
     pub fn new(complete: &'a Complete) -> Transactions<'a> {
         Transactions {
             complete,
-            next: None,
+            next: 0,
             source: None,
             markers: HashMap::new(),
             with_data: HashSet::new(),
@@ -68,10 +68,9 @@ impl<'a> Transactions<'a> {
     }
 
     fn outcome(&mut self, disk: &dyn Disk, header: &Header) -> Result<Marker> {
-        let mut next = match self.next {
-            Some(next) => next,
-            None => self.complete.number_of(header.first_offset()),
-        };
+        // The pass may have replaced the segments before.
+        let own = self.complete.number_of(header.first_offset());
+        self.next = self.next.max(own);
         loop {
             let markers = self.markers.entry(header.producer_id).or_default();
             while markers
@@ -81,12 +80,11 @@ impl<'a> Transactions<'a> {
                 markers.pop_front();
             }
             if let Some((_, marker)) = markers.front() {
-                self.next = Some(next);
                 return Ok(*marker);
             }
             if self.source.is_none() {
-                self.source = self.complete.source(disk, next, 0)?;
-                next += 1;
+                self.source = self.complete.source(disk, self.next, 0)?;
+                self.next += 1;
             }
             let Some(source) = &mut self.source else {
                 return Err(unknown(self.complete, header));

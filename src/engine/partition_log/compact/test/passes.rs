@@ -118,6 +118,59 @@ fn the_last_batch_of_a_producer_stays_as_a_header() {
 }
 
 #[test]
+fn a_pass_that_merged_segments_still_finds_the_last_batches_of_producers() {
+    let filler = |base: u64| batch(base, vec![row(&format!("key {base}"), &"x".repeat(1500))]);
+    let sent = |base| Made {
+        producer: Some(9),
+        ..batch(base, vec![row("a", "1")])
+    };
+    // The first two segments fit one, and drop nothing of a producer; the third is a group of its
+    // own, and the first to ask for the producers.
+    let segments = [
+        vec![filler(0)],
+        vec![filler(1)],
+        vec![filler(2), sent(3), sent(4), batch(5, vec![row("a", "2")])],
+        vec![batch(6, vec![row("b", "1")])],
+    ];
+    let log = Log::new(&segments, &Compaction::default());
+    log.compact(0).unwrap();
+    assert_eq!(log.bases(), [0, 2, 6]);
+    let (_, headers) = log.read();
+    let offsets: Vec<u64> = headers.iter().map(Header::last_offset).collect();
+    assert_eq!(offsets, [0, 1, 2, 4, 5, 6]);
+}
+
+#[test]
+fn a_pass_that_merged_segments_still_finds_how_transactions_ended() {
+    let filler = |base: u64| batch(base, vec![row(&format!("key {base}"), &"x".repeat(1200))]);
+    let sent = |base| Made {
+        producer: Some(9),
+        is_transactional: true,
+        ..batch(base, vec![row("a", "1")])
+    };
+    let aborted = |base| Made {
+        base,
+        producer: Some(9),
+        marker: Some(Marker::Abort),
+        ..Made::default()
+    };
+    // How the first transaction ended stands in the first segment, so that nothing reads on in
+    // the second before both are merged.
+    let segments = [
+        vec![sent(0), aborted(1), filler(2)],
+        vec![filler(3)],
+        vec![filler(4), filler(5), sent(6), aborted(7), filler(8)],
+        vec![batch(9, vec![row("b", "1")])],
+    ];
+    let log = Log::new(&segments, &Compaction::default());
+    log.compact(0).unwrap();
+    assert_eq!(log.bases(), [0, 4, 9]);
+    let (rows, _) = log.read();
+    let offsets: Vec<u64> = rows.iter().map(|row| row.offset).collect();
+    assert_eq!(offsets, [2, 3, 4, 5, 8, 9]);
+}
+
+#[test]
 fn a_pass_without_survivors_keeps_the_end() {
     let segments = [
         vec![batch(0, vec![(None, text("1"))])],
