@@ -411,23 +411,9 @@ impl Store {
         let Some(bounds) = engine.bounds(&topic, queue)? else {
             return Err(topic.unknown_queue(queue));
         };
-        let found = match u64::try_from(offset) {
-            Ok(offset) if bounds.contains(&offset) => engine.get(&topic, queue, offset)?,
-            _ => None,
-        };
-        if let Some(message) = found {
-            self.count_read(1);
-            return Ok(message);
-        }
-        // Read again, because retention may have moved them meanwhile.
-        let bounds = engine.bounds(&topic, queue)?.unwrap_or(bounds);
-        Err(Error::OffsetOutOfRange {
-            topic: topic.name.to_string(),
-            queue,
-            offset,
-            min: bounds.start,
-            max: bounds.end,
-        })
+        let message = engine.get_within(&topic, queue, offset, bounds)?;
+        self.count_read(1);
+        Ok(message)
     }
 
     /// The message whose record begins at `position`.

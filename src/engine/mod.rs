@@ -237,14 +237,37 @@ impl dyn Engine + '_ {
         let topic = self.topics().get(name).ok_or_else(|| Error::UnknownTopic {
             topic: name.to_owned(),
         })?;
-        let found = self.get(&topic, queue, offset)?;
         let bounds = self.bounds(&topic, queue)?.unwrap_or_default();
-        found.ok_or_else(|| Error::OffsetOutOfRange {
-            topic: name.to_owned(),
+        self.get_within(&topic, queue, offset.cast_signed(), bounds)
+    }
+
+    /// The message at an offset of a queue that had these bounds just before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OffsetOutOfRange`] with the bounds that the offset is outside of: those given, or
+    /// the current ones if retention has deleted the message since; errors of [`Engine::get`].
+    pub fn get_within(
+        &self,
+        topic: &Topic,
+        queue: u32,
+        offset: i64,
+        bounds: Range<u64>,
+    ) -> Result<Message> {
+        let outside = |bounds: Range<u64>| Error::OffsetOutOfRange {
+            topic: topic.name.to_string(),
             queue,
-            offset: offset.cast_signed(),
+            offset,
             min: bounds.start,
             max: bounds.end,
-        })
+        };
+        let within = u64::try_from(offset).ok();
+        let Some(number) = within.filter(|number| bounds.contains(number)) else {
+            return Err(outside(bounds));
+        };
+        match self.get(topic, queue, number)? {
+            Some(message) => Ok(message),
+            None => Err(outside(self.bounds(topic, queue)?.unwrap_or(bounds))),
+        }
     }
 }

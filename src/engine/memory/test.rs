@@ -51,6 +51,36 @@ fn the_offset_at_a_time_is_that_of_the_first_message_stored_then_or_later() {
     assert_eq!(found, [0, 0, 2, 2, 3, 3, 6, 6]);
 }
 
+/// A message may arrive after the bounds were read and before the error is made.
+#[test]
+fn an_offset_is_refused_with_bounds_that_it_is_outside_of() {
+    let store = store_with_clock(&ManualClock::at(0));
+    for _ in 0..6 {
+        send(&store, 0, b"", &[]);
+    }
+    let topic = store.topics().get("T").unwrap();
+    let engine: &dyn Engine = &store;
+    let refused = engine.get_within(&topic, 0, 4, 0..3).err();
+    assert!(matches!(
+        refused,
+        Some(Error::OffsetOutOfRange {
+            offset: 4,
+            min: 0,
+            max: 3,
+            ..
+        })
+    ));
+    // Retention has deleted the message since.
+    let refused = engine.get_within(&topic, 0, 7, 2..9).err();
+    assert!(matches!(
+        refused,
+        Some(Error::OffsetOutOfRange { min: 0, max: 6, .. })
+    ));
+    assert!(engine.get_within(&topic, 0, -1, 0..6).is_err());
+    let found = engine.get_within(&topic, 0, 4, 0..6).unwrap();
+    assert_eq!(found.record().queue_offset(), 4);
+}
+
 #[test]
 fn a_query_takes_both_ends_of_its_time_and_gives_the_newest_first() {
     let now = ManualClock::at(0);

@@ -114,6 +114,9 @@ pub struct Parts {
     pub index: Option<Arc<Index>>,
     /// Held while keys that the index lacks are put again.
     pub rebuilding: RwLock<()>,
+    /// Held while retention raises the first offsets of the queues and the first position of the
+    /// log.
+    pub raising: Mutex<()>,
     /// Builds queues and index.
     pub dispatcher: Dispatcher,
     /// Creates files ahead of use.

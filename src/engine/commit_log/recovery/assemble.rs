@@ -262,6 +262,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         queues,
         index,
         rebuilding: RwLock::default(),
+        raising: Mutex::default(),
         dispatcher,
         tail: CachePadded::new(tail),
         pool,

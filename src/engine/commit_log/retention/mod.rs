@@ -6,7 +6,7 @@
 //! ```text
 //!   messages that a hold still needs appended again             ([`Hold`])
 //!   --> log durable                                             or nothing is deleted
-//!   --> minimum mark --> first offsets of the queues            readers search nothing below
+//!   --> first offsets of the queues --> minimum mark            readers search nothing below
 //!   --> queues, index durable --> forebay.offsets durable       next offsets outlive messages
 //!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can remain
 //!   --> unlink queue files, index files                         they point nowhere by then
@@ -174,11 +174,7 @@ impl Retention {
         // Done before readers can notice the deletion: if the sync fails, writing ends and the
         // files stay.
         parts.flush_to(until)?;
-        log.state.set(Mark::Minimum, until.max(log.min_position()));
-        for (topic, queue) in parts.queues.all(&parts.topics)? {
-            queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
-            parts.queues.limit_maps();
-        }
+        raise_minimum(parts, until)?;
         // The table is durable before a file is deleted, so that an opening need not rely on queue
         // entries.
         let flushed = parts.flush_all()?;
@@ -219,6 +215,23 @@ impl Retention {
         }
         Ok(retired)
     }
+}
+
+/// Moves the beginning of the queues, then that of the log, to position `until`. If a queue cannot
+/// be read, nothing moves.
+fn raise_minimum(parts: &Parts, until: u64) -> Result<()> {
+    let log = &parts.log;
+    let mut firsts = Vec::new();
+    for (topic, queue) in parts.queues.all(&parts.topics)? {
+        firsts.push((first_kept(log, &topic, &queue, until)?, queue));
+        parts.queues.limit_maps();
+    }
+    let _alone = parts.raising.lock();
+    for (first, queue) in firsts {
+        queue.raise_min_to(first);
+    }
+    log.state.set(Mark::Minimum, until.max(log.min_position()));
+    Ok(())
 }
 
 /// The times in ms at which the store was opened for writing, and at which its last message was

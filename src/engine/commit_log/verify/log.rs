@@ -99,8 +99,12 @@ fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<
     let Some(queue) = parts.queues.get(&topic, id)? else {
         return Ok(Some("its queue is missing"));
     };
-    // In this order, because retention moves the first position before the first offsets.
-    if offset < queue.min() && position >= parts.log.min_position() {
+    let is_hidden = || offset < queue.min() && position >= parts.log.min_position();
+    // Retention raises the first offsets of the queues before the first position of the log.
+    if is_hidden() && {
+        let _both_raised = parts.raising.lock();
+        is_hidden()
+    } {
         return Ok(Some("its queue begins after it"));
     }
     if parts.log.source.is_none() && offset >= queue.max() {
