@@ -100,8 +100,8 @@ pub use disk::{Disk, FileSystem, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
-    Appended, Atomicity, Check, Compacted, Conventions, Cursor, Damage, DamageKind, Durability,
-    Engine, Files, Filter, Finding, FoundHole, Listener, Place, Point, QueueLogs, Recovery, Repair,
+    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
+    Filter, Finding, FoundHole, Listener, Meanings, Place, Point, QueueLogs, Recovery, Repair,
     RepairStep, Rows, Stats, Stretch, Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};

@@ -232,7 +232,7 @@ impl Producer {
             return Err(Error::option("delay_level", level, reason));
         }
         match delays.of(level.into()) {
-            Some(ms) if !engine.conventions().append_times => {
+            Some(ms) if !engine.meanings().append_times => {
                 Ok(Delay::For(Duration::from_millis(ms.unsigned_abs())))
             }
             _ => Ok(delay),
@@ -382,7 +382,7 @@ impl Producer {
         match (draft.queue.or(fallback), draft.first_key()) {
             (Some(queue), _) if queue < queues => Ok(queue),
             (Some(queue), _) => Err(topic.unknown_queue(queue)),
-            (None, Some(key)) => Ok(to.engine.conventions().queue_of_key(key, queues)),
+            (None, Some(key)) => Ok(to.engine.meanings().queue_of_key(key, queues)),
             (None, None) => Ok(topic.next_queue()),
         }
     }

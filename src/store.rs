@@ -1,7 +1,7 @@
 //! The request API, the same for every engine.
 
 mod delete;
-mod meant;
+mod engine_options;
 mod opened;
 mod path;
 mod read;
@@ -129,7 +129,7 @@ impl Store {
     pub fn files(&self) -> Result<&dyn Files> {
         let engine = self.engine()?;
         engine.files().ok_or_else(|| Error::Unsupported {
-            what: match engine.conventions().kind {
+            what: match engine.meanings().kind {
                 EngineKind::Memory => "archiving a store in memory, or verifying it in parts",
                 _ => "archiving Kafka's files, or verifying them in parts",
             }
@@ -147,7 +147,7 @@ impl Store {
     fn queue_logs(&self, what: &str) -> Result<&dyn QueueLogs> {
         let engine = self.writer()?;
         engine.queue_logs().ok_or_else(|| Error::Unsupported {
-            what: format!("{what} in the engine {}", engine.conventions().kind.word()),
+            what: format!("{what} in the engine {}", engine.meanings().kind.word()),
         })
     }
 
@@ -176,7 +176,7 @@ impl Store {
     /// [`Error::InvalidOption`] if `queues` is not in 1 to [`TOPIC_QUEUES_MAX`], or less than the
     /// topic has: queues are never removed.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        self.engine()?.conventions().check_topic(name)?;
+        self.engine()?.meanings().check_topic(name)?;
         if queues == 0 || queues > TOPIC_QUEUES_MAX {
             let reason = format!("must be between 1 and {TOPIC_QUEUES_MAX}");
             return Err(Error::option("queues", queues, reason));
@@ -196,7 +196,7 @@ impl Store {
     /// on return.
     pub fn ensure_topic(&self, name: &str) -> Result<Arc<Topic>> {
         let engine = self.writer()?;
-        engine.conventions().check_topic(name)?;
+        engine.meanings().check_topic(name)?;
         let found = engine.topics().get(name);
         let queues = found.map_or(self.shared.options.default_queues(), |t| t.write_queues());
         engine.create_topic(name, queues, Durability::Flushed)
@@ -204,7 +204,7 @@ impl Store {
 
     /// A producer for `topic`, which is created if it does not exist.
     pub fn producer(&self, topic: &str, queue: Option<u32>) -> Result<Producer> {
-        self.engine()?.conventions().check_topic(topic)?;
+        self.engine()?.meanings().check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
     }
@@ -669,7 +669,7 @@ fn open_handle(
             (opened.engine, opened.intake)
         }
     };
-    meant::check(&*engine, &options)?;
+    engine_options::check(&*engine, &options)?;
     let handle = Handle {
         meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
         gets: GetMeter::default(),

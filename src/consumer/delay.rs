@@ -187,7 +187,7 @@ impl State {
 /// The topic of messages with a delay level. Where the times of a queue may decrease, a queue of it
 /// would not be in the order of delivery: messages with a level have a delivery time instead.
 fn schedule_of(engine: &dyn Engine) -> Option<Arc<Topic>> {
-    match engine.conventions().append_times {
+    match engine.meanings().append_times {
         true => engine.topics().get(SCHEDULE_TOPIC),
         false => None,
     }

@@ -74,7 +74,7 @@ fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
     let text = |name: &str| str::from_utf8(record.property(name)?).ok();
     let name = text(REAL_TOPIC)?;
     // A message that is delayed to the schedule would come back for ever.
-    if name == SCHEDULE_TOPIC || engine.conventions().check_topic(name).is_err() {
+    if name == SCHEDULE_TOPIC || engine.meanings().check_topic(name).is_err() {
         return None;
     }
     let topic = match engine.topics().get(name) {

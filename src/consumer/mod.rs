@@ -206,7 +206,7 @@ impl Anchor {
             ));
         }
         for topic in topics {
-            engine.conventions().check_topic(topic)?;
+            engine.meanings().check_topic(topic)?;
             engine.topic_for_append(topic)?;
         }
         let subscription = self.subscription(group)?;
@@ -218,7 +218,7 @@ impl Anchor {
         let group = {
             let mut groups = self.groups.lock();
             let found = groups.entry(group.into());
-            let retry = engine.conventions().retry_topic(group);
+            let retry = engine.meanings().retry_topic(group);
             let new = || Arc::new(Group::new(group, &retry, occupation.clone()));
             Arc::clone(found.or_insert_with(new))
         };
@@ -498,17 +498,17 @@ impl Drop for Anchor {
 }
 
 fn check_group(engine: &dyn Engine, group: &str) -> Result<()> {
-    let conventions = engine.conventions();
+    let meanings = engine.meanings();
     // The names of its topics end with its name.
-    let retry = conventions.retry_topic(group);
-    let is_legal = conventions.check_topic(&retry).is_ok();
+    let retry = meanings.retry_topic(group);
+    let is_legal = meanings.check_topic(&retry).is_ok();
     if group == PRODUCERS {
         let reason = "is the name under which a shared store lists producers that own queues";
         return Err(Error::option("group", format!("{group:?}"), reason));
     }
     if group.is_empty() || group.len() > GROUP_LEN_MAX || !is_legal {
-        let signs = match conventions.check_topic(".") {
-            Err(_) if conventions.check_topic("a.b").is_err() => "%, |, - and _",
+        let signs = match meanings.check_topic(".") {
+            Err(_) if meanings.check_topic("a.b").is_err() => "%, |, - and _",
             _ => "., - and _",
         };
         let reason = format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, {signs}");

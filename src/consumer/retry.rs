@@ -83,7 +83,7 @@ pub(super) fn send_back(
     let delay = delays.of(level as usize).unwrap_or_default();
     let now = handle.clock.now_ms();
     let (level_text, at_text) = (level.to_string(), now.saturating_add(delay).to_string());
-    let retry = engine.conventions().retry_topic(group);
+    let retry = engine.meanings().retry_topic(group);
     let queue_text;
     let reason = match fate {
         Fate::Dead(Some(reason)) => printable(reason),
@@ -92,7 +92,7 @@ pub(super) fn send_back(
     let (topic, queue) = if is_tried_again {
         queue_text = (topic_of(engine, &retry, queues)?.next_queue() % queues).to_string();
         with.extend([(REAL_TOPIC, &*retry), (REAL_QID, &*queue_text)]);
-        match engine.conventions().append_times {
+        match engine.meanings().append_times {
             true => {
                 with.push((DELAY, &*level_text));
                 let schedule = Handle::schedule_topic(engine, levels)?;
@@ -108,7 +108,7 @@ pub(super) fn send_back(
             with.push((REASON, &*reason));
         }
         (
-            topic_of(engine, &engine.conventions().dead_topic(group), 1)?,
+            topic_of(engine, &engine.meanings().dead_topic(group), 1)?,
             0,
         )
     };

@@ -333,7 +333,7 @@ impl State {
 
 /// Whether the log of an earlier process, which it knew up to a position, has not become shorter.
 fn is_reached(engine: &dyn Engine, position: u64) -> bool {
-    !engine.conventions().lasting_positions || position <= engine.readable_position()
+    !engine.meanings().lasting_positions || position <= engine.readable_position()
 }
 
 /// Removes what was delivered to these topics and queues at or after a position that the log had
@@ -352,7 +352,7 @@ fn remove_delivered(
         let Some(bounds) = engine.bounds(&topic, queue)? else {
             continue;
         };
-        let first = match engine.conventions().lasting_positions {
+        let first = match engine.meanings().lasting_positions {
             true => engine.offset_at(&topic, queue, Point::Position(position))?,
             // It was a position of another process, and says nothing here.
             false => bounds.start,

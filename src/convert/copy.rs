@@ -180,7 +180,7 @@ impl Lanes {
 /// Checks that no queue has a gap in its offsets. Those of a commit log have none, but for damage.
 /// Returns false if `progress` has stopped it.
 pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Progress<'_>) -> Result<bool> {
-    if source.conventions().kind == EngineKind::CommitLog {
+    if source.meanings().kind == EngineKind::CommitLog {
         return Ok(true);
     }
     let mut seen = 0;

@@ -150,7 +150,7 @@ fn open_source(machine: &Machine, source: &Path, spec: &ConvertSpec) -> Result<S
         Store::open_on(machine, source, options)
     };
     let store = read(None)?;
-    match store.engine()?.conventions().in_kafka_form {
+    match store.engine()?.meanings().in_kafka_form {
         true => {
             store.close()?;
             read(Some(spec.isolation))
@@ -163,7 +163,7 @@ fn check_engines(source: &dyn Engine, spec: &ConvertSpec) -> Result<()> {
     let kind = format!("{:?}", spec.engine.word());
     let reason = match spec.engine {
         EngineKind::Memory => "must be \"commitlog\" or \"partitionlog\": a file is written",
-        kind if source.conventions().kind == kind => "the source has this form already",
+        kind if source.meanings().kind == kind => "the source has this form already",
         _ => return check_times(spec),
     };
     Err(Error::option("engine", kind, reason))
@@ -196,7 +196,7 @@ fn copy_all(
     lanes.resume(engine, spec.renumber)?;
     let names = lanes.topics.iter().map(|topic| &*topic.target);
     let mut sink = Sink::new(engine, names, spec)?;
-    let complete = match source.conventions().kind {
+    let complete = match source.meanings().kind {
         EngineKind::CommitLog => copy::by_position(source, &mut lanes, &mut sink, progress)?,
         _ => copy::by_time(source, &mut lanes, &mut sink, progress)?,
     };

@@ -30,8 +30,8 @@ use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
 use super::service::condition::Condition;
 use super::{
-    Appended, Atomicity, Check, Conventions, Cursor, Damage, DamageKind, Durability, Engine,
-    Filter, Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Meanings,
+    Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -46,9 +46,9 @@ use std::time::{Duration, Instant};
 
 /// The name in errors that need a file.
 const NAME: &str = ":memory:";
-const CONVENTIONS: Conventions = Conventions {
+const MEANINGS: Meanings = Meanings {
     kind: EngineKind::Memory,
-    ..Conventions::ROCKETMQ
+    ..Meanings::ROCKETMQ
 };
 /// Records per step of a verification.
 const VERIFY_ROWS: usize = 1024;
@@ -129,8 +129,8 @@ impl Memory {
 }
 
 impl Engine for Memory {
-    fn conventions(&self) -> &'static Conventions {
-        &CONVENTIONS
+    fn meanings(&self) -> &'static Meanings {
+        &MEANINGS
     }
 
     fn batch(&self) -> Batch {

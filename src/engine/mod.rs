@@ -1,6 +1,6 @@
 //! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what one with a
 //! single log in files can do in addition, [`QueueLogs`] what one with a log for each queue can.
-//! [`Conventions`] has what differs between them for their users. [`commit_log`] keeps RocketMQ's
+//! [`Meanings`] has what differs between them for their users. [`commit_log`] keeps RocketMQ's
 //! files, [`partition_log`] Kafka's, [`memory`] keeps none.
 //! They share the directory of a store ([`directory`]), services that know no file format
 //! ([`service`]), and the tables of an archive ([`archive`]).
@@ -9,9 +9,9 @@ pub mod append;
 pub mod archive;
 pub mod commit_log;
 pub mod compacted;
-pub mod conventions;
 pub(crate) mod directory;
 pub mod files;
+pub mod meanings;
 pub mod memory;
 pub mod partition_log;
 pub mod queue_logs;
@@ -26,9 +26,9 @@ pub mod waiter;
 pub use crate::damage::{Damage, DamageKind};
 pub use append::{Appended, Atomicity, Durability, Place};
 pub use compacted::Compacted;
-pub(crate) use conventions::Address;
-pub use conventions::Conventions;
 pub use files::Files;
+pub(crate) use meanings::Address;
+pub use meanings::Meanings;
 pub use queue_logs::QueueLogs;
 pub use report::Report;
 pub use rows::{COPIED_MAX, Check, Cursor, Filter, Point, RowRef, Rows, STEP};
@@ -57,7 +57,7 @@ pub trait Engine: Send + Sync {
     // The store as a whole.
 
     /// What differs from other engines: names, times, keys and positions.
-    fn conventions(&self) -> &'static Conventions;
+    fn meanings(&self) -> &'static Meanings;
 
     /// An empty batch to encode records of this store into. Does not allocate.
     fn batch(&self) -> Batch;
@@ -230,7 +230,7 @@ impl dyn Engine + '_ {
 
     /// The message with this id.
     pub fn message_with_id(&self, id: &str) -> Result<Message> {
-        let (name, queue, offset) = match self.conventions().address_of(id)? {
+        let (name, queue, offset) = match self.meanings().address_of(id)? {
             Address::Position(position) => return self.message_at(position),
             Address::Offset(topic, queue, offset) => (topic, queue, offset),
         };

@@ -113,7 +113,7 @@ impl Store {
 
     #[getter]
     fn engine(&self) -> PyResult<&'static str> {
-        Ok(self.core.engine()?.conventions().kind.word())
+        Ok(self.core.engine()?.meanings().kind.word())
     }
 
     #[getter]

@@ -17,7 +17,7 @@ use super::random::Random;
 use super::rare::{options, said};
 use crate::consumer::{ProgressRow, record_progress};
 use crate::disk::Disk;
-use crate::engine::Conventions;
+use crate::engine::Meanings;
 use crate::engine::{Durability, Filter};
 use crate::error::{Error, Result as Done};
 use crate::{Consumer, ConsumerOptions, Delay, Delivery, Draft, Order, Store};
@@ -251,7 +251,7 @@ impl Consumers {
             self.world.clock.advance(7_200_000);
             store.clock_moved().map_err(said)?;
         }
-        let dead = Conventions::ROCKETMQ.dead_topic("billing");
+        let dead = Meanings::ROCKETMQ.dead_topic("billing");
         let letters = store.read(&dead, 0, 0, 10_000, None, &Filter::default());
         let letters = letters.map_err(said)?.messages;
         let letters: Done<BTreeSet<u32>> = letters.iter().map(number_of).collect();

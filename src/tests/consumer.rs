@@ -5,8 +5,8 @@ mod waiting;
 
 use crate::bound::Bound;
 use crate::clock::ManualClock;
-use crate::engine::Conventions;
 use crate::engine::Durability;
+use crate::engine::Meanings;
 use crate::machine::Machine;
 use crate::record::names::{ORIGIN_MESSAGE_ID, RETRY_TOPIC};
 use crate::{
@@ -274,7 +274,7 @@ fn a_message_that_fails_too_often_or_is_rejected_becomes_a_dead_letter() {
         let dead = bed
             .store
             .read(
-                &Conventions::ROCKETMQ.dead_topic("billing"),
+                &Meanings::ROCKETMQ.dead_topic("billing"),
                 0,
                 0,
                 10,
@@ -324,15 +324,13 @@ fn in_an_ordered_queue_nothing_is_delivered_before_a_message_that_failed() {
         // The second attempt is the last.
         consumer.nack(&again[0], None).unwrap();
         consumer.ack(receipts(&again[1..])).unwrap();
-        let dead = Conventions::ROCKETMQ.dead_topic("billing");
+        let dead = Meanings::ROCKETMQ.dead_topic("billing");
         let dead = bed
             .store
             .read(&dead, 0, 0, 10, None, &Filter::default())
             .unwrap();
         assert_eq!(dead.messages.len(), 1);
-        let retry = bed
-            .store
-            .topic(&Conventions::ROCKETMQ.retry_topic("billing"));
+        let retry = bed.store.topic(&Meanings::ROCKETMQ.retry_topic("billing"));
         assert!(matches!(retry, Err(Error::UnknownTopic { .. })));
     });
 }

@@ -1,7 +1,7 @@
 //! Groups from outside, and the switches that RocketMQ's table of subscriptions has for them.
 
 use super::consumer::{BEGIN_MS, Bed, bodies, on_each, poll, receipts, wait};
-use crate::engine::Conventions;
+use crate::engine::Meanings;
 use crate::{ConsumerOptions, Delivery, Error, Filter, GroupQueue, Mode, Options, Order, Store};
 use std::fs;
 
@@ -20,7 +20,7 @@ fn subscribe(bed: &Bed, switches: &str) {
 }
 
 fn dead(bed: &Bed) -> Vec<(Vec<u8>, i32)> {
-    let topic = Conventions::ROCKETMQ.dead_topic("billing");
+    let topic = Meanings::ROCKETMQ.dead_topic("billing");
     let all = Filter::default();
     let read = bed.store.read(&topic, 0, 0, 100, None, &all).unwrap();
     let letters = read.messages.iter();
@@ -162,7 +162,7 @@ fn a_group_has_as_many_retries_and_retry_queues_as_its_subscription_says() {
     }
     let retry = bed
         .store
-        .topic(&Conventions::ROCKETMQ.retry_topic("billing"))
+        .topic(&Meanings::ROCKETMQ.retry_topic("billing"))
         .unwrap();
     assert_eq!(retry.write_queues(), 3);
     bed.pass(1_000);

@@ -1,6 +1,6 @@
 """The same random calls of the memory engine and of the others get the same answers.
 
-What differs by the conventions of an engine is left out: positions, message ids, the queue of a
+What means something else in each engine is left out: positions, message ids, the queue of a
 key, and the text that a format cannot hold. A clock that the test moves gives both stores the same
 times.
 """

@@ -38,7 +38,7 @@ suite! {
         assert!(is_closed(store.flush()));
         assert!(is_closed(store.stats()));
         assert!(is_closed(store.verify(&mut |_, _| true)));
-        assert!(is_closed(sharer.engine().map(|engine| engine.conventions().kind)));
+        assert!(is_closed(sharer.engine().map(|engine| engine.meanings().kind)));
     }
 
     fn all_of_many_queues_exist_after_a_reopen(bed) {
@@ -140,7 +140,7 @@ suite! {
     }
 
     fn a_store_knows_its_engine_path_and_options(bed) {
-        let kind = bed.store.engine().unwrap().conventions().kind;
+        let kind = bed.store.engine().unwrap().meanings().kind;
         let expected = match bed.kind {
             Kind::Memory => EngineKind::Memory,
             Kind::CommitLog => EngineKind::CommitLog,
@@ -176,19 +176,13 @@ suite! {
 #[test]
 fn a_memory_store_is_selected_by_its_path_or_its_engine() {
     let store = Store::open(":memory:", Options::default()).unwrap();
-    assert_eq!(
-        store.engine().unwrap().conventions().kind,
-        EngineKind::Memory
-    );
+    assert_eq!(store.engine().unwrap().meanings().kind, EngineKind::Memory);
     let options = Options {
         engine: Some(EngineKind::Memory),
         ..Options::default()
     };
     let store = Store::open("no/such/folder", options).unwrap();
-    assert_eq!(
-        store.engine().unwrap().conventions().kind,
-        EngineKind::Memory
-    );
+    assert_eq!(store.engine().unwrap().meanings().kind, EngineKind::Memory);
     assert!(!std::path::Path::new("no").exists());
 }
 

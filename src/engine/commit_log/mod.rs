@@ -51,7 +51,7 @@ use super::service::hold::Hold;
 use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
 use super::{
-    Appended, Atomicity, Check, Conventions, Cursor, Durability, Engine, Files, Filter, Finding,
+    Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Meanings,
     Point, Repair, Report, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
@@ -238,8 +238,8 @@ impl CommitLog {
 }
 
 impl Engine for CommitLog {
-    fn conventions(&self) -> &'static Conventions {
-        &Conventions::ROCKETMQ
+    fn meanings(&self) -> &'static Meanings {
+        &Meanings::ROCKETMQ
     }
 
     fn batch(&self) -> Batch {

@@ -55,9 +55,8 @@ use super::service::durability::Durable;
 use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
-    Appended, Atomicity, Check, Compacted, Conventions, Cursor, Damage, DamageKind, Durability,
-    Engine, Filter, Point, QueueLogs, Recovery, Report, Rows, Stats, Topic, Topics, Verification,
-    Waiter,
+    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Filter,
+    Meanings, Point, QueueLogs, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -85,7 +84,7 @@ const POLL_SHARE: u32 = 20;
 /// Longest checkpoint file that is read.
 const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
 
-const CONVENTIONS: Conventions = Conventions {
+const MEANINGS: Meanings = Meanings {
     kind: EngineKind::PartitionLog,
     // Times are those of the senders, and positions count the bytes that all queues have.
     append_times: false,
@@ -384,8 +383,8 @@ fn unsupported<T>(what: &str) -> Result<T> {
 }
 
 impl Engine for PartitionLog {
-    fn conventions(&self) -> &'static Conventions {
-        &CONVENTIONS
+    fn meanings(&self) -> &'static Meanings {
+        &MEANINGS
     }
 
     fn batch(&self) -> Batch {

@@ -17,7 +17,7 @@ pub(super) fn check(engine: &dyn Engine, options: &Options) -> Result<()> {
 
 /// Refuses options of a commit log for a partition log, which would not do what they say.
 fn check_commit_log(engine: &dyn Engine, options: &Options) -> Result<()> {
-    if !engine.conventions().in_kafka_form {
+    if !engine.meanings().in_kafka_form {
         return Ok(());
     }
     let count = |value: Option<u32>| value.map(|value| value.to_string());
@@ -49,7 +49,7 @@ fn check_commit_log(engine: &dyn Engine, options: &Options) -> Result<()> {
 
 /// Refuses an isolation for engines that keep no transactions.
 fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<()> {
-    let Some(isolation) = isolation.filter(|_| !engine.conventions().in_kafka_form) else {
+    let Some(isolation) = isolation.filter(|_| !engine.meanings().in_kafka_form) else {
         return Ok(());
     };
     let rule = "only a partition log has transactions";
@@ -62,7 +62,7 @@ fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<
 
 /// Refuses the options of segments for engines that have none.
 fn check_segments(engine: &dyn Engine, options: &Options) -> Result<()> {
-    if engine.conventions().in_kafka_form {
+    if engine.meanings().in_kafka_form {
         return Ok(());
     }
     let number = |value: Option<u64>| value.map(|value| value.to_string());

@@ -1,4 +1,4 @@
-//! What differs between engines for those that use them: names, times, keys and positions.
+//! What the same call means in different engines: names, times, keys and positions.
 
 use crate::error::Result;
 use crate::options::EngineKind;
@@ -6,9 +6,9 @@ use crate::record::id::position_of_id;
 use crate::record::names::{DEAD_PREFIX, RETRY_PREFIX};
 use crate::record::{check_topic, java_hash};
 
-/// The conventions of an engine.
+/// What names, times, keys and positions mean in an engine.
 #[derive(Clone, Copy, Debug)]
-pub struct Conventions {
+pub struct Meanings {
     /// Which engine it is.
     pub kind: EngineKind,
     /// Whether each message has the time of its append, which never decreases in a queue.
@@ -34,9 +34,9 @@ pub enum Address<'a> {
     Offset(&'a str, u32, u64),
 }
 
-impl Conventions {
-    /// Those of RocketMQ, for a store whose messages are in one log.
-    pub const ROCKETMQ: Conventions = Conventions {
+impl Meanings {
+    /// The meanings of RocketMQ, for a store whose messages are in one log.
+    pub const ROCKETMQ: Meanings = Meanings {
         kind: EngineKind::CommitLog,
         append_times: true,
         lasting_positions: true,
