@@ -1,4 +1,4 @@
-//! A queue of a shared store, as the process sees it that may own it.
+//! A queue of a shared store, as seen by a process that may own it.
 
 use super::occupation::Occupation;
 use crate::engine::directory::group_table::Row;
@@ -22,7 +22,7 @@ pub(super) struct Adopted {
     pub(super) owner: u64,
     /// Since when, in ms.
     pub(super) since: i64,
-    /// What the owner before has shown.
+    /// What the previous owner has shown.
     pub(super) shown: Shown,
 }
 

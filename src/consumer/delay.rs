@@ -6,8 +6,8 @@
 //! ```
 //!
 //! All messages of a level have the same delay, so a queue is in delivery order, and its first
-//! message that is not due tells when the level must run next. Where the option `delay_levels` has
-//! changed, that applies to the messages that wait; queues above the last level have its delay.
+//! message that is not due decides when the level must run next. A changed option `delay_levels`
+//! applies to waiting messages too; queues above the last level have its delay.
 //! `config/delayOffset.json` has `next` of each level, as in RocketMQ. It is written after the log
 //! is durable up to what was delivered. After a crash, messages delivered since the last write are
 //! delivered again, and none is lost.
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Delay {
-    /// Reads nothing before the first step.
+    /// The delivery of a store. Reads nothing before the first step.
     pub(super) fn new(place: Option<TablePlace>) -> Delay {
         Delay {
             place,
@@ -184,8 +184,8 @@ impl State {
     }
 }
 
-/// The topic of messages with a delay level. Where the times of a queue may decrease, a queue of it
-/// would not be in the order of delivery: messages with a level have a delivery time instead.
+/// The topic of messages with a delay level. If the times of a queue may decrease, its messages
+/// would not be in delivery order, so messages with a level get a delivery time instead.
 fn schedule_of(engine: &dyn Engine) -> Option<Arc<Topic>> {
     match engine.meanings().append_times {
         true => engine.topics().get(SCHEDULE_TOPIC),

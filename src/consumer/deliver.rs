@@ -9,14 +9,14 @@ use crate::record::{Copied, Message, Row};
 use crate::warning::Warning;
 use std::sync::Arc;
 
-/// Deliveries of one step. At its end the disk begins to store them where readers wait for that.
+/// Deliveries of one step. At its end the disk begins to store them if readers wait for that.
 pub(super) struct Delivered<'a> {
     handle: &'a Handle,
     end: Option<u64>,
 }
 
 impl Delivered<'_> {
-    /// None yet, to the store of `handle`.
+    /// No deliveries yet, to the store of `handle`.
     pub(super) fn to(handle: &Handle) -> Delivered<'_> {
         Delivered { handle, end: None }
     }
@@ -32,14 +32,14 @@ impl Drop for Delivered<'_> {
         if let Some(end) = self.end
             && self.handle.options.flush() == Flush::Sync
         {
-            // Nobody here waits for it.
+            // This thread does not wait for it.
             drop(self.handle.engine.enlist(end));
         }
     }
 }
 
 /// Appends a message to the topic and queue that it is meant for, and returns the end of its
-/// record. One that names none is passed over with a warning: it stays where it is.
+/// record. One that names none stays where it is, with a warning.
 pub(super) fn deliver(
     handle: &Handle,
     message: &Message,

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
-    /// Where a group begins in a topic of which it has consumed nothing.
+    /// Where a group begins in a topic that it has not consumed yet.
     pub start: Start,
     /// What is guaranteed about the order of messages in a queue.
     pub order: Order,
@@ -166,7 +166,7 @@ impl Group {
         let mut state = self.state.lock();
         state.members.remove(&member);
         if let Some(occupation) = &self.occupation {
-            // If that fails, the others find out when this process ends.
+            // If that fails, the others notice when this process ends.
             let _ = occupation.leave(member, now);
             return;
         }
@@ -313,7 +313,7 @@ impl Group {
         Ok(is_new)
     }
 
-    /// The lane, which notices a log that came back shorter than the progress was saved beside.
+    /// The lane, which detects a log that came back shorter than when the progress was saved.
     fn cut(&self, lane: Lane, ground: Ground<'_>, topic: &Topic) -> Result<Lane> {
         let Some(cut) = ground.progress.cut(&topic.name, &self.name) else {
             return Ok(lane);
@@ -340,7 +340,8 @@ impl Group {
         queues.collect()
     }
 
-    /// Where the group begins in a queue: where it stopped, or else where its members ask to begin.
+    /// Where the group begins in a queue: where it stopped, otherwise where its members ask to
+    /// begin.
     fn begin(&self, ground: Ground<'_>, topic: &Topic, queue: u32, start: &Bound) -> Result<u64> {
         if let Some(offset) = ground.progress.get(&topic.name, &self.name, queue) {
             return Ok(offset);

@@ -1,4 +1,4 @@
-//! What retention asks of the consumers.
+//! The consumers' holds on retention.
 
 use super::Consumers;
 use super::loan::Loan;
@@ -44,8 +44,8 @@ impl Hold for Waiting {
 }
 
 impl Consumers {
-    /// The position up to which all groups that have begun have consumed the log, as far as their
-    /// progress is not saved yet: the engine asks the table of offsets itself.
+    /// The position up to which all groups that have begun have consumed the log. Covers progress
+    /// that is not saved yet; the engine reads the table of offsets itself.
     pub(crate) fn keep_from(&self) -> Result<u64> {
         let handle = self.handle();
         if !handle.options.keep_unconsumed {
@@ -91,7 +91,8 @@ impl Consumers {
 }
 
 impl Consumers {
-    /// The lowest offset of each queue that a group has not consumed or that waits for its time.
+    /// The lowest offset in each queue of a message that a group has not consumed, or that waits
+    /// for its time.
     fn kept_offsets(&self) -> Result<Kept> {
         let mut kept = Kept::new();
         let mut keep = |topic: &str, queue: u32, offset: u64| {

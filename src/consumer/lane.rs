@@ -50,17 +50,17 @@ struct State {
     /// In a shared store, only a consumer of this process.
     owner: Option<u64>,
     heir: Option<u64>,
-    /// The epoch in which this process had the queue last.
+    /// The last epoch in which this process had the queue.
     epoch: Option<u16>,
-    /// What the table has of it.
+    /// What the table says of it.
     stored: (u64, Shown),
     since: i64,
     /// When `committed` last moved, in ms.
     moved: Option<i64>,
     retries: u64,
     window: Window,
-    /// Where the queue ends that the group has consumed, if it ended after that when its progress
-    /// was saved: other messages have these offsets now.
+    /// Where the part of the queue ends that the group has consumed, if the log came back shorter
+    /// than when the progress was saved: other messages have the offsets after it.
     shrunk: Option<u64>,
 }
 
@@ -186,8 +186,9 @@ impl Lane {
         }
     }
 
-    /// The lane, where the log came back shorter: of the queue that was consumed the part below
-    /// `end` is left. If the progress is after it, nothing is delivered before a [`Lane::seek`].
+    /// The lane after the log came back shorter, with only the part below `end` left of the
+    /// consumed queue. If the progress is after `end`, nothing is delivered before a
+    /// [`Lane::seek`].
     pub(super) fn ending_at(self, end: u64) -> Lane {
         let mut state = self.state.lock();
         state.shrunk = Some(end).filter(|end| state.window.committed() > *end);
@@ -204,7 +205,7 @@ impl Lane {
         state.heir.or(state.owner)
     }
 
-    /// The state, as of now.
+    /// The current state.
     fn current(&self, now: i64) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
         if let Some(claim) = &self.claim {
@@ -275,7 +276,7 @@ impl Lane {
         }
     }
 
-    /// Takes the lane from a member that has left. Its unsettled messages are due at once.
+    /// Takes the lane from a member that has left. Its unsettled messages become due at once.
     pub(super) fn leave(&self, member: u64, now: i64) {
         let mut state = self.state.lock();
         if state.heir == Some(member) {
@@ -320,11 +321,11 @@ impl Lane {
         }
     }
 
-    /// When `member` may get another message of the lane although none is sent and none settled;
-    /// `None` if never.
+    /// When `member` may get another message of the lane without a send or a settlement; `None` if
+    /// never.
     pub(super) fn next_due(&self, member: u64, order: Order, now: i64) -> Option<i64> {
         let state = self.state.lock();
-        // The heir of an owner in another process is woken by it.
+        // An owner in another process wakes its heir.
         let is_heir = state.heir == Some(member) && self.claim.is_none();
         let window = &state.window;
         let owns = state.owner == Some(member) && state.heir.is_none();
@@ -361,7 +362,7 @@ impl Lane {
         let begin = taken.len();
         let more = self.take_owned(&mut state, by, max, taken);
         if !self.store(&mut state)? {
-            // Another process has got the queue meanwhile, and delivers them.
+            // Another process owns the queue by now, and delivers them.
             taken.truncate(begin);
             return Ok(false);
         }
@@ -534,7 +535,7 @@ impl Lane {
         }
         match (&self.claim, state.window.unsettled()) {
             (None, _) => state.inherit(now),
-            // It is settled all the same: if that fails, it is tried again.
+            // The message is settled even if this fails; it is tried again.
             (Some(_), 0) => drop(self.inherit_after(&mut state, now)),
             (Some(_), _) => {}
         }
@@ -574,14 +575,14 @@ impl Lane {
         if let Ok(mut state) = self.owned(member, receipt, now) {
             let window = &mut state.window;
             window.give_back(receipt.offset, receipt.serial, now);
-            // If the heir does not get it now, it does later.
+            // If this fails, the heir gets it later.
             let _ = self.inherit_after(&mut state, now);
         }
     }
 }
 
 impl State {
-    /// Takes over what the table of a shared store says of owner and heir.
+    /// Updates owner and heir from the table of a shared store.
     fn follow(&mut self, claim: &Claim, now: i64) -> Result<()> {
         self.heir = claim.heir();
         if self.owner.is_some() && self.epoch == Some(claim.fence().epoch) {
@@ -595,10 +596,10 @@ impl State {
             shown,
         }) = claim.adopt()?
         {
-            // If no other process had it since, what was settled past the committed offset is
-            // still known.
+            // If no other process has owned it since, the messages settled past the committed
+            // offset are still known.
             let next = self.epoch.map(|epoch| epoch.wrapping_add(1));
-            // Somebody has said where to continue.
+            // A caller has set where to continue.
             let is_moved = fence.committed != self.window.committed();
             self.shrunk = self.shrunk.filter(|_| !is_moved);
             if next == Some(fence.epoch) && fence.committed == self.window.committed() {

@@ -1,4 +1,4 @@
-//! How the threads of services use what a store owns without keeping the store open.
+//! Lets the threads of services use what a store owns without keeping the store open.
 
 use crate::sync::{Condvar, Mutex};
 use std::fmt;

@@ -71,8 +71,8 @@ pub struct Polled {
     pub seen: u64,
     /// [`crate::Store::changes`] before they were taken.
     pub changes: u64,
-    /// If there are none: how long to wait for one of both to grow before looking again all the
-    /// same. `Duration::MAX` is without a limit.
+    /// If there are no messages: how long to wait for either to grow before trying again in any
+    /// case. `Duration::MAX` is without a limit.
     pub wait: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Consumer {
             closed: AtomicBool::new(false),
         };
         if let Err(error) = consumer.join_group() {
-            // It is in no group that it could leave.
+            // It has no group to leave.
             consumer.closed.store(true, Ordering::Release);
             return Err(error);
         }
@@ -126,7 +126,7 @@ impl Consumer {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Checks that other processes still count this consumer among its group. They do not if its
+    /// Checks that the other processes still count this consumer as a member. They do not after its
     /// process has shown no sign of life for the session time-out.
     fn check_member(&self) -> Result<()> {
         if self.group.has(self.number()) {
@@ -221,13 +221,13 @@ impl Consumer {
     /// As [`Consumer::poll`].
     pub fn try_poll(&self, max: usize) -> Result<Polled> {
         if let Err(lost) = self.with_ground(|_| self.check_member()) {
-            // The caller learns that what it holds is lost. The next call gets messages again.
+            // The caller learns that it has lost its messages. The next call gets messages again.
             if matches!(lost, Error::OwnershipLost { .. }) {
                 self.join_group()?;
             }
             return Err(lost);
         }
-        // Before anything is looked for, so that what comes meanwhile is noticed.
+        // Read before the search for messages, so that later ones are noticed.
         let seen = self.shared.handle().writer()?.readable_position();
         let changes = self.shared.changes();
         let mut taken = Vec::new();
@@ -412,7 +412,8 @@ impl Consumer {
         };
         let group = (&*self.group.name, &self.subscription);
         let (end, is_tried_again) = send_back(self.shared.handle(), group, &failed)?;
-        // Before the message is settled, so that no progress past it is saved without.
+        // Noted before the message is settled, so that no progress past it is saved without its
+        // successor.
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.now());
         let settled = receipt.lane().settle(self.number(), receipt, now);
@@ -423,7 +424,7 @@ impl Consumer {
         settled
     }
 
-    /// Keeps a message for `longer` from now before it is delivered again.
+    /// Postpones the next delivery of a message to `longer` after the call.
     ///
     /// # Errors
     ///

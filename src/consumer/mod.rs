@@ -105,13 +105,13 @@ pub struct Consumers {
     timer: Timer,
     /// End of the last delayed message that was sent. It may not be readable yet.
     delayed: AtomicU64,
-    /// End of the last message that took the place of one that was not handled.
+    /// End of the last successor of a message that was not handled.
     sent_back: AtomicU64,
     service: Service,
     /// The consumers of all processes, if the store is shared.
     occupation: OnceLock<Arc<Occupation>>,
     peers: Peers,
-    /// The changes of the table at the last step of the peers.
+    /// The table's count of changes at the last step of the peers.
     seen_changes: AtomicU32,
     /// When progress is saved next.
     save_at: AtomicI64,
@@ -150,7 +150,7 @@ impl Anchor {
             seen_changes: AtomicU32::new(0),
             save_at: AtomicI64::new(i64::MAX),
         });
-        // What fails below ends what has begun.
+        // An error below stops what has been started.
         let anchor = Anchor(Arc::clone(&consumers));
         let handle = &consumers.handle;
         if let Some(joint) = handle.joint() {
@@ -349,7 +349,7 @@ impl Consumers {
         self.handle.engine.wake();
     }
 
-    /// A number that grows when consumers have reason to look for messages that are not new.
+    /// A number that grows when consumers may get messages that are not new.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -361,7 +361,7 @@ impl Consumers {
         self.timer.carry(&self.handle, until)
     }
 
-    /// Does what fell due when the clock was moved.
+    /// Delivers what has become due after the clock was moved.
     ///
     /// # Errors
     ///
@@ -399,7 +399,7 @@ impl Consumers {
             }
             self.delayed.fetch_max(joint.published(), Ordering::AcqRel);
             if self.found_occupation()?.is_some() {
-                // First at once: the process that led before may have died before it saved.
+                // The first save is at once: the previous leader may have died before it saved.
                 if self.save_at.load(Ordering::Acquire) == i64::MAX {
                     self.save_at.store(now, Ordering::Release);
                 }
@@ -429,7 +429,7 @@ impl Consumers {
         Ok(delayed?.min(timed?).min(saves).min(reads))
     }
 
-    /// What is known of the log beside which progress is saved.
+    /// The log with which progress is saved.
     fn log(&self) -> Result<Option<Known>> {
         let Some(place) = self.place.as_ref().filter(|place| !place.is_flat()) else {
             return Ok(None);

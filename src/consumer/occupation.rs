@@ -33,13 +33,13 @@ pub(super) struct Occupation {
     index: Mutex<Index>,
 }
 
-/// Where topics and queues stand in the table.
+/// The places of topics and queues in the table.
 #[derive(Debug, Default)]
 struct Index {
     topics: BTreeMap<GroupTopic, u32>,
     /// By topic entry and queue.
     queues: BTreeMap<(u32, u32), u32>,
-    /// How many entries have been read of both.
+    /// How many entries of both have been read.
     read: (u32, u32),
     /// The number under which this process owns the queues of its producers.
     producer: Option<u64>,
@@ -311,7 +311,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Tells all processes of what has changed.
+    /// Notifies all processes of a change.
     pub(super) fn end(self) {
         self.table.notify();
     }
@@ -341,7 +341,7 @@ impl Locked<'_> {
         self.add(group, begun)
     }
 
-    /// Adds queues, but for those that another process has added meanwhile.
+    /// Adds queues, except those that another process has added meanwhile.
     fn add(&mut self, group: &str, begun: &[Begun]) -> Result<()> {
         for new in begun {
             let entry = self.entry(group, &new.topic)?;
@@ -381,9 +381,9 @@ impl Locked<'_> {
         groups
     }
 
-    /// Takes a consumer that goes out of the rows of the queues that its producers own: the next
-    /// one at its place would seem to own them. If its process lives on, these producers send until
-    /// another one gets the queue.
+    /// Removes a leaving consumer from the rows of the queues that its producers own: the next
+    /// consumer at its place would seem to own them. If its process lives on, these producers send
+    /// until another one gets the queue.
     fn disown(&self, entry: u32, number: u64) {
         for row in self.index.queues_of(entry) {
             let row = self.table.row(row);
@@ -525,7 +525,7 @@ fn key(group: &str, topic: &str) -> GroupTopic {
     }
 }
 
-/// What was just added is not there: another process has overwritten the table.
+/// The error if an entry that was just added is missing: another process has overwritten the table.
 fn unreachable_entry(table: &GroupTable) -> Error {
     Error::corrupt(
         table.path(),

@@ -1,4 +1,4 @@
-//! Groups as they are seen from outside: how far each is, and where it goes on.
+//! Groups as seen from outside: the progress of each, and setting where it continues.
 
 use super::occupation::{Begun, Occupation};
 use super::progress::{GroupProgress, Progress, Saved};
@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A queue of a group. What the tables do not tell is known for groups of this process, and for
-/// those of the processes that share the store.
+/// A queue of a group. What is not in the tables is known only for groups of this process, and of
+/// the processes that share the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupQueue {
     /// The group.
@@ -36,7 +36,7 @@ pub struct GroupQueue {
     pub lag: u64,
     /// Bytes of their records.
     pub lag_bytes: u64,
-    /// How long ago the first of them was stored, in ms; 0 where there is none.
+    /// How long ago the first of them was stored, in ms; 0 if there is none.
     pub lag_ms: u64,
     /// Messages that are delivered and not settled.
     pub unsettled: u64,
@@ -46,7 +46,7 @@ pub struct GroupQueue {
     pub owner: Option<u64>,
     /// Id of its process, if the store is shared.
     pub owner_pid: Option<u32>,
-    /// Since when it does, in ms.
+    /// Since when it owns the queue, in ms.
     pub owned: Option<i64>,
     /// When `committed` last moved, in ms.
     pub moved: Option<i64>,
@@ -160,8 +160,8 @@ impl Consumers {
         queues.collect()
     }
 
-    /// Sets how far a group is with a topic; durable on return. Consumers of this process go on
-    /// there, and what they hold counts no more.
+    /// Sets the progress of a group in a topic; durable on return. Consumers of this process
+    /// continue there, and their current deliveries become invalid.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl Consumers {
         Ok(slots)
     }
 
-    /// The table of groups: of this process, or of those that share the store which it reads.
+    /// The table of groups: of this process, or of the processes that share the store it reads.
     fn table_of_groups(&self) -> Result<Option<Arc<GroupTable>>> {
         if let Some(joint) = self.handle.joint() {
             return joint.found_table();
@@ -265,8 +265,8 @@ impl Consumers {
         if self.handle.options.mode != Mode::Read {
             return Ok(None);
         }
-        // What processes have left that are all dead says nothing: the next ones begin with the
-        // table of offsets.
+        // If all processes are dead, their entries mean nothing: the next ones begin with the table
+        // of offsets.
         let page = StatePage::open(&**disk, root, Access::Read)?;
         let is_shared = page.is_some_and(|page| page.is_of_many())
             && disk.probe(&root.join(names::LOCK))? == Holder::Forebay;

@@ -12,7 +12,7 @@ use crate::error::{At, Op, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// How long a process with producers may show no sign of life before others may have their queues.
+/// How long a process with producers may show no sign of life before others may take their queues.
 const SESSION_MS: u32 = 10_000;
 
 impl Consumers {
@@ -80,7 +80,7 @@ struct Granted {
     occupation: Arc<Occupation>,
     row: u32,
     epoch: u16,
-    /// That of the process. A forked child owns nothing of its parent's.
+    /// The process. A forked child owns nothing of its parent's.
     generation: u32,
 }
 

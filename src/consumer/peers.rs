@@ -9,9 +9,9 @@
 //!
 //! Each process watches one other, and those after it only while that one shows no sign of life. So
 //! every process is watched as long as one lives, and the cost does not grow with their number. A
-//! step comes ten times a second, and at once when the table changes. That a process is dead is
-//! known for certain: its lock is gone. How long one has shown no sign of life is counted in steps
-//! of the watching process, so that nobody is evicted because the machine slept.
+//! step comes ten times a second, and at once when the table changes. A dead process is recognised
+//! with certainty: its lock is gone. The time without a sign of life is counted in steps of the
+//! watching process, so that no process is evicted because the machine slept.
 
 use super::Consumers;
 use super::loan::Loan;
@@ -129,7 +129,7 @@ fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
             table.show_beat();
             let passed = last.elapsed();
             last = Instant::now();
-            // What fails is tried again in the next step. Consumers meet the same error.
+            // The next step tries again. Consumers meet the same error.
             let _ = it.step_of_peers(&mut watch, passed);
         });
         if stepped.is_none() {

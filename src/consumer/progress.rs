@@ -45,12 +45,12 @@ pub(super) struct GroupProgress {
     pub(super) log: Saved,
 }
 
-/// Beside which log progress is saved.
+/// The log with which progress is saved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Saved {
-    /// This one, as far as it is durable.
+    /// This log, as far as it is durable.
     Beside(Option<Place>),
-    /// The one of the progress that is stored: not all of it is replaced.
+    /// The log of the stored progress, a part of which stays.
     AsBefore,
 }
 
@@ -64,8 +64,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Beside this log, where it is durable up to `position`. In a shared store each process that
-    /// begins to lead begins an epoch.
+    /// This log, durable up to `position`. In a shared store each process that begins to lead
+    /// begins an epoch.
     pub(super) fn beside(&self, position: u64) -> Saved {
         Saved::Beside(self.epochs.newest().map(|epoch| Place {
             epoch: epoch.number,
@@ -80,7 +80,7 @@ impl Known {
 struct Stored {
     /// The contents of the table as far as this process knows.
     rows: Rows,
-    /// Where the log ends that the progress of a topic and group was saved beside, if it has come
+    /// By topic and group, where the log ends with which the progress was saved, if it has come
     /// back shorter.
     cut: BTreeMap<(Box<str>, Box<str>), u64>,
     /// The table that this process wrote last.
@@ -149,14 +149,14 @@ impl Progress {
             .contains_key(&(topic.into(), group.into()))
     }
 
-    /// Where the log ends that the progress of a group in a topic was saved beside, if it came back
+    /// Where the log ends with which the progress of a group in a topic was saved, if it came back
     /// shorter.
     pub(super) fn cut(&self, topic: &str, group: &str) -> Option<u64> {
         let stored = self.stored.lock();
         stored.cut.get(&(topic.into(), group.into())).copied()
     }
 
-    /// Beside which log progress is saved that is durable up to `position`.
+    /// The log for progress that is saved while it is durable up to `position`.
     pub(super) fn beside(&self, position: u64) -> Saved {
         Saved::Beside(self.epoch.map(|epoch| Place {
             epoch: epoch.number,
@@ -204,15 +204,14 @@ impl Progress {
         }
     }
 
-    /// Stores offsets whatever is stored, which another process may have changed; durable on
-    /// return.
+    /// Stores offsets, even over those that another process has stored; durable on return.
     pub(super) fn put(&self, progress: GroupProgress) -> Result<()> {
         self.store(&mut self.stored.lock(), vec![progress])
     }
 
-    /// Saves progress of a shared store, which any of its processes may save. `read` is given what
-    /// is saved, and reads the progress under the lock of the table, so that no process overwrites
-    /// what another one has read later. Durable on return.
+    /// Saves progress of a shared store; any of its processes may do so. `read` gets what is saved,
+    /// and reads the progress under the lock of the table, so that no process overwrites what
+    /// another has read later. Durable on return.
     pub(super) fn save_shared(
         &self,
         read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
@@ -282,8 +281,8 @@ pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()
     record_in(None, disk, &path, &progress.collect::<Vec<_>>()).map(drop)
 }
 
-/// [`record`], without reading the table again if the file is still as `kept` was written. Returns
-/// the table.
+/// [`record`], without reading the table again if the file is unchanged since `kept` was written.
+/// Returns the table.
 fn record_in(
     kept: Option<OffsetTable>,
     disk: &dyn Disk,
@@ -297,7 +296,8 @@ fn record_in(
     Ok(table)
 }
 
-/// The table that this process wrote last, if the file is still so; else the one that is there.
+/// The table that this process wrote last, if the file is unchanged; otherwise the table in the
+/// file.
 fn current(kept: Option<OffsetTable>, disk: &dyn Disk, path: &Path) -> Result<OffsetTable> {
     match kept {
         Some(table) if planted(Bug::KeepTable) || table.is_current(disk)? => Ok(table),

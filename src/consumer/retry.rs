@@ -37,7 +37,7 @@ const REASON_LEN_MAX: usize = 1_000;
 /// Properties that applied to another copy of the message.
 const OF_ONE_COPY: [&str; 4] = [DELAY, REAL_TOPIC, REAL_QID, TIMER_OFFSET];
 
-/// What becomes of a message that was not handled.
+/// What happens to a message that was not handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate<'a> {
     /// It is delivered again after the delay of this level, or of one that grows with the attempts.

@@ -1,4 +1,4 @@
-//! What is saved of the progress of all groups, and when it may be: never ahead of the durable log.
+//! Saves the progress of all groups, never ahead of the durable log.
 //!
 //! A thousand groups with a hundred queues each are saved every few seconds. So the queues of a
 //! group are visited under its lock, with no copy of their list, and names are looked up once for
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The ends of queues below a position of the log, by the number of the topic and the queue.
+/// The ends of queues below a position of the log, by numbers of topic and queue.
 struct Ends<'a> {
     engine: &'a dyn Engine,
     point: Point,
@@ -71,8 +71,8 @@ impl Consumers {
         self.progress()?.save(progress.collect())
     }
 
-    /// The progress of the groups of this process in each topic. Where the log came back shorter,
-    /// there is none: the next opening has to notice it, too.
+    /// The progress of the groups of this process in each topic. If the log came back shorter,
+    /// there is none, so that the next opening notices it too.
     fn progress_here(&self, log: Saved) -> Vec<(Arc<Topic>, GroupProgress)> {
         let mut progress: Vec<(Arc<Topic>, GroupProgress)> = Vec::new();
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
@@ -108,9 +108,9 @@ impl Consumers {
         progress
     }
 
-    /// The progress of all groups in all processes, without what is `saved` already. The log is
-    /// durable up to all of it on return, and so is what took the place of messages that were not
-    /// handled, in whichever process.
+    /// The progress of all groups in all processes, without what is `saved` already. On return the
+    /// log is durable up to all of it, and so are the successors of messages that any process has
+    /// not handled.
     fn progress_of_all(
         &self,
         occupation: &Occupation,
@@ -146,7 +146,7 @@ impl Consumers {
             .as_ref()
             .map_or(Saved::Beside(None), |log| log.beside(durable));
         progress.iter_mut().for_each(|it| it.log = beside);
-        // Where the log came back shorter, the next opening has to notice it, too.
+        // If the log came back shorter, the next opening must notice it too.
         let mut whole = Vec::new();
         for it in progress {
             let place = saved.place(&it.topic, &it.group);

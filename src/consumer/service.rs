@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest sleep, and the longest while something is due. That one bounds how late it comes
-/// when the clock is set forward, or the machine sleeps.
+/// The longest sleep; the second, while a message waits, bounds its delay after the clock was set
+/// forward or the machine has slept.
 const IDLE: Duration = Duration::from_secs(3_600);
 const DUE: Duration = Duration::from_secs(10);
 /// The pause after a failure.

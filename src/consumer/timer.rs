@@ -7,14 +7,13 @@
 //!                          | retired --> the end of this topic, FOREBAY_DELAY_OFFSET = old offset
 //! ```
 //!
-//! The log says what waits: each message of the topic without a record that names its offset. The
-//! index and the tables `forebay.delay` and `forebay.pending` are caches. The first tells what was
-//! delivered when it was written, which the log was durable up to; opening looks for later
-//! deliveries in the topics that overdue messages are meant for. The second tells what waited at an
-//! earlier moment; opening reads the timer topic from there on. Without it opening reads from the
-//! oldest message that waits. So a process that dies delivers
-//! nothing twice. A machine that dies can, if it had not stored a delivery that a consumer has
-//! seen.
+//! The log says what waits: each message of the topic whose offset no delivered record names. The
+//! index and the tables `forebay.delay` and `forebay.pending` are caches. The first lists what was
+//! delivered when it was written, all of it durable; opening searches the target topics of overdue
+//! messages for later deliveries. The second lists what waited at an earlier moment; opening reads
+//! the timer topic from there on, or without it from the oldest message that waits. So no message
+//! is delivered twice after a process dies. After a power loss one can be, if a consumer had seen a
+//! delivery that was not durable.
 
 use super::deliver::{Delivered, deliver};
 use super::pending::Pending;
@@ -40,7 +39,7 @@ pub(super) const QUEUE: u32 = 0;
 const STEP_MAX: usize = 1_000;
 /// Rows that one step of a cursor collects.
 const WALK_ROWS: usize = 1_024;
-/// Messages that may be sent before it is worth listing again what waits, if fewer do.
+/// At least this many messages are sent between two lists of what waits.
 const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
 /// Encoded bytes after which messages that are carried forward are appended.
 const CARRY_LEN: usize = 1 << 20;
@@ -58,13 +57,13 @@ struct State {
     pending: Pending,
     /// The first offset that was not read yet.
     read: u64,
-    /// `read` when it was last listed what waits.
+    /// The value of `read` when the waiting messages were last listed.
     listed: u64,
     is_saved: bool,
 }
 
 impl Timer {
-    /// Nothing is read before the first step.
+    /// The delivery of a store. Reads nothing before the first step.
     pub(super) fn new(place: Option<TablePlace>) -> Timer {
         Timer {
             place,
@@ -109,7 +108,7 @@ impl Timer {
         self.place.is_some() && state.as_ref().is_some_and(|state| !state.is_saved)
     }
 
-    /// Stores how far delivery is; durable on return, after what was delivered.
+    /// Saves the progress of delivery; durable on return, after the delivered messages.
     pub(super) fn save(&self, handle: &Handle) -> Result<()> {
         let mut state = self.state.lock();
         let (Some(state), Some(place)) = (state.as_mut(), &self.place) else {
@@ -118,7 +117,7 @@ impl Timer {
         if state.is_saved {
             return Ok(());
         }
-        // Nothing is delivered meanwhile, for the state is locked.
+        // The locked state keeps anything from being delivered meanwhile.
         let position = match planted(Bug::TimesAhead) {
             true => handle.engine.readable_position(),
             false => handle.engine.flush()?,
@@ -147,8 +146,8 @@ impl Timer {
         Ok(())
     }
 
-    /// Appends again, durably, what waits below `until` of the log. False where nothing of the log
-    /// may go at the moment: it is not known what waits, or a step runs.
+    /// Appends again, durably, what waits below `until` of the log. Returns false if nothing may be
+    /// deleted at the moment, because a step runs or it is unknown what waits.
     pub(super) fn carry(&self, handle: &Handle, until: u64) -> Result<bool> {
         let (Ok(engine), Some(files)) = (handle.writer(), handle.engine.files()) else {
             return Ok(false);
@@ -166,14 +165,14 @@ impl Timer {
         state.read_on(handle, &topic)?;
         let end = engine.offset_at(&topic, QUEUE, Point::Position(until))?;
         let carried = state.append_again(handle, files, &topic, end);
-        // What was appended before an error counts, too.
+        // What was appended before an error counts too.
         state.read_on(handle, &topic)?;
         carried.map(|()| true)
     }
 }
 
 impl State {
-    /// Finds out what waits, by the tables of the process before and the log.
+    /// Finds out what waits from the tables of the previous process and the log.
     fn load(
         engine: &dyn Engine,
         topic: &Topic,
@@ -181,7 +180,7 @@ impl State {
         now: i64,
     ) -> Result<State> {
         let bounds = engine.bounds(topic, QUEUE)?.unwrap_or(0..0);
-        // A table of a log that came back shorter tells of other messages.
+        // If the log came back shorter, the table is about other messages.
         let is_of_it = table.end <= bounds.end && is_reached(engine, table.position);
         let mut table = match is_of_it {
             true => table,
@@ -331,13 +330,13 @@ impl State {
     }
 }
 
-/// Whether the log of an earlier process, which it knew up to a position, has not become shorter.
+/// Whether the log still reaches the position that an earlier process knew.
 fn is_reached(engine: &dyn Engine, position: u64) -> bool {
     !engine.meanings().lasting_positions || position <= engine.readable_position()
 }
 
-/// Removes what was delivered to these topics and queues at or after a position that the log had
-/// for the process before.
+/// Removes what was delivered to these topics and queues at or after a position of the previous
+/// process.
 fn remove_delivered(
     engine: &dyn Engine,
     pending: &mut Pending,
@@ -354,7 +353,7 @@ fn remove_delivered(
         };
         let first = match engine.meanings().lasting_positions {
             true => engine.offset_at(&topic, queue, Point::Position(position))?,
-            // It was a position of another process, and says nothing here.
+            // Positions of another process mean nothing here.
             false => bounds.start,
         };
         walk(engine, &topic, (queue, first..bounds.end), |record| {
@@ -392,7 +391,7 @@ fn identity(message: &Message) -> (u64, i64) {
     (record.position().cast_unsigned(), record.store_timestamp())
 }
 
-/// Whether a table tells of this log: the message that it names last is there.
+/// Whether a table is about this log: it has the message that the table names last.
 fn is_listed(
     engine: &dyn Engine,
     topic: &Topic,
@@ -409,11 +408,11 @@ fn is_listed(
     Ok(found.is_some_and(|message| identity(&message) == listed.last))
 }
 
-/// What a record says of a time.
+/// The delivery that a record states.
 struct Timed {
     offset: u64,
     at: i64,
-    /// The offset in the timer topic of the message that it is made of.
+    /// The offset in the timer topic of the message that it was made from.
     of: Option<u64>,
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `committed` is the smallest offset that is not settled. The next owner of the queue begins
-//! there. It moves only when the message there is settled, however many later ones are. A window
+//! there. It moves only when the message there is settled, even if many later ones are. A window
 //! knows nothing of logs, threads or clocks; times are in milliseconds.
 
 use std::collections::VecDeque;
@@ -392,7 +392,8 @@ mod tests {
         prop::collection::vec(step, 1..200)
     }
 
-    /// Gives a delivery back. Whether the message has an attempt fewer, if the delivery counts.
+    /// Gives a delivery back, and checks that the message has one attempt fewer if the delivery
+    /// counts.
     fn give_back(
         window: &mut Window,
         model: &mut BTreeMap<u64, (u32, i64)>,

@@ -1,11 +1,10 @@
 //! Walks the batches of a partition, from segment to segment.
 //!
-//! Segments are replaced while they are read, by a broker or by compaction: a cleaner joins some of
-//! them in a file that is named `.swap` at first, and then like the first of them. A list of
-//! segments is outdated if a file of it is missing or was replaced, if a batch has offsets of the
-//! next segment, or if a file was shortened. Then the segments are listed again, and the walk goes
-//! on in the segment that holds the next offset. A segment that is open is read to its end, even if
-//! it was replaced.
+//! A broker or compaction replaces segments while they are read: a cleaner merges some of them into
+//! a file with the suffix `.swap`, which then takes the name of the first of them. A list of
+//! segments is outdated if one of its files is missing, replaced or shortened, or if a batch has
+//! offsets of the next segment. The segments are then listed again, and the walk continues in the
+//! one that holds the next offset. An open segment is read to its end even if it was replaced.
 
 use super::folder::{Folder, View};
 use super::segments::segment::{Segment, Segments};
@@ -24,7 +23,7 @@ const LISTINGS_MAX: u32 = 16;
 pub(super) struct Batches {
     folder: Arc<Folder>,
     segments: Segments,
-    /// The offset that is wanted next. The walk begins with a batch at or before it.
+    /// The next offset wanted. The walk begins with a batch at or before it.
     pub(super) at: u64,
     /// End of the partition.
     pub(super) end: u64,
@@ -133,13 +132,13 @@ impl Batches {
         Ok(())
     }
 
-    /// Opens the segment anew, which was shortened.
+    /// Reopens the segment, which was shortened.
     pub(super) fn reopen(&mut self, disk: &dyn Disk) -> Result<()> {
         self.walk = None;
         self.list(disk)
     }
 
-    /// Keeps where the last batch begins, so that a walk from there on finds it at once.
+    /// Keeps where the last batch begins, so that a later walk can begin there.
     pub(super) fn keep_waypoint(&mut self) {
         if let Some(walk) = &self.walk
             && let Some(waypoint) = walk.waypoint()

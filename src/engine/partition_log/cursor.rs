@@ -1,5 +1,5 @@
-//! Walks the messages of a partition. Control records, and messages of transactions that are not
-//! committed if those are not asked for, are no messages.
+//! Walks the messages of a partition. It leaves out control records and, for readers of committed
+//! messages, those of transactions that are not committed.
 
 use super::batches::Batches;
 use super::folder::View;
@@ -84,7 +84,7 @@ impl QueueCursor {
         Ok(has_more)
     }
 
-    /// Takes the next message, if it passes, or moves on; `false` at the end.
+    /// Takes the next message if it passes the filter, otherwise skips it; `false` at the end.
     fn advance(&mut self, taken: &mut Taken) -> Result<bool> {
         if self.batches.at >= self.end.min(self.batches.end) {
             return Ok(false);
@@ -104,12 +104,12 @@ impl QueueCursor {
         Ok(true)
     }
 
-    /// Moves on to an offset.
+    /// Skips to an offset.
     fn move_to(&mut self, offset: u64) {
         self.batches.at = self.batches.at.max(offset);
     }
 
-    /// Moves on to an offset after the end of the range, of which nothing lies in between.
+    /// Skips to an offset after the end of the range; the range has nothing before it.
     fn move_after_end(&mut self, offset: u64) {
         self.move_to(offset.min(self.view.bounds.end).max(self.end));
     }
@@ -148,8 +148,8 @@ impl QueueCursor {
         Ok(())
     }
 
-    /// How the transaction of a batch ended; committed, if it is part of none or if that is not
-    /// asked for.
+    /// How the transaction of a batch ended. A batch counts as committed if it is in no
+    /// transaction, or if the reader does not ask.
     fn outcome(&self, header: &Header) -> Result<Outcome> {
         if self.shared.isolation == Isolation::ReadUncommitted
             || !header.is_transactional()
@@ -208,7 +208,7 @@ impl QueueCursor {
         Ok(())
     }
 
-    /// Reports a batch that cannot be read, or read further, and passes over it.
+    /// Reports a batch that cannot be read to its end, and skips it.
     fn lose(&mut self, found: &Found, flaw: Flaw) -> Result<()> {
         self.batch = None;
         let Found { position, header } = found;
@@ -258,7 +258,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Hands the records over.
+    /// Moves the records to `rows`.
     fn move_to(self, rows: &mut Rows) -> Result<()> {
         if self.records.is_empty() {
             return Ok(());

@@ -35,8 +35,9 @@ pub(super) fn fit(
     Ok((end, taken))
 }
 
-/// Bytes of the batches from an offset on, as stored. Counts up to an interval of the offset index
-/// more, or what was appended since that was written. Reads no message.
+/// Stored bytes of the batches from an offset on, without reading messages. The result may be too
+/// large by up to one interval of the offset index, or by what was appended since the index was
+/// written.
 pub(super) fn bytes_from(disk: &dyn Disk, view: &View, offset: u64) -> Result<u64> {
     let segments = &view.segments;
     let first = segments.partition_point(|it| it.base <= offset);

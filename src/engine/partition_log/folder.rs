@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// How far the partition reaches, if this process writes it.
+    /// Where the partition begins and ends, if this process writes it.
     pub(super) ends: Option<Arc<Ends>>,
     state: Mutex<State>,
     /// Where walks have found batches.
@@ -36,7 +36,7 @@ pub(super) struct View {
     pub(super) bounds: Range<u64>,
     /// Offset after the last batch. Transactions that are open may reach up to here.
     pub(super) end: u64,
-    /// How often that has gone back.
+    /// How often the end has moved back.
     pub(super) truncations: u64,
 }
 
@@ -45,20 +45,20 @@ struct State {
     segments: Segments,
     /// First offset that a checkpoint allows.
     start: u64,
-    /// Where the walk over the last segment has ended.
+    /// Where the last walk over the last segment ended.
     end: Place,
-    /// How often the end has gone back.
+    /// How often the end has moved back.
     truncations: u64,
     /// How often this process has replaced segments.
     replaced: u64,
     /// Bytes found so far. Never decreases.
     seen: u64,
-    /// When the folder was last modified before its segments were listed, if any later change has
-    /// another time.
+    /// When the folder was last modified before its segments were listed; `None` if a later change
+    /// could have the same time.
     listed: Option<i64>,
 }
 
-/// The clock of a file system may stand still for this long, so that two changes have one time.
+/// Two changes within this time may get the same modification time from the file system.
 pub(super) const TICK_MS: i64 = 1000;
 
 /// A place in the last segment.
@@ -88,8 +88,7 @@ impl Folder {
         }
     }
 
-    /// Brings the state up to date, and returns it. `start`: the offset below which a checkpoint
-    /// says that nothing is left.
+    /// Updates the state and returns it. `start`: the first offset according to a checkpoint.
     pub(super) fn view(&self, disk: &dyn Disk, start: Option<u64>) -> Result<View> {
         let mut state = self.state.lock();
         if let Some(start) = start {
@@ -108,8 +107,8 @@ impl Folder {
         })
     }
 
-    /// Lists the folder, even if it seems not to have changed. Returns the segments, and the offset
-    /// after the last batch.
+    /// Lists the folder even if it seems unchanged. Returns the segments, and the offset after the
+    /// last batch.
     pub(super) fn list_again(&self, disk: &dyn Disk) -> Result<(Segments, u64)> {
         let mut state = self.state.lock();
         state.listed = None;
@@ -203,8 +202,8 @@ impl Folder {
         Ok(())
     }
 
-    /// The segments in use. Lists the folder only if it has changed, because it has several files
-    /// for each segment; the last segment may grow in any case.
+    /// The segments in use. A folder has several files for each segment, so it is listed only if it
+    /// has changed. The last segment may grow without such a change.
     fn list(&self, disk: &dyn Disk, state: &mut State) -> Result<Vec<Arc<Segment>>> {
         let modified = self.modified(disk)?;
         if let (true, Some(last)) = (
@@ -248,8 +247,8 @@ impl Folder {
         }
     }
 
-    /// Lists the folder until two lists have the same names. A list that is made while a file is
-    /// renamed may have neither of its names.
+    /// Lists the folder until two lists have the same names: a list that is made during a rename
+    /// may have neither name.
     fn list_until_settled(&self, disk: &dyn Disk, mut files: Vec<LogFile>) -> Result<Vec<LogFile>> {
         const LISTS_MAX: u32 = 16;
         for _ in 0..LISTS_MAX {
@@ -264,8 +263,8 @@ impl Folder {
         Ok(files)
     }
 
-    /// The segments in these files of the folder. A replacement that was interrupted is completed
-    /// in memory: what the replacement covers is left out.
+    /// The segments in these files of the folder. An interrupted replacement is completed in
+    /// memory: the segments that it covers are left out.
     fn segments(&self, disk: &dyn Disk, files: &[LogFile]) -> Result<Vec<Arc<Segment>>> {
         let of = |state: FileState| files.iter().filter(move |file| file.state == state);
         let unfinished = of(FileState::Cleaned).map(|file| file.base).min();
@@ -295,10 +294,10 @@ impl Folder {
     }
 }
 
-/// The end of the last segment: after its last whole batch. Continues at `known`, if that is a
-/// place in this segment that still is the end of a batch or of the file.
+/// The end of the last segment: after its last whole batch. Continues at `known` if that is still
+/// the end of a batch of this segment, or of the file.
 ///
-/// Damage is passed over if a whole batch follows it; otherwise the segment ends there.
+/// Damage is skipped if a whole batch follows it; otherwise the segment ends there.
 fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Place> {
     let is_known = known.base == segment.base && known.position > 0;
     if is_known && known.position == segment.len {

@@ -1,5 +1,5 @@
-//! The partition log: the log directory of a Kafka broker. It is read beside or after the broker,
-//! and a reader changes nothing; or it is written ([`write`]).
+//! The partition log: the log directory of a Kafka broker. It can be read, beside the broker or
+//! after it, which changes nothing, or written ([`write`]).
 //!
 //! ```text
 //!   <topic>-<partition>/     a partition; its number is the queue
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
-//! [`verify`] checks all; a [`partition`] has [`transactions`], which know how they ended, and a
-//! [`folder`], which keeps up with what a broker appends, deletes and replaces. [`batches`] walks
-//! from segment to segment of [`segments`].
+//! [`verify`] checks all. A [`partition`] has [`transactions`] and a [`folder`], which follows what
+//! a broker appends, deletes and replaces. [`batches`] walks from segment to segment of
+//! [`segments`].
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never through a map, and a message is a copy of its record.
@@ -75,7 +75,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The name of the memory that holds records which were read.
+/// The name of the memory that holds the records read.
 const NAME: &str = ":records:";
 /// Time between two checks of the files while a thread waits for messages.
 const POLL: Duration = Duration::from_millis(50);
@@ -116,8 +116,8 @@ pub struct PartitionLog {
     partitions: RwLock<BTreeMap<Key, Arc<Partition>>>,
     /// First offsets according to the broker's checkpoint.
     starts: RwLock<HashMap<(String, u32), u64>>,
-    /// When the directory was last modified before it was listed, if any later change has another
-    /// time.
+    /// When the directory was last modified before it was listed; `None` if a later change could
+    /// have the same time.
     listed: Mutex<Option<i64>>,
     options: Options,
     closed: AtomicBool,
@@ -132,7 +132,7 @@ pub struct PartitionLog {
 }
 
 impl PartitionLog {
-    /// Opens the log directory at `root`. Nothing holds up its retention.
+    /// Opens the log directory at `root`, without a hold on its retention.
     ///
     /// # Errors
     ///
@@ -257,9 +257,9 @@ impl PartitionLog {
         }
     }
 
-    /// Finds partitions that were added or deleted. Lists the directory only if it has changed: it
-    /// may have a folder for each of many thousand partitions, and each look at a topic comes here.
-    /// A broker replaces its checkpoints, which changes it too.
+    /// Finds partitions that were added or deleted. Every use of a topic calls this, and the
+    /// directory may have thousands of folders, so it is listed only if it has changed. Checkpoints
+    /// that a broker replaces change it too.
     fn update(&self) -> Result<()> {
         if self.writer.is_some() {
             return Ok(());
@@ -296,7 +296,7 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Reads the first offsets that the broker has written down for these partitions.
+    /// Reads the first offsets of these partitions from the broker's checkpoint.
     fn read_starts(&self, named: &[(String, u32)]) -> Result<()> {
         let path = self.root.join(names::LOG_START);
         let bytes = match read_small(self.disk(), &path, CHECKPOINT_LEN_MAX) {
@@ -401,7 +401,7 @@ impl Engine for PartitionLog {
     fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         self.wake();
-        // It must not replace segments after another process may have opened the store.
+        // Stopped first: it must replace no segment once another process can open the store.
         if let Some(compactor) = &self.compactor {
             compactor.end();
         }
@@ -602,7 +602,7 @@ impl Engine for PartitionLog {
         }
         loop {
             let began = Instant::now();
-            // An error of reading is that of the reads that follow.
+            // The reads that follow meet the same error.
             let seen = match self.check_all() {
                 Ok(seen) => seen,
                 Err(_) => self.readable_position().saturating_add(1),
@@ -751,7 +751,7 @@ impl QueueLogs for PartitionLog {
 }
 
 impl PartitionLog {
-    /// The error for a message that damage has cost.
+    /// The error for a message that damage has destroyed.
     fn lost(&self, place: Option<Damage>) -> Error {
         match place.or_else(|| self.shared.report.last()) {
             Some(place) => Error::corrupt(place.path, place.position, place.reason),

@@ -24,7 +24,7 @@ pub(super) struct Partition {
     pub(super) folder: Arc<Folder>,
     /// Its transactions that are open.
     open: Mutex<Open>,
-    /// How the others ended.
+    /// How the complete ones ended.
     pub(super) outcomes: Mutex<Outcomes>,
 }
 
@@ -63,7 +63,7 @@ impl Partition {
         Ok(view)
     }
 
-    /// Reports damage that has cost the messages with these offsets.
+    /// Reports damage that has destroyed the messages with these offsets.
     pub(super) fn report(&self, report: &Report, damage: Damage, lost: Range<u64>) {
         /// Most messages that are named as lost in one place.
         const LOST_MAX: usize = 1000;

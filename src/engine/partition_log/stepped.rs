@@ -1,4 +1,4 @@
-//! What a story needs that steps through an engine without threads.
+//! What tests need to step through an engine without threads.
 
 use super::PartitionLog;
 use super::write::Writer;

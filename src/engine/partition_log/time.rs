@@ -1,5 +1,5 @@
-//! The first message at or after a time. Times of messages need not rise, so it is the first in
-//! offset order, as a broker answers it.
+//! The first message at or after a time. Times may decrease from message to message. As in a
+//! broker, the first in offset order counts.
 
 use super::Shared;
 use super::cursor::QueueCursor;

@@ -4,9 +4,9 @@
 //! transaction has data and no marker yet. Where the search for open ones begins is read from a
 //! producer snapshot, which a broker writes for the base of each new segment.
 //!
-//! Damaged bytes may have held a marker. What the next marker of a producer says is then not known
-//! of its messages before the damage: they count as not committed, and the damage is reported as
-//! their loss. They also do not hold up later messages, as those of an open transaction do.
+//! Damaged bytes may have held a marker. The next marker of a producer then does not decide about
+//! its messages before the damage: they count as not committed, and the damage is reported as their
+//! loss. Unlike an open transaction, they do not hold back later messages.
 
 use super::batches::Batches;
 use super::folder::{Folder, View};
@@ -22,15 +22,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A batch of at most this many bytes may be a marker whose attributes are damaged. Its checksum
-/// tells.
+/// A batch of at most this many bytes may be a marker with damaged attributes; its checksum shows
+/// it.
 const MARKER_LEN_MAX: u32 = 128;
 /// The most markers, and producers, that are remembered of a partition.
 const MARKERS_MAX: usize = 1 << 16;
 /// The most damaged places that are remembered.
 const HOLES_MAX: usize = 1 << 10;
-/// A search goes on for this many bytes after the marker that it looked for. The next search then
-/// has less to do.
+/// A search continues for this many bytes past the marker that it found, to spare the next search
+/// work.
 const AHEAD: u64 = 256 << 10;
 
 /// The transactions of a partition that are open.
@@ -120,13 +120,13 @@ struct Hole {
 }
 
 impl Hole {
-    /// Whether it lies after a batch with this last offset.
+    /// Whether the damage lies after a batch with this last offset.
     fn is_after(&self, at: u64) -> bool {
         self.offsets.end > at
     }
 }
 
-/// Looks for transactions in a partition.
+/// Searches a partition for transactions.
 struct Search {
     batches: Batches,
     from: u64,

@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Checks a segment, and adds what is found. `go_on` gets the bytes of each batch; if it returns
-/// false, the check stops. Returns whether it went to the end.
+/// Checks a segment, and adds what is found. `go_on` gets the bytes of each batch and stops the
+/// check by returning false. Returns whether the whole segment was checked.
 pub(super) fn segment(
     shared: &Shared,
     partition: &Partition,
@@ -63,7 +63,7 @@ pub(super) fn segment(
                 }
             }
             Step::Damage(bytes, _) if is_last && bytes.end >= walk.reader.len => {}
-            // A writer died after it had begun the next segment, and before it cut this one.
+            // A writer died between beginning the next segment and cutting this one.
             Step::Damage(bytes, Flaw::Empty)
                 if bytes.end >= walk.reader.len && walk.next_offset == next_base => {}
             Step::Damage(bytes, flaw) => damage(bytes, flaw),

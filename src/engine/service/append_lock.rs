@@ -140,7 +140,7 @@ impl<T> AppendLock<T> {
         let began = Instant::now();
         loop {
             for _ in 0..SPINS {
-                // Loads before it tries, so that the holder keeps its cache line.
+                // Loads the word before trying, so that the holder keeps its cache line.
                 if !self.guarded.is_locked()
                     && let Some(held) = self.guarded.try_lock()
                 {

@@ -12,14 +12,14 @@
 //!            --> go off duty --> dispatch if there is work
 //! ```
 //!
-//! A sender that saw the reader on duty has woken nobody else. So the reader looks for work once
+//! A sender that saw the reader on duty has woken nobody else. So the reader checks for work once
 //! more after it has gone off duty, whatever it was woken for.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{Ordering, fence};
 use std::time::Duration;
 
-/// What the processes of a shared store tell one another of their work.
+/// The words through which the processes of a shared store wake one another.
 pub trait Desk {
     /// Whether there is something to dispatch.
     fn is_due(&self) -> bool;
@@ -72,10 +72,10 @@ pub trait Lead {
     fn dispatch(&self) -> bool;
 }
 
-/// Has somebody dispatch what the caller has published.
+/// Wakes a thread to dispatch what the caller has published.
 #[inline]
 pub fn call(desk: &impl Desk) {
-    // Whoever sleeps shows it before it looks for work.
+    // A thread shows that it sleeps before it checks for work.
     fence(Ordering::SeqCst);
     if desk.on_duty() > 0 {
         desk.notify_duty();
@@ -95,8 +95,8 @@ pub fn tell(desk: &impl Desk) -> usize {
     }
 }
 
-/// Sleeps until there is work, at most for `timeout`, and perhaps less. For the thread that
-/// dispatches. Returns at once if `ready` holds. Returns whether a sender has called meanwhile.
+/// For the thread that dispatches: sleeps until there is work, at most for `timeout`, and perhaps
+/// less. Returns at once if `ready` holds. Returns whether a sender has called meanwhile.
 pub fn sleep(desk: &impl Desk, timeout: Duration, ready: impl Fn() -> bool) -> bool {
     let seen = desk.load_work();
     desk.set_sleeps(true);

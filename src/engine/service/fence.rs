@@ -1,4 +1,4 @@
-//! A queue that processes share: one word says how far its owner is, and fences off earlier owners.
+//! A queue that processes share: one word has its owner's progress, and fences off earlier owners.
 //!
 //! ```text
 //!   bit 0 to 47    committed: the smallest offset that is not settled
@@ -11,13 +11,14 @@
 //!   heir:     lock --> is it mine? --> begin at committed, with this epoch --> unlock
 //! ```
 //!
-//! Both are in one word, so an owner that was stopped between looking at the epoch and storing its
-//! progress cannot store it: the exchange fails. What it had stored before, the next owner sees.
-//! An owner needs no lock, so no other process can hold it up. The epoch repeats after 65,536
-//! owners; a process would have to sleep through all of them, and find `committed` as it left it.
+//! Both are in one word, so an owner that lost the queue between reading the epoch and storing its
+//! progress cannot store it: the exchange fails. The next owner sees what was stored before. An
+//! owner needs no lock, so no other process can delay it. The epoch repeats after 65,536 owners:
+//! only a process that slept through all of them, and finds `committed` unchanged, would be
+//! deceived.
 //!
-//! The epoch also tells an owner that it was given the queue again. It takes the lock to read who
-//! owns the queue, because the epoch is incremented before the new owner is stored.
+//! The epoch also shows a process that the queue was given back to it. It takes the lock to read
+//! the owner, because the epoch is incremented before the new owner is stored.
 
 use crate::plant::{Bug, planted};
 
@@ -25,7 +26,7 @@ use crate::plant::{Bug, planted};
 pub const COMMITTED_MAX: u64 = (1 << 48) - 1;
 const EPOCH: u32 = 48;
 
-/// What the word says.
+/// The contents of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// Changes when the queue leaves an owner.
@@ -35,7 +36,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// What a word says.
+    /// Unpacks a word.
     pub fn of(word: u64) -> Fence {
         Fence {
             epoch: (word >> EPOCH) as u16,
@@ -43,7 +44,7 @@ impl Fence {
         }
     }
 
-    /// The word that says so.
+    /// Packs the word.
     pub fn word(self) -> u64 {
         u64::from(self.epoch) << EPOCH | self.committed.min(COMMITTED_MAX)
     }
@@ -90,7 +91,8 @@ pub fn revoke(word: &impl Fenced) -> Fence {
 /// Makes the owner begin again at `committed` and forget what it has delivered. The caller holds
 /// the lock.
 pub fn reset(word: &impl Fenced, committed: u64) -> Fence {
-    // An owner that finds the next epoch was given back what it had, and keeps it.
+    // Two steps: an owner that finds the very next epoch was given the queue back, and keeps its
+    // deliveries.
     change(word, 2, |_| committed)
 }
 

@@ -119,7 +119,7 @@ impl GroupCommit {
         }
     }
 
-    /// Syncs for one group, like the thread does, for a caller that steps.
+    /// Syncs for one group, as the thread does, for a caller that steps.
     #[cfg(test)]
     pub fn step_once(&self, log: &impl Durable) {
         self.step(log, &mut Vec::new());

@@ -19,14 +19,14 @@ pub trait Hold: Send + Sync + Debug {
         Ok(u64::MAX)
     }
 
-    /// As [`Hold::keep_from`], where each queue has a log of its own. `None`: it is not known yet,
-    /// so nothing may be deleted.
+    /// As [`Hold::keep_from`], for engines with a log for each queue. `None` if it is not known
+    /// yet: nothing may be deleted then.
     fn kept_offsets(&self) -> Result<Option<Kept>> {
         Ok(Some(Kept::new()))
     }
 
-    /// Called before the log below `until` is deleted. What is still needed of it must be appended
-    /// again and be durable on return. Returns false if nothing may be deleted at the moment.
+    /// Called before the log below `until` is deleted. The hold appends again what is still needed
+    /// of it, durably. Returns false if nothing may be deleted at the moment.
     fn let_go(&self, until: u64) -> Result<bool> {
         let _ = until;
         Ok(true)

@@ -1,4 +1,4 @@
-//! What the retention of every engine goes by: how old and how much, and in which hours.
+//! The limits that the retention of every engine applies: age, bytes, and hours of the day.
 
 use super::trusted_clock::Reading;
 use crate::damage::{Damage, DamageKind};
@@ -54,8 +54,8 @@ impl Limits {
     }
 }
 
-/// The report of a jump of the wall clock to `wall_ms`, if a reading tells of one. Its position is
-/// the time that the clock jumped to.
+/// The report of a jump of the wall clock to `wall_ms`, if the reading has one. Its position is the
+/// time that the clock jumped to.
 pub fn jump(root: &Path, wall_ms: i64, reading: Reading) -> Option<Damage> {
     let by_ms = reading.jumped?;
     let hours = by_ms.unsigned_abs() / 3_600_000;

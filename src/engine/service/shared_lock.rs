@@ -14,8 +14,8 @@
 //! slot of the dead holder finds its own slot in the word, and takes the lock over at once: the
 //! others would take it for the holder.
 //!
-//! The threads of one process take a lock of their process first, so one of them at a time gets
-//! here.
+//! The threads of a process take a lock of the process first, so only one of them competes for this
+//! one.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{Instant, TRIES};
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Number of slots: this many processes may share a store.
 pub const SLOTS: u32 = 250;
-/// Pauses of the processor between two looks at the word before the first sleep.
+/// Pauses of the processor between two loads of the word before the first sleep.
 const SPINS: u32 = 16;
 /// A process sleeps this long before it checks whether the holder is alive.
 const CHECK: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ const DIRTY: u64 = 1 << 10;
 const LONG: u64 = 1 << 11;
 const GENERATION: u64 = 1 << 16;
 
-/// The word, and who is alive.
+/// The word, and which processes are alive.
 pub trait LockWord {
     /// Its value, acquiring.
     fn load(&self) -> u64;
@@ -45,7 +45,7 @@ pub trait LockWord {
     /// Sleeps until the word is woken, at most for `timeout`. Returns at once if it is not `seen`.
     fn sleep(&self, seen: u64, timeout: Duration);
 
-    /// Wakes all who sleep.
+    /// Wakes all sleepers.
     fn wake(&self);
 
     /// Whether a process other than the caller's holds this slot.

@@ -12,7 +12,7 @@
 //!                          |  one hour |                by the steady clock
 //! ```
 //!
-//! While the wall clock shows an earlier time, that is used: then nothing is deleted too early.
+//! If the wall clock shows an earlier time, that is used, so nothing is deleted too early.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,8 @@ impl TrustedClock {
             let since = match self.off.filter(same) {
                 Some((_, since)) => since,
                 None => {
-                    // A store that was closed for long cannot be told from a clock that was set.
+                    // A store that was closed for long cannot be told apart from a clock that was
+                    // set.
                     reading.jumped = (!first).then_some(off);
                     now
                 }

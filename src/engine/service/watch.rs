@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-/// Called about once a second by a thread of the process that writes the store; of those that share
-/// one, by that of the process that leads. Must not block.
+/// Called about once a second by a thread of the process that writes the store; in a shared store,
+/// of the process that leads. Must not block.
 pub trait Watch: Send + Sync + Debug {
     /// Checks, and starts what is needed.
     fn check(&self);

@@ -210,14 +210,15 @@ impl Core {
     #[cold]
     fn fail_of(&self, error: &Error) {
         if error.is_fault() || error.is_of_sync() {
-            // The contents of a map, or of the disk, are unknown: nobody may go on. The failure is
-            // shown before the doubt: see `Parts::vouch`.
+            // The contents of a map or of the disk are unknown, so no process may append. The
+            // failure is shown before the doubt: see `Parts::vouch`.
             self.log.state.set_failed(&error.to_string());
             fence(Ordering::SeqCst);
             self.log.state.doubt();
             self.health.fail(error, || {});
         } else if matches!(error, Error::Corrupt { .. }) {
-            // The page or the log says what cannot be, and this process has believed a part of it.
+            // The page or the log contradicts itself, and this process has already used a part of
+            // it.
             self.health.fail(error, || {});
         }
     }
@@ -249,8 +250,8 @@ impl Core {
         }
     }
 
-    /// Whether other processes have published much since this one has last looked, or retention
-    /// has removed a part of it.
+    /// Whether other processes have published much since this one last followed, or retention has
+    /// removed a part of it.
     fn is_behind(&self, tail: &Tail) -> bool {
         self.published().saturating_sub(tail.position()) > BEHIND_MAX
             || tail.position() < self.minimum()
@@ -422,7 +423,7 @@ impl Core {
         )
     }
 
-    /// Looks from time to time whether there is a leader, until the store closes. As the leader,
+    /// Checks from time to time whether there is a leader, until the store closes. As the leader,
     /// does what is due.
     pub(super) fn watch(&self) {
         let mut tended = Instant::now();
@@ -437,15 +438,15 @@ impl Core {
             }
             let pause = match self.try_lead() {
                 Ok(_) => WATCH,
-                // What failed may succeed later, for example when there is room on the disk.
+                // A later attempt may succeed, for example when there is room on the disk.
                 Err(_) => 10 * WATCH,
             };
             self.shutdown.sleep(pause);
         }
     }
 
-    /// Walks what others have published while this process sends little, so that its next send need
-    /// not.
+    /// Walks what others have published while this process sends little, to spare its next send the
+    /// walk.
     fn walk_ahead(&self) {
         let mut tail = self.tail.lock();
         if self.is_behind(&tail) {

@@ -1,5 +1,5 @@
-//! What the process that leads does for all, besides the services of its parts: it seals log files,
-//! and has the layers above do what one process does at a time.
+//! What the leader does for all processes, besides the services of its parts: it seals log files,
+//! and calls the layers above for work that one process does at a time.
 
 use super::core::{Core, Role};
 use crate::engine::commit_log::read::follow;
@@ -49,7 +49,7 @@ impl Core {
             && let Role::Leader(leader) = &*role
             && leader.parts.dispatcher.is_followed()
         {
-            // A failure meets the thread again, which reports it.
+            // The thread will meet the same failure, and reports it.
             let _ = leader.parts.dispatcher.try_step();
         }
     }
@@ -82,8 +82,8 @@ impl Core {
         self.lead.is_held() && !self.is_sync() && self.member.page.is_due()
     }
 
-    /// Lets readers in all processes see the log up to `end`, or up to its end when the call began
-    /// if that is less.
+    /// Makes the log visible to readers in all processes up to `end`, or up to its end at the time
+    /// of the call if that is less.
     ///
     /// # Errors
     ///

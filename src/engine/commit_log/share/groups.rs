@@ -1,4 +1,4 @@
-//! What the consumers of this process need of the others that share the store.
+//! The table of groups, through which the consumers of all processes share queues.
 
 use super::core::Core;
 use crate::engine::directory::group_table::joint::{Joint, Work};
@@ -18,7 +18,7 @@ pub struct Groups {
 /// Whether this process has the table.
 #[derive(Default)]
 pub enum State {
-    /// Nobody here has needed it.
+    /// Not needed yet.
     #[default]
     Unopened,
     /// It is open.
@@ -28,8 +28,8 @@ pub enum State {
 }
 
 impl Groups {
-    /// Shows that this process has no consumers. An earlier one may have had its slot, and the
-    /// others must not take what that one had for this one's.
+    /// Shows that this process has no consumers: a dead process may have had its slot, and others
+    /// must not take that one's consumers for this one's.
     pub fn new(core: &Arc<Core>) -> Groups {
         let groups = Groups {
             core: Arc::clone(core),
@@ -42,9 +42,9 @@ impl Groups {
         groups
     }
 
-    /// Keeps this process from opening the table any more. Waits for a thread that does so.
+    /// Prevents this process from opening the table, and waits for a thread that is opening it.
     pub fn end(&self) {
-        // Not locked any longer: retention of this process may ask for the table until it ends.
+        // Unlocked first: retention of this process may ask for the table until it ends.
         *self.state.lock() = State::Ended;
     }
 

@@ -1,9 +1,9 @@
 //! The services of a shared store, which one of its processes runs for all.
 //!
-//! They work on parts of their own, which recovery has built as if the last writer had died. So a
-//! process that takes over from a dead leader opens the store as after a halt: the marks say where
-//! to begin, and nothing depends on what the dead process had in memory. No append goes through
-//! these parts; their end of the log is the published end in the state page.
+//! They work on parts of their own, which recovery has built as if the last writer had died. So
+//! taking over from a dead leader is an opening after a crash: the marks say where to begin, and
+//! nothing depends on the memory of the dead process. No append goes through these parts; their end
+//! of the log is the published end in the state page.
 
 use super::member::Member;
 use crate::engine::Recovery;
@@ -84,10 +84,10 @@ impl Leader {
         self.parts.allocator.stop();
     }
 
-    /// Ends the services, which another process then takes over.
+    /// Ends the services; another process then takes over.
     pub fn leave(&self) {
         self.stop();
-        // It shortens the recovery there. A failure only lengthens it.
+        // This shortens the recovery of the next leader. A failure does no harm.
         let _ = self.parts.full_pass();
     }
 

@@ -39,7 +39,7 @@ pub struct Member {
 
 impl Member {
     /// Takes a slot of the store at `root`, whose directory exists, and creates its state page if
-    /// it has none. The first process that shares the store says what all of them agree on.
+    /// it has none. The first process that shares the store decides what all of them agree on.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Member {
         if member.is_alone()? {
             member.page.begin_sharing();
             member.page.agree(agreed);
-            // What earlier processes had of their groups is in the table of offsets.
+            // The progress of earlier processes is in the table of offsets.
             GroupTable::remove(disk, root)?;
         }
         member.set(GATE, ByteLock::Released)?;
@@ -100,11 +100,11 @@ impl Member {
         Err(Error::Unsupported { what })
     }
 
-    /// Releases the append lock if a process has died with it that had the slot of this one. With
-    /// the slot taken again, the others would wait for this process.
+    /// Releases the append lock if a process with the slot of this one has died holding it: the
+    /// others would wait for this process.
     fn release_of_dead(&self) {
         if shared_lock::holder(self) == self.slot {
-            // The word keeps saying that a holder died inside.
+            // The word still says that a holder died inside.
             drop(self.hold(Duration::ZERO));
         }
     }
@@ -245,8 +245,8 @@ impl LockWord for Member {
     }
 
     fn is_alive(&self, slot: u32) -> bool {
-        // If the kernel does not say, the holder counts as alive: to take its lock would be worse
-        // than to wait for it.
+        // If the kernel does not say, the holder counts as alive: stealing its lock would be worse
+        // than waiting for it.
         (1..=SLOTS).contains(&slot) && self.locks.is_taken(slot).unwrap_or(true)
     }
 }

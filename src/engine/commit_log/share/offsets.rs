@@ -12,7 +12,7 @@ pub type Offsets = Vec<(Arc<Topic>, u32, u64)>;
 /// The dispatched mark, and the next offset of each queue there or later.
 pub fn dispatched(parts: &Parts) -> Result<(u64, Offsets)> {
     follow::refresh_log(parts)?;
-    // Read before the queues, so that their offsets are at least as of here.
+    // Read before the queues, so that their offsets are at least those at this position.
     let begin = parts.log.published();
     follow::refresh(parts)?;
     let mut offsets = Vec::new();

@@ -159,7 +159,7 @@ impl Share {
             let _ = watcher.join();
         }
         pass(Point::Leaving);
-        // Nobody here may pass the gate any more.
+        // No thread of this process may pass the gate any more.
         self.groups.end();
         let left = self.leave();
         core.allocator.stop();
@@ -277,8 +277,8 @@ fn open_beside(
     Ok((opened, end))
 }
 
-/// The end of the log as of the dispatched mark, for a process that appends. The first append walks
-/// on from there.
+/// The end of the log at the dispatched mark, for a process that appends. Its first append walks on
+/// from there.
 fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>) -> Result<End> {
     let disk = &machine.disk;
     let topics_version = member.page.topics_version();

@@ -1,4 +1,4 @@
-//! Which part of a partition can be compacted, and whether it is time to.
+//! Which part of a partition can be compacted, and when.
 //!
 //! A pass ends before the first segment that is still written, that has messages of an open
 //! transaction, or that has messages younger than `min_compaction_lag_ms`.
@@ -20,8 +20,8 @@ struct Facts {
     first_ms: Option<i64>,
 }
 
-/// The facts about the dirty segments of a partition. Segments that are complete do not change, so
-/// that each is read once.
+/// The facts about the dirty segments of a partition. Complete segments do not change, so each is
+/// read once.
 #[derive(Debug, Default)]
 pub struct Survey {
     facts: Vec<Facts>,
@@ -106,8 +106,8 @@ impl Survey {
         Ok(())
     }
 
-    /// The transactions of the complete segments that do not end in the segment that is written
-    /// either.
+    /// The transactions of the complete segments that end neither there nor in the segment that is
+    /// written.
     fn open_at_end(&self, disk: &dyn Disk, end: u64, all: &Complete) -> Result<BTreeMap<i64, u64>> {
         let mut open = self.open.clone();
         for number in 0..all.segments.len() {

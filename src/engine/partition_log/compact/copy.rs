@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes that are written at once.
+/// Bytes written at once.
 const CHUNK: usize = 1 << 20;
 /// Bytes of an entry of a transaction index, and of the longest such index that is read.
 const ABORT_LEN: usize = 34;
@@ -153,8 +153,8 @@ impl Copier<'_> {
         let rebuilt = match fate {
             Fate::Copy => return output.add(self.disk, start, header, header.max_timestamp),
             Fate::Drop => {
-                // A range of segments that is replaced ends where the replacement does. The last
-                // offset of a pass survives as well.
+                // A replacement must end with the last offset of the segments that it replaces; the
+                // last offset of a pass survives as well.
                 if !ends_group && !self.producers.is_last(self.disk, header, original)? {
                     output.bytes.truncate(start);
                     return Ok(());
@@ -195,7 +195,7 @@ impl Copier<'_> {
         if let Some(last) = segments.last()
             && let Some(modified) = disk.modified_ms(&last.path)?
         {
-            // Retention and tombstones of the old formats go by it.
+            // Retention, and tombstones of the old formats, depend on this time.
             disk.set_modified_ms(&output.path, modified)?;
         }
         if !planted(Bug::SwapUnsynced) {

@@ -8,9 +8,8 @@
 //! | without value, a *tombstone* | as well, until its delete horizon has passed |
 //! | of an aborted transaction | never |
 //!
-//! A tombstone gets its horizon with the first pass that keeps it, so that whoever reads the log
-//! from the beginning has that long to see it. A batch that keeps all its records is copied as it
-//! is, still packed.
+//! A tombstone gets its horizon in the first pass that keeps it, so a reader that began before has
+//! that long to see it. A batch that keeps all its records is copied unchanged.
 
 use super::offsets::{Hash, OffsetMap};
 use crate::record::Flaw;
@@ -23,7 +22,7 @@ pub enum Fate {
     Drop,
     /// It is copied.
     Copy,
-    /// It is rebuilt of the records that are kept, with this delete horizon.
+    /// It is rebuilt from the records that are kept, with this delete horizon.
     Rebuild(Option<i64>),
 }
 
@@ -42,7 +41,7 @@ pub struct Knowledge<'a> {
     pub keeps_old_tombstones: bool,
 }
 
-/// A record in the eyes of a pass.
+/// What a pass needs of a record.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     offset: u64,

@@ -1,10 +1,10 @@
 //! Compaction: a partition keeps the latest message of each key.
 //!
-//! From the top down: [`service`] says when a partition is compacted, by the facts that
-//! [`cleanable`] finds out, and runs it. [`pass`] maps the latest offsets in the [`offsets`] map,
-//! and [`copy`] copies what [`keep`] keeps. [`transactions`] and [`producers`] say what else a log
-//! still needs, [`source`] reads complete segments, and [`rules`] are the options. How segments are
-//! replaced is told with the writing of files: opening completes a replacement.
+//! From the top down: [`service`] runs compaction where [`cleanable`] says that it is due. [`pass`]
+//! maps the latest offsets in the [`offsets`] map, and [`copy`] copies what [`keep`] keeps.
+//! [`transactions`] and [`producers`] say what else a log still needs, [`source`] reads complete
+//! segments, and [`rules`] are the options. Segments are replaced by the writer's `swap`, whose
+//! replacements opening completes.
 
 mod cleanable;
 mod copy;

@@ -1,9 +1,9 @@
 //! The offset map of a pass: the latest offset of each key, in bounded memory.
 //!
-//! A slot has 24 bytes, the hash of a key and its latest offset. Two keys with equal hashes would
-//! count as one key, of which the earlier message is lost. The hash is SipHash-1-3 of 128 bits with
-//! a key that is drawn for each pass, so that nobody can choose keys that collide; by chance, a
-//! billion keys collide with probability 10^-21.
+//! A slot has 24 bytes, the hash of a key and its latest offset. Keys with equal hashes count as
+//! one key, and the earlier message is lost. The hash is SipHash-1-3 of 128 bits with a key that is
+//! drawn for each pass, so that nobody can choose keys that collide; by chance, a billion keys
+//! collide with probability 10^-21.
 //!
 //! The table is open addressing with linear probing, and keeps each probe sequence in the order of
 //! home slots: the search for a key that is absent ends as early as that for one that is present,
@@ -71,8 +71,8 @@ impl OffsetMap {
         self.latest = self.latest.max(Some(offset));
     }
 
-    /// Loads the slots that keys with these hashes begin at. Loads that do not depend on each other
-    /// wait for memory together, while a search waits for each by itself.
+    /// Loads the home slots of keys with these hashes. Independent loads wait for memory together;
+    /// searches would wait one by one.
     pub fn warm(&self, hashes: impl Iterator<Item = Hash>) {
         let homes = hashes.map(|hash| self.home(hash.h1));
         let loads = homes.map(|home| self.slots.get(home).map_or(0, |slot| slot[2]));

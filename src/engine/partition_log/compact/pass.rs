@@ -8,8 +8,8 @@
 //!   [ copy ][ copy       ][ copy    ]
 //! ```
 //!
-//! Where the keys exceed the memory of the map, a pass ends before the bound, and another begins
-//! there. Offsets never change.
+//! If the keys do not fit into the map, a pass ends before the bound, and another begins there.
+//! Offsets never change.
 
 use super::copy::{Copier, discard};
 use super::keep::Knowledge;
@@ -40,7 +40,7 @@ pub struct Pass<'a> {
     pub rules: &'a Rules,
     /// Those of compaction.
     pub compact: &'a CompactRules,
-    /// The ends of the partition, which readers go by.
+    /// The ends of the partition, as readers see them.
     pub ends: &'a Ends,
     /// The segments up to the bound. Everything in them, and their indexes, is durable, and the
     /// recovery point is at or after their end.

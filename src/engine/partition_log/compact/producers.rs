@@ -20,10 +20,10 @@ struct Last {
     timestamp: i64,
 }
 
-/// The producers of a partition. They are looked for when the first batch of one is dropped: most
-/// logs have none.
+/// The producers of a partition. Most logs have none, so they are searched when the first batch of
+/// one is dropped.
 pub struct Producers<'a> {
-    /// Says which segments there are when they are looked for: the pass itself has replaced some.
+    /// Has the current segments: the pass itself has replaced some.
     ends: &'a Ends,
     now_ms: i64,
     known: Option<HashMap<i64, Last>>,

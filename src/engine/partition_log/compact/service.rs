@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-/// A thread that waits for another compaction looks up this often.
+/// A thread that waits for another compaction checks this often whether to wait on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes between two reports of progress.
 const TELL_EVERY: u64 = 1 << 20;
@@ -88,7 +88,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Takes the segments below `bound` as they are.
+    /// Updates the candidate to the current segments below `bound`.
     fn renew(&mut self, parts: &Parts, bound: u64) {
         self.ahead = all(&self.ends);
         self.complete = complete(parts, &self.ends);
@@ -102,9 +102,9 @@ impl Candidate {
 /// When a partition is compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// When enough is dirty.
+    /// When the dirty part is large enough.
     Due,
-    /// When anything can be dropped.
+    /// When any message can be dropped.
     Asked,
 }
 
@@ -177,8 +177,8 @@ impl Compactor {
         }
     }
 
-    /// Compacts the partition of which most is dirty, if enough is. Returns whether there may be
-    /// another one.
+    /// Compacts the partition with the highest dirty ratio, if that is high enough. Returns whether
+    /// there may be another one.
     pub fn step(&self, parts: &Parts) -> bool {
         guard::renew();
         let Ok(mut held) = self.hold(|| !self.shutdown.has_begun()) else {

@@ -1,7 +1,7 @@
 //! The batches of complete segments, as compaction reads them.
 //!
-//! A reader passes over damage and keeps the rest. Compaction replaces what it has read, so that it
-//! stops at the first bytes that are not a whole batch: what they still hold would be lost.
+//! A reader skips damage and continues. Compaction replaces what it has read, so it stops at the
+//! first bytes that are not a whole batch: replacing them would lose what can still be recovered.
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::segment::Segment;
@@ -20,7 +20,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The batches of a segment that ends before the offset `limit`, from that with the offset
+    /// The batches of a segment that ends before the offset `limit`, from the batch with the offset
     /// `from` on; a few earlier ones may come first.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub struct Transactions<'a> {
 }
 
 impl<'a> Transactions<'a> {
-    /// For the batches of some of these segments, of which all say how transactions ended.
+    /// For the batches of some of these segments; all of them are searched for markers.
     pub fn new(complete: &'a Complete) -> Transactions<'a> {
         Transactions {
             complete,
@@ -49,7 +49,7 @@ impl<'a> Transactions<'a> {
         Ok(self.outcome(disk, header)? == Marker::Abort)
     }
 
-    /// Takes a control batch. Returns whether nothing needs it any longer.
+    /// Takes a control batch. Returns whether it can be dropped.
     pub fn is_needless(&mut self, header: &Header, marker: Option<Marker>) -> bool {
         let Some(marker) = marker else {
             // A batch that lost its record in an earlier pass, or a record of another kind.

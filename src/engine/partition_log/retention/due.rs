@@ -11,19 +11,19 @@ use crate::engine::service::retention::{Limits, Times};
 use crate::error::Result;
 use std::sync::Arc;
 
-/// The largest time of a segment, in ms; of one whose messages have none, when its file was last
-/// modified.
+/// The largest time of a segment, in ms. If its messages have no times, that of the file's last
+/// change.
 #[derive(Clone, Copy, Debug)]
 enum Newest {
     /// The time.
     At(i64),
     /// The time is not earlier.
     NotBefore(i64),
-    /// Nobody knows.
+    /// It is unknown.
     Unknown,
 }
 
-/// What is known of the first segment that was not due by its age, so that it is read once.
+/// The age of the first segment that was not due, kept so that the segment is read only once.
 #[derive(Clone, Debug)]
 pub struct Known {
     segment: Arc<Segment>,
@@ -48,7 +48,7 @@ pub fn due(
     let is_in_time = limits.is_in_time(times.wall_ms);
     for (segment, next) in &past.segments {
         if *next > past.start {
-            // What is left has at least the bytes of the limit, as Kafka leaves it.
+            // As in Kafka, at least the limit's bytes are left.
             let is_too_much = |limit: u64| len.saturating_sub(segment.len) >= limit;
             let is_due = is_in_time
                 && *next <= keep

@@ -1,5 +1,5 @@
-//! Retention: a partition loses its oldest segments when they are too old or too many, or when
-//! they end before its first offset.
+//! Retention removes the oldest segments of a partition when they are too old or too many, or end
+//! before its first offset.
 //!
 //! After a crash between any two lines of this order, the partition has the same next offset, and
 //! no message comes back:

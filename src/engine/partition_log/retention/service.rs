@@ -37,7 +37,7 @@ pub struct Retention {
     /// `None` if no option asks for retention.
     limits: Option<Limits>,
     policy: CleanupPolicy,
-    /// What still needs messages, if anything can.
+    /// What may still need messages.
     hold: Option<Arc<dyn Hold>>,
     report: Arc<Report>,
     shutdown: Shutdown,
@@ -59,7 +59,7 @@ struct Progress {
     next: Option<Instant>,
     /// Whether compaction has kept segments that end before the first offset of their partition.
     is_held: bool,
-    /// Segments that readers do not see any more, and whose files may be there.
+    /// Segments that readers no longer see, whose files may still exist.
     left: Vec<(One, Vec<Arc<Segment>>)>,
 }
 
@@ -155,7 +155,7 @@ impl Retention {
     fn remove_due(&self, parts: &Parts, progress: &mut Progress, times: Times) -> Result<()> {
         let all = parts.all_ends();
         let mut raised = Vec::new();
-        // What cannot be read of one partition is no reason to keep the others.
+        // An error in one partition must not keep the segments of the others.
         let mut outcome = Ok(());
         if let Some(limits) = &self.limits
             && let Some(kept) = self.kept(parts)
@@ -187,7 +187,7 @@ impl Retention {
         outcome
     }
 
-    /// What must stay; `None` if nothing may go, because that is not known.
+    /// What must stay; `None` if that is not known, so nothing may be removed.
     fn kept(&self, parts: &Parts) -> Option<Kept> {
         let Some(hold) = &self.hold else {
             return Some(Kept::new());
@@ -240,7 +240,7 @@ impl Retention {
         all: &[One],
         raised: &[Raise<'_>],
     ) -> Result<()> {
-        // A sync, or an index that is written, must not meet a segment that is gone.
+        // No sync and no write of an index may meet a removed segment.
         parts.full_pass()?;
         let mut starts: BTreeMap<(&str, u32), u64> = BTreeMap::new();
         let unfinished = all.iter().filter(|one| one.2.start() > one.2.first_base());
@@ -285,7 +285,7 @@ impl Retention {
     }
 }
 
-/// After a failed sync it is unknown what is on the disk.
+/// A failed sync leaves it unknown what is on the disk.
 fn fail_of(parts: &Parts, error: &Error) {
     if error.is_of_sync() {
         parts.fail(error);

@@ -1,4 +1,4 @@
-//! Whether an entry of a time index can be believed.
+//! Whether an entry of a time index can be trusted.
 
 use super::index::TimeEntry;
 use super::walk::{Reader, Step, Walk};

@@ -1,7 +1,7 @@
-//! The files of a partition, and the walk over what they hold. From the top down: [`walk`] walks
-//! batches by their headers, [`index`] and [`waypoints`] are where such a walk begins, [`confirm`]
-//! compares an index with batches, [`segment`] is a file of these, [`snapshot`] tells which
-//! transactions are open where one begins, and [`names`] are the names of it all.
+//! The files of a partition, and the walk over their batches. From the top down: [`walk`] walks
+//! batches by their headers, beginning at a place from [`index`] or [`waypoints`]. [`confirm`]
+//! compares an index with batches, [`segment`] is one file of batches, [`snapshot`] has the
+//! transactions that are open where a segment begins, and [`names`] has the names of all files.
 
 pub mod confirm;
 pub mod index;

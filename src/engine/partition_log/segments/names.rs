@@ -15,7 +15,7 @@ const TOPIC_LEN_MAX: usize = 249;
 /// Digits of a base offset in a name.
 const BASE_DIGITS: usize = 20;
 
-/// Offsets are lower: what would follow a higher one could not be stated.
+/// Offsets are lower, so that the next offset can always be stated.
 const OFFSET_MAX: u64 = 1 << 62;
 
 /// Table of the first offsets that retention or a user has left.
@@ -30,12 +30,12 @@ pub const CLEAN: &str = ".kafka_cleanshutdown";
 /// The files of a segment, the log file last.
 pub const ENDINGS: [&str; 4] = [".index", ".timeindex", ".txnindex", ".log"];
 
-/// In which state of its life a segment's file is.
+/// The state of a segment's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// In use.
     Used,
-    /// A complete replacement of segments that still have to go.
+    /// A complete replacement of segments that are still to be removed.
     Swap,
     /// An incomplete replacement.
     Cleaned,

@@ -235,11 +235,11 @@ impl Reader {
         }
     }
 
-    /// After how many bytes a batch can begin, if there are zeros at a position that was looked at:
-    /// a length is not 0. A sparse file has many zeros that take no space.
+    /// How many bytes to skip at a position with zeros: a length is not 0, so no batch begins among
+    /// them. A sparse file has many zeros that take no space.
     fn zeros(&self, position: u64) -> u64 {
         let rest = self.ready(position);
-        // Comparing memory is many times as fast as a loop.
+        // A comparison of memory is many times as fast as a loop over bytes.
         let zeros = match ZEROS.get(..rest.len()) == Some(rest) {
             true => rest.len(),
             false => rest.iter().take_while(|byte| **byte == 0).count(),
@@ -280,7 +280,7 @@ pub mod counted {
         LOOKS.set(LOOKS.get() + 1);
     }
 
-    /// How many positions this thread has looked at since the last call.
+    /// How many positions this thread has read since the last call.
     pub fn looks() -> u64 {
         LOOKS.take()
     }
@@ -315,9 +315,9 @@ pub enum Step {
 
 /// Walks the batches of a segment by their headers.
 ///
-/// A header is believed as long as what follows agrees with it: its length, if another batch begins
-/// where it ends; its offsets, which no checksum covers, if they do not pass those of the next
-/// batch. Otherwise the walk goes on with the first whole batch after it.
+/// A header is trusted as long as the bytes after it agree: its length, if another batch begins
+/// where it ends; its offsets, which no checksum covers, if they do not exceed those of the next
+/// batch. Otherwise the walk continues with the first whole batch after it.
 #[derive(Debug)]
 pub struct Walk {
     pub reader: Reader,
@@ -327,8 +327,8 @@ pub struct Walk {
     pub next_offset: u64,
     /// The last batch, and [`Walk::next_offset`] before it.
     last: Option<(Found, u64)>,
-    /// Whether no batch before the last one has an offset from [`Walk::next_offset`] before it on.
-    /// A walk that begins within a segment does not know that of its first batch.
+    /// Whether all batches before the last one have offsets below the [`Walk::next_offset`] before
+    /// it. A walk that begins within a segment does not know that of its first batch.
     is_placed: bool,
     /// Whether the segment is complete, so that batches are searched for even without an index. The
     /// end of one that is written holds zeros, or half a batch with bytes that others chose.
@@ -463,8 +463,8 @@ impl Walk {
         Ok(Some(position))
     }
 
-    /// Passes over the last batch, which cannot be read, with as many offsets as it can have had.
-    /// Returns the first offset after it.
+    /// Skips the last batch, which cannot be read, and all offsets that it may have had. Returns
+    /// the first offset after them.
     pub fn lose(&mut self, found: &Found) -> Result<u64> {
         let mut after = found.header.last_offset() + 1;
         if let Here::Batch(next) = self.reader.look(self.position)?

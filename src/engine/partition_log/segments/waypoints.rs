@@ -1,5 +1,5 @@
-//! Where batches begin, as walks have found it: an index in memory, for segments whose own index is
-//! missing or damaged. Without it, each read would walk its segment from the beginning.
+//! Where batches begin, as found by earlier walks: an index in memory, for segments whose own index
+//! is missing or damaged. Without it, each read would walk its segment from the beginning.
 
 use super::segment::Segment;
 use crate::sync::Mutex;
@@ -10,14 +10,13 @@ use std::sync::Arc;
 const SPREAD_MAX: usize = 512;
 /// Least distance between two of them, in bytes. It doubles when there are too many.
 const SPACING: u64 = 64 << 10;
-/// The most that are kept because they are the latest. Reads that go on find their place among
-/// them.
+/// The most that are kept because they are the latest: sequential reads continue at one of them.
 const LATEST_MAX: usize = 16;
 
 /// Where a batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waypoint {
-    /// No batch before this one has this offset, or a higher one.
+    /// All batches before this one have lower offsets.
     pub first: u64,
     /// Last offset of the batch.
     pub last_offset: u64,

@@ -1,4 +1,4 @@
-//! How far a partition reaches: what its writer tells readers and the thread that syncs.
+//! Where a partition begins and ends: what its writer tells readers and the thread that syncs.
 
 use crate::engine::partition_log::segments::segment::{Segment, Segments};
 use crate::error::Result;
@@ -142,8 +142,8 @@ impl Ends {
         }
     }
 
-    /// Takes the complete segments away from readers that end at or before the first offset, and
-    /// are durable. The caller removes their files.
+    /// Hides the complete, durable segments that end at or before the first offset from readers.
+    /// The caller removes their files.
     pub fn retire(&self, _: &Changing<'_>) -> Vec<Arc<Segment>> {
         let past = self.past();
         let gone = past.segments.into_iter();
@@ -205,7 +205,7 @@ impl Ends {
         state.shown = None;
     }
 
-    /// The segments that are complete, and the base of the one that follows.
+    /// The complete segments, and the base of the one that follows.
     pub fn complete(&self) -> (Vec<Arc<Segment>>, u64) {
         let state = self.state.lock();
         let end = state.published.base;
@@ -218,8 +218,8 @@ impl Ends {
         self.state.lock().replaced
     }
 
-    /// Replaces the complete segments whose bases are in the range by one with the first of them,
-    /// after `rename` has given its file the name. No reader sees the one without the other.
+    /// Replaces the complete segments whose bases are in the range by one with the first of these
+    /// bases. `rename` first gives its file the name; readers see both changes at once.
     pub fn replace(
         &self,
         bases: Range<u64>,
@@ -236,8 +236,8 @@ impl Ends {
         Ok(())
     }
 
-    /// Whether a sync has made messages of the segment with this base durable, and so its name.
-    /// The partition must end in this segment.
+    /// Whether a sync has made messages of the segment with this base durable, and with them its
+    /// name. The segment must be the last of the partition.
     pub fn is_durable(&self, base: u64) -> bool {
         let durable = self.state.lock().durable;
         durable.base == base && durable.len > 0

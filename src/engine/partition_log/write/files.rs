@@ -25,7 +25,7 @@ const SMALL_LEN_MAX: u64 = 1 << 20;
 /// File in the log directory by which a store of Forebay is known: its seed in text, and then the
 /// times in ms at which it was opened with retention by time, a line each.
 pub const MARKER: &str = names::FOREBAY;
-/// The newest so many of these times are kept.
+/// Only the newest of these times are kept, this many.
 const TIMES_KEPT: usize = 64;
 
 /// The seed of the store; `None` if Forebay has not written to the directory.
@@ -65,7 +65,7 @@ pub fn save_checkpoint(disk: &dyn Disk, root: &Path, name: &str, lines: &[Line<'
     replace(disk, &root.join(name), text_of(lines).as_bytes())
 }
 
-/// Writes the first offsets of partitions, before which nothing may be seen again. Durable on
+/// Writes the first offsets of partitions: nothing before them may become visible again. Durable on
 /// return.
 pub fn save_starts(disk: &dyn Disk, root: &Path, lines: &[Line<'_>]) -> Result<()> {
     let path = root.join(names::LOG_START);
@@ -81,7 +81,7 @@ fn text_of(lines: &[Line<'_>]) -> String {
     text
 }
 
-/// Writes what a clean stop leaves, the mark of it last. Everything else is durable. Durable on
+/// Writes what a clean stop leaves, its mark last. The logs must be durable already. Durable on
 /// return.
 pub fn save_clean_stop(disk: &dyn Disk, root: &Path, lines: &[Line<'_>]) -> Result<()> {
     save_checkpoint(disk, root, RECOVERY_POINT, lines)?;
@@ -113,9 +113,9 @@ fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>
     }
 }
 
-/// Makes sure that a partition has the small files that a broker expects, and returns the epoch of
-/// its leader, and whether files were written. `next` is the next offset, `seed` that of the store.
-/// What is written is not durable on return; a torn file is written again before the next append.
+/// Writes the small files that a broker expects, where they are missing or torn. Returns the epoch
+/// of the partition's leader, and whether files were written. `next` is the next offset, `seed`
+/// that of the store. Not durable on return; a torn file is written again before the next append.
 pub fn prepare(
     disk: &dyn Disk,
     folder: &Path,
@@ -156,8 +156,8 @@ fn epochs_from(next: u64) -> String {
     format!("0\n1\n0 {next}\n")
 }
 
-/// The id of a topic, given the folder of one of its partitions: what another partition states, or
-/// one that name and `seed` decide.
+/// The id of a topic, given the folder of one of its partitions: the id that another partition
+/// states, otherwise one derived from name and `seed`.
 pub fn id_of(disk: &dyn Disk, folder: &Path, topic: &str, seed: u64) -> Result<String> {
     let known = known_id(disk, folder, topic)?;
     Ok(known.unwrap_or_else(|| topic_id(topic, seed)))
@@ -165,7 +165,7 @@ pub fn id_of(disk: &dyn Disk, folder: &Path, topic: &str, seed: u64) -> Result<S
 
 /// The id that another of the topic's first partitions states.
 fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String>> {
-    /// How many are asked.
+    /// How many are read.
     const ASKED: u32 = 16;
     for queue in 0..ASKED {
         let other = folder.with_file_name(format!("{topic}-{queue}"));
@@ -242,7 +242,7 @@ fn last_epoch(bytes: &[u8]) -> Option<i32> {
     last.filter(|epoch| *epoch >= 0)
 }
 
-/// An id for a topic that is created: 16 bytes that name and store decide, in base64 for URLs.
+/// An id for a new topic: 16 bytes derived from its name and the store's seed, in base64 for URLs.
 pub fn topic_id(topic: &str, seed: u64) -> String {
     let hash = |salt: u64| {
         let mut hash = 0xCBF2_9CE4_8422_2325 ^ salt;

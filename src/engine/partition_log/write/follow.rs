@@ -1,5 +1,5 @@
-//! What a broker keeps beside the log of a partition, brought in step with a log that recovery has
-//! checked, as the broker's own recovery does it.
+//! Updates what a broker keeps beside the log of a partition after recovery has checked the log, as
+//! the broker's own recovery does.
 //!
 //! | file | what becomes of it |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `<base>.txnindex` | is made from the log again, for each segment that was checked |
 //! | `<offset>.snapshot` | goes if its offset is after the end: a broker replays the log |
 //!
-//! A snapshot that stayed would hold batches of producers that are no longer there, once the log
-//! has grown past its offset.
+//! A snapshot that stayed would, once the log has grown past its offset, list batches that no
+//! longer exist.
 
 use super::files;
 use crate::disk::{Disk, Kind};
@@ -56,8 +56,8 @@ struct Aborted {
     stable: u64,
 }
 
-/// Brings the files beside a log in step with it. `is_own`: Forebay wrote what was checked, which
-/// has no transactions and no epochs of others. Durable on return.
+/// Updates the files beside a log to match it. `is_own`: Forebay wrote what was checked, so it has
+/// no transactions and no epochs of other leaders. Durable on return.
 ///
 /// # Errors
 ///
@@ -159,8 +159,8 @@ fn has_transactions(disk: &dyn Disk, segments: &[Segment]) -> Result<bool> {
     Ok(false)
 }
 
-/// The newest segment up to the first that was checked of which a snapshot says which transactions
-/// are open at its base, and these: first offsets by producer. The first segment if there is no
+/// The newest segment, up to the first that was checked, for whose base there is a snapshot, and
+/// the transactions open there: first offsets by producer. The first segment if there is no
 /// snapshot.
 fn open_before(disk: &dyn Disk, log: &Log<'_>) -> Result<(usize, BTreeMap<i64, u64>)> {
     for number in (0..=log.first).rev() {
@@ -196,7 +196,7 @@ fn aborted_in(
         if !header.is_control() {
             continue;
         }
-        // A control record of another kind ends no transaction, and nor does a damaged one.
+        // A control record that is damaged or of another kind ends no transaction.
         let batch = Opened::open(walk.batch(&it)?, true);
         let marker = batch.and_then(|mut batch| batch.marker());
         if let Ok(Some(marker)) = marker

@@ -1,7 +1,7 @@
 //! The two indexes of a segment, as its writer builds them.
 //!
-//! The entries are gathered in memory and written to the files in pieces: the files are caches, and
-//! whoever finds too few entries walks further. A segment that is complete has all of them.
+//! The entries are gathered in memory and written to the files in pieces. The files are caches: a
+//! reader that finds too few entries walks further. A complete segment has all its entries.
 //!
 //! ```text
 //!   for each batch: is it the latest so far? -> remember its time and last offset
@@ -37,7 +37,7 @@ pub struct Indexes {
     since: u64,
     max_timestamp: i64,
     max_timestamp_offset: u64,
-    /// How much of the entries the files have.
+    /// How many bytes of the entries the files have.
     written: (usize, usize),
 }
 
@@ -46,7 +46,7 @@ pub struct Indexes {
 pub struct Piece {
     /// Its ending.
     pub ending: &'static str,
-    /// Where they go.
+    /// Where in the file they go.
     pub start: u64,
     /// The bytes.
     pub bytes: Vec<u8>,

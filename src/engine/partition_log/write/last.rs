@@ -1,8 +1,8 @@
 //! The last segment of a partition, to which messages are appended.
 //!
-//! Its file has the full length of a segment from its beginning on, blocks in steps ahead of use,
-//! and is stored to through a map. What follows the end are zeros, which are no batch. The file is
-//! cut to its contents when the segment is complete.
+//! Its file is created at the full length of a segment, gets disk blocks in steps ahead of use, and
+//! is written through a map. After the end it has zeros, which are no batch. The file is cut to its
+//! contents when the segment is completed.
 
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
@@ -16,7 +16,7 @@ use crate::region::{Access, Region};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Blocks are reserved this far ahead at first, and then as far as the segment is long.
+/// Blocks are reserved this far ahead at first, later as far ahead as the segment is long.
 const STEP_MIN: u64 = 64 << 10;
 /// At most this far ahead.
 const STEP_MAX: u64 = 16 << 20;
@@ -38,7 +38,7 @@ pub struct Last {
     pub file: Arc<MappedFile>,
     /// The map of the file, while it is used.
     pub region: Option<Arc<Region>>,
-    /// Bytes that have blocks, or fewer.
+    /// A lower bound of the bytes that have blocks.
     pub room: u64,
 }
 
@@ -115,7 +115,7 @@ impl Last {
     pub fn reserve(&mut self, end: u64) -> Result<Arc<Region>> {
         if end > self.file.reserved() {
             let ahead = end.clamp(STEP_MIN, STEP_MAX);
-            // Where there is no room ahead, there may be for these.
+            // Without room for blocks ahead, there may still be room for these.
             match self.file.reserve(end + ahead) {
                 Err(error) if error.is_out_of_room() => self.file.reserve(end)?,
                 reserved => reserved?,
@@ -125,7 +125,7 @@ impl Last {
         self.file.region()
     }
 
-    /// Unmaps the file if it was not used since the last calls.
+    /// Unmaps the file if it was not used since this was last called.
     pub fn unmap_unused(&mut self) {
         if self.region.take().is_none() {
             self.file.unmap_unused();

@@ -45,8 +45,8 @@ pub struct Writer {
     /// Times in ms at which the store was opened and written before, as far as they are known.
     pub known_times: Vec<i64>,
     lock: Mutex<Option<FileLock>>,
-    /// Topics without some of their partitions: a process died while it created them, or a broker
-    /// has the others. Held while partitions are created.
+    /// Topics that lack partitions: a process died while it created them, or another broker has
+    /// them. Held while partitions are created.
     incomplete: Mutex<HashSet<String>>,
     /// Whether there are any.
     has_incomplete: AtomicBool,
@@ -58,7 +58,7 @@ pub struct Opened {
     pub topic: Arc<Topic>,
     /// Its number in the topic.
     pub queue: u32,
-    /// How far it reaches.
+    /// Where it begins and ends.
     pub ends: Arc<Ends>,
 }
 
@@ -102,7 +102,7 @@ fn take_clean_mark(disk: &dyn Disk, root: &Path) -> Result<bool> {
     if is_clean && !planted(Bug::KeepCleanMark) {
         disk.unlink(&clean)?;
     }
-    // The mark may have been removed by a process that died before it made that durable.
+    // A process may have removed the mark and died before that was durable.
     disk.sync_directory(root)?;
     Ok(is_clean)
 }
@@ -162,7 +162,8 @@ impl Writer {
         ));
         parts.save_points(&parts.next_offsets(true))?;
         if maker == Maker::Other {
-            // Until all is recovered, the directory is recovered as a broker does it.
+            // Written last: until everything is recovered, each opening recovers the directory as a
+            // broker does.
             files::save_seed(&**disk, root, seed)?;
         }
         kept.save(&**disk, &report.warnings)?;
@@ -243,8 +244,8 @@ impl Writer {
             None => files::topic_id(name, parts.seed).into(),
             Some(_) => files::id_of(&*parts.disk, &folder(0), name, parts.seed)?.into(),
         };
-        // The last first: whichever of them a process leaves that dies, they tell how many there
-        // must be. Most file systems keep the order of names even if the power fails.
+        // The last partition first: its number tells a later opening how many there must be, if
+        // this process dies. Most file systems keep the order of names even if the power fails.
         for queue in numbers.iter().rev() {
             // An earlier call may have made some of them.
             if parts.disk.stat(&folder(*queue))?.is_none() {
@@ -301,7 +302,7 @@ fn incomplete(opened: &[Opened]) -> HashSet<String> {
     lacking.map(|(_, topic)| topic.name.to_string()).collect()
 }
 
-/// When a file was last modified; `None` if it does not exist or nobody knows.
+/// When a file was last modified; `None` if it does not exist or has no known time.
 fn modified(disk: &dyn Disk, path: &Path) -> Result<Option<i64>> {
     match disk.modified_ms(path) {
         Err(error) if error.is_not_found() => Ok(None),

@@ -1,16 +1,16 @@
 //! The parts of a partition log that is open for writing: appends, and their durability.
 //!
-//! Positions are those of the store as a whole: bytes of all partitions together. A sync
-//! for a position takes all partitions that have bytes which are not synced, and the position up to
-//! which these are all, at one moment under the append lock.
+//! Positions count the bytes of all partitions together. Under the append lock, a sync takes all
+//! partitions that have unsynced bytes, and the position at that moment: once it has synced them,
+//! the store is durable up to there.
 //!
 //! ```text
 //!   append lock: take what is not synced, and the end --> sync each: complete segments, then the
 //!   last one --> the partition is durable up to there --> ... --> the store is durable up to there
 //! ```
 //!
-//! A *full pass* writes what the index files lack, and then the durable end of each partition to
-//! the checkpoint, from which the next opening after a crash checks batches.
+//! A *full pass* writes the entries that the index files lack, and then the durable end of each
+//! partition to the checkpoint. After a crash, opening checks batches from there.
 
 use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
@@ -67,7 +67,7 @@ pub struct Parts {
     all: Mutex<All>,
     published: AtomicU64,
     durable: AtomicU64,
-    /// What a sync that could not begin has left. Held while partitions are synced.
+    /// Left over from a sync that could not begin. Held while partitions are synced.
     unsynced: Mutex<Vec<Unsynced>>,
     /// As `unsynced`, for indexes. Held during a full pass.
     unsaved: Mutex<Passes>,
@@ -186,7 +186,7 @@ impl Parts {
             let done = tail.roll(&self.appender(now_ms), key);
             done.inspect_err(|error| self.fail_of(error))
         });
-        // Also after an error: the position says nothing of a segment that was completed.
+        // Also after an error, because positions do not cover the completion of a segment.
         self.sync_pending(&mut self.unsynced.lock())?;
         if any {
             self.unsaved.lock().passed = 0;
@@ -403,9 +403,9 @@ impl Durable for Parts {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Makes all partitions durable up to `position`, with syncs that concurrent callers share. A
-    /// failure is final: the kernel may have marked the pages clean, so that a second sync would
-    /// report success although bytes are missing.
+    /// Makes all partitions durable up to `position`; concurrent callers share syncs. A failure is
+    /// final: the kernel may have marked the pages clean, and a second sync would report success
+    /// although bytes are missing.
     fn flush_to(&self, position: u64) -> Result<()> {
         if self.durable() >= position {
             return Ok(());

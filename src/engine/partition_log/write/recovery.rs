@@ -1,4 +1,4 @@
-//! What opening for writing finds in a partition, and makes of it.
+//! Recovery of a partition that is opened for writing.
 //!
 //! After a clean stop everything is durable, and the last segment is walked from the last entry of
 //! its index. Otherwise the segments from the recovery point on are checked batch by batch. The
@@ -142,13 +142,14 @@ impl Opening<'_> {
 
     fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Found> {
         let segments = self.without_strays(&folder, segments)?;
-        // A process that died may have added and removed names without making that durable.
+        // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
         // The name of a segment is durable before a later one is begun, and the first is never
         // removed here: what lies before it was deleted.
         let floor = known.point.max(known.start).max(first);
-        // A segment that ends at the recovery point may have been completed after it was saved.
+        // A segment that ends at the recovery point may have been completed after the point was
+        // saved.
         let after = segments.partition_point(|segment| segment.base < floor);
         let first = after.saturating_sub(1);
         let (mut sealed, mut rest) = (segments, Vec::new());
@@ -207,7 +208,7 @@ impl Opening<'_> {
         Ok(found)
     }
 
-    /// Removes segments that were begun and not used: to all others, something was appended.
+    /// Removes segments that were begun in vain: all others have messages.
     fn without_strays(&self, folder: &Path, segments: Vec<Segment>) -> Result<Vec<Segment>> {
         let (mut used, mut strays) = (Vec::new(), Vec::new());
         for segment in segments {

@@ -109,7 +109,7 @@ pub fn check(options: &Options) -> Result<()> {
 }
 
 /// Longest time between the first messages of a segment and its others. Compaction needs complete
-/// segments, so that its longest lag is a limit too.
+/// segments, so its longest lag limits this time too.
 fn segment_ms(options: &Options) -> u64 {
     let mut time = options.segment_ms.unwrap_or(7 * 24 * 3600 * 1000);
     if let Some(age) = options.roll_after {

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Each sync separates names that a power loss could otherwise keep in any combination. An index
-//! with the suffix `.swap`, and no log file with it or with `.cleaned`, is taken for the last file
-//! of a replacement that is complete but for it. The old segments are out of the way before the
-//! suffix goes: without it nothing says which of them the new one covers. The new one ends with
-//! the last offset of the old ones, so that it covers them all.
+//! with the suffix `.swap`, without a log file with this suffix or `.cleaned`, counts as the last
+//! file of a replacement that only it keeps incomplete. The old segments are renamed before the
+//! suffix goes: without the suffix nothing says which of them the new one covers. The new one ends
+//! with the last offset of the old ones, so that it covers them all.
 
 use super::ends::Ends;
 use super::indexes::Indexes;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 const SNAPSHOT: &str = ".snapshot";
 
-/// Replaces segments by `cleaned`, whose files are durable except for their names. Readers go over
+/// Replaces segments by `cleaned`, whose files are durable except for their names. Readers switch
 /// to it. Durable on return.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ pub fn replace(
     let deleted = |segment: &Segment| with_suffix(&segment.path, ".deleted");
     for segment in replaced {
         rename_all(disk, &segment.path, &deleted(segment))?;
-        // Only the snapshot of the producers at the first base still belongs to a segment.
+        // Of the producer snapshots, only the one at the first base still belongs to a segment.
         if segment.base != cleaned.base {
             let path = beside(&segment.path, SNAPSHOT);
             rename(disk, &path, &beside(&deleted(segment), SNAPSHOT))?;
@@ -98,8 +98,8 @@ fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Completes or undoes the replacements that a crash has interrupted in a partition, and removes
-/// what no segment needs. `entries` are those of its folder. Returns whether there was anything to
-/// do. Durable on return.
+/// files that no segment needs. `entries` are those of its folder. Returns whether there was
+/// anything to do. Durable on return.
 ///
 /// # Errors
 ///

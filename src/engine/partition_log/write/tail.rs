@@ -3,8 +3,8 @@
 //! An append is planned first: segments are created and blocks reserved. This may fail, and then
 //! nothing was appended. After that it only stores to maps, and publishes.
 //!
-//! What was appended since the last sync is handed to the thread that syncs as [`Unsynced`], for
-//! all partitions at one moment.
+//! The thread that syncs takes what was appended since the last sync as [`Unsynced`], for all
+//! partitions at one moment.
 
 use super::ends::{End, Ends};
 use super::files;
@@ -82,7 +82,7 @@ pub struct Writing {
     is_unsynced: bool,
     is_unsaved: bool,
     plan: Option<Plan>,
-    /// Log files of segments that were begun and not used. They may have been removed.
+    /// Log files of segments that were begun in vain. They may be removed already.
     strays: BTreeSet<PathBuf>,
 }
 
@@ -127,7 +127,7 @@ pub struct Tail {
     partitions: HashMap<Key, Writing, foldhash::fast::RandomState>,
     unsynced: Vec<Key>,
     unsaved: Vec<Key>,
-    /// Partitions that may have segments which were begun and not used.
+    /// Partitions that may have segments which were begun in vain.
     strayed: Vec<Key>,
     /// Bytes of all partitions. Never decreases.
     end: u64,
@@ -220,7 +220,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Appends a batch if its place is ready: the last segment goes on, is mapped and has blocks.
+    /// Appends a batch if its place is ready: the last segment has room, is mapped and has blocks.
     /// `None` otherwise.
     fn append_in_place(
         &mut self,
@@ -305,7 +305,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Takes what was appended since the last call, for a sync of all of it, and the end of it.
+    /// Takes what was appended since the last call, to be synced, and the position after it.
     pub fn take_unsynced(&mut self) -> (Vec<Unsynced>, u64) {
         let mut keys = std::mem::take(&mut self.unsynced);
         let mut taken = Vec::with_capacity(keys.len());
@@ -320,7 +320,7 @@ impl Tail {
         (taken, self.end)
     }
 
-    /// Takes what the files of the indexes lack.
+    /// Takes the entries that the index files lack.
     pub fn take_unsaved(&mut self) -> Vec<Unsaved> {
         let keys = std::mem::take(&mut self.unsaved);
         let mut taken = Vec::with_capacity(keys.len());
@@ -374,7 +374,7 @@ impl Tail {
         all.filter_map(Writing::seal_last).collect()
     }
 
-    /// Removes segments that were begun and not used. Durable on return.
+    /// Removes segments that were begun in vain. Durable on return.
     pub fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
         while let Some(key) = self.strayed.last() {
             if let Some(writing) = self.partitions.get_mut(key) {
@@ -465,12 +465,12 @@ impl Writing {
         before: (u64, u64),
     ) -> Result<Last> {
         if before.1 > 0 && !self.ends.is_durable(before.0) {
-            // Recovery takes the first segment that it finds for the beginning of the partition. So
-            // the names before this one must be durable.
+            // Recovery takes the first segment that it finds for the beginning of the partition, so
+            // the earlier names must be durable.
             with.disk.sync_directory(&self.ends.folder)?;
         }
         let path = self.ends.path_of(base);
-        // An earlier attempt may have left it, and some after it.
+        // An earlier attempt may have left this segment, and later ones.
         self.remove_strays(&**with.disk, &path)?;
         self.strays.insert(path.clone());
         Last::create(with.disk, path, (base, len), with.rules, with.now_ms)
@@ -551,7 +551,7 @@ impl Writing {
             || last_offset - plan.base > i32::MAX as u64
     }
 
-    /// Completes the last segment, and goes on with another.
+    /// Completes the last segment, and begins another.
     fn roll(&mut self, disk: &dyn Disk, begins: Last) {
         let (base, len) = self.place;
         if len > 0 {
@@ -563,7 +563,7 @@ impl Writing {
             });
             if let Some(mut last) = self.last.take() {
                 last.indexes.close();
-                // For other readers. The sync does it again, and so that it lasts.
+                // For other readers. The sync does it again, durably.
                 let _ = disk.set_len(&path, len);
                 self.sealed.push((path.clone(), len));
                 self.indexes.push((path, last.indexes));
@@ -643,8 +643,8 @@ impl Writing {
         }
     }
 
-    /// Removes strays from `first` on. The last goes first: a segment without those before it would
-    /// begin the partition.
+    /// Removes strays from `first` on, the last one first: the lowest segment left would count as
+    /// the beginning of the partition.
     fn remove_strays(&mut self, disk: &dyn Disk, first: &Path) -> Result<()> {
         while let Some(log) = self.strays.last().filter(|log| **log >= *first) {
             if disk.stat(log)?.is_some() {

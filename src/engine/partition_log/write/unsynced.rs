@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Up to this many syncs are made one by one. One sync of the file system costs less than more of
-/// them, if it can be relied on. Tests have few partitions, and have to meet both ways.
+/// Up to this many syncs are made one by one. Instead of more, one sync of the file system is made,
+/// which costs less, if it can be relied on. Tests have few partitions and need both ways.
 const SYNCS_MAX: usize = if cfg!(test) { 8 } else { 64 };
 
 /// What has to be synced of a partition.
@@ -49,7 +49,7 @@ impl Unsynced {
         self.sealed.len() + 1 + small + usize::from(self.begun || self.prepared)
     }
 
-    /// Cuts complete segments to their contents: a broker would take the zeros that follow for
+    /// Cuts complete segments to their contents: a broker would take the zeros after them for
     /// damage.
     fn cut(&self, disk: &dyn Disk) -> Result<()> {
         let mut sealed = self.sealed.iter();
@@ -157,7 +157,7 @@ pub fn complete(
 /// The names of the folders of partitions.
 #[derive(Debug, Default)]
 pub struct Folders {
-    /// How often some were made.
+    /// How often folders were made.
     made: AtomicU64,
     /// How many of these times are durable. Held during a sync.
     synced: Mutex<u64>,
@@ -181,12 +181,12 @@ impl Folders {
         self.volume.lock().clone()
     }
 
-    /// Lets go of the file system.
+    /// Closes the file system.
     pub fn release(&self) {
         *self.volume.lock() = None;
     }
 
-    /// Folders were made.
+    /// Notes that folders were made.
     pub fn add(&self) {
         self.made.fetch_add(1, Ordering::AcqRel);
     }
