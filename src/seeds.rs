@@ -31,6 +31,19 @@ pub fn proptest_config() -> Config {
     }
 }
 
+/// The same with another number of cases, unless `PROPTEST_CASES` sets one.
+pub fn proptest_cases(cases: u32) -> Config {
+    let config = proptest_config();
+    Config {
+        cases: if number("PROPTEST_CASES").is_none() {
+            cases
+        } else {
+            config.cases
+        },
+        ..config
+    }
+}
+
 /// The seeds of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {

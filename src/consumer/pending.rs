@@ -77,6 +77,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::seeds::proptest_config())]
+
         #[test]
         fn an_index_equals_its_model(
             steps in prop::collection::vec((any::<bool>(), 0..9i64, 0..4_000u64), 1..300),

@@ -113,6 +113,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeds::proptest_config())]
+
         /// Members that read everything differ by at most one queue, all queues have an owner, and
         /// sharing again moves nothing.
         #[test]

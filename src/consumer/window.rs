@@ -411,6 +411,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeds::proptest_config())]
+
         /// Compares a window with a map of all unsettled messages.
         #[test]
         fn a_window_equals_its_model(steps in steps()) {

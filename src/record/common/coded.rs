@@ -238,6 +238,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeds::proptest_config())]
+
         #[test]
         fn bytes_survive_base64(bytes: Vec<u8>) {
             prop_assert_eq!(of_base64(base64(&bytes).as_bytes()), Some(bytes));

@@ -82,6 +82,8 @@ fn null_and_empty_are_different() {
 }
 
 proptest! {
+    #![proptest_config(crate::seeds::proptest_config())]
+
     #[test]
     fn damaged_records_in_memory_are_refused_or_read(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),

@@ -176,6 +176,8 @@ mod test {
     use std::collections::HashMap;
 
     proptest! {
+        #![proptest_config(crate::seeds::proptest_config())]
+
         #[test]
         fn the_map_has_the_latest_offset_of_each_key(
             puts in proptest::collection::vec(0_u16..400, 0..800),

@@ -328,7 +328,7 @@ fn check_reads(drawn: &[(u8, i64)], reads: &[(u64, u64)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..crate::seeds::proptest_config() })]
+    #![proptest_config(crate::seeds::proptest_cases(40))]
 
     #[test]
     fn what_is_remembered_of_markers_is_what_the_log_says(

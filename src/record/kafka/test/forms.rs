@@ -196,6 +196,8 @@ fn numbers_of_variable_length_are_in_zigzag_form() {
 }
 
 proptest! {
+    #![proptest_config(crate::seeds::proptest_config())]
+
     #[test]
     fn any_bytes_are_a_batch_or_a_flaw(mut bytes: Vec<u8>, magic in 0u8..3) {
         let _ = read(&bytes, false);

@@ -156,7 +156,7 @@ fn a_flipped_bit_is_noticed_unless_the_checksum_does_not_cover_it() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(crate::seeds::proptest_cases(96))]
 
     #[test]
     fn damaged_batches_are_refused_or_read_but_never_a_panic(

@@ -93,7 +93,7 @@ fn survivors(rows: &[Row], aborted: &BTreeSet<u64>, bound: u64) -> Vec<Row> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(crate::seeds::proptest_cases(24))]
 
     /// For every key the latest record survives, offsets and times are kept, nothing after the
     /// bound is touched, and tombstones go with the first pass after their horizon.
