@@ -268,7 +268,7 @@ fn a_process_with_the_slot_of_a_dead_one_does_not_hold_its_lock() {
         let root = dir.path().join("store");
         let open = || {
             let options = Options {
-                busy_timeout: std::time::Duration::from_secs(1),
+                busy_timeout: std::time::Duration::from_secs(20),
                 ..options(Flush::Async)
             };
             Store::open(&root, options).unwrap()

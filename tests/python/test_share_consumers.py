@@ -27,7 +27,9 @@ QUEUES = 4
 
 
 def share(path: Path, **options: object) -> forebay.Store:
-    return forebay.open(path, mode="share", default_queues=QUEUES, index=False, **options)
+    # On a busy machine a process may be off its CPU for long while it holds the append lock.
+    named = {"default_queues": QUEUES, "index": False, "busy_timeout": 60, **options}
+    return forebay.open(path, mode="share", **named)
 
 
 def fill(store: forebay.Store, count: int = 40, topic: str = "orders") -> None:
@@ -112,7 +114,7 @@ def test_a_consumer_that_closes_gives_back_what_it_holds(tmp_path: Path):
 CONSUMER = """
 import sys, forebay
 path, group, session = sys.argv[1:4]
-store = forebay.open(path, mode="share")
+store = forebay.open(path, mode="share", busy_timeout=60)
 consumer = store.consumer("orders", group=group, session_timeout=float(session))
 held = consumer.poll(100, timeout=30)
 print(len(held), flush=True)
@@ -337,7 +339,7 @@ def test_new_queues_are_consumed_by_all(tmp_path: Path):
 
 FORK = """
 import os, sys, forebay
-store = forebay.open(sys.argv[1], mode="share", default_queues=2)
+store = forebay.open(sys.argv[1], mode="share", default_queues=2, busy_timeout=60)
 consumer = store.consumer("orders", group="g")
 store.send("orders", b"parent", queue=0)
 (message,) = consumer.poll(1, timeout=10)

@@ -4,6 +4,7 @@ use crate::world::Place;
 use forebay::{Draft, Durability, EngineKind, Filter, Options, ReadBatch, Result, Sent, Store};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// An engine under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) fn small_options() -> Options {
         default_queues: Some(4),
         max_message_size: Some(16 << 10),
         store_host: Some("10.1.2.3:10911".parse().unwrap()),
+        // On a busy machine the holder of the append lock may be off its CPU for long.
+        busy_timeout: Duration::from_mins(1),
         ..Options::default()
     }
 }

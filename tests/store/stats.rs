@@ -13,7 +13,10 @@ suite! {
         assert!(stats.puts.latency.quantile(0.5) <= stats.puts.latency.quantile(0.999));
         assert!(stats.puts.encoding > Duration::ZERO);
         assert!(stats.puts.encoding + stats.puts.appending <= stats.puts.latency.total);
-        assert_eq!((stats.puts.slow, stats.busy), (0, 0));
+        assert_eq!(stats.busy, 0);
+        // On a busy machine one may have been.
+        let is_slow = stats.puts.latency.max > Duration::from_millis(500);
+        assert_eq!(stats.puts.slow > 0, is_slow);
     }
 
     fn a_batch_is_one_put(bed) {

@@ -142,7 +142,7 @@ impl Share {
     ///
     /// # Errors
     ///
-    /// The error that keeps messages from being durable.
+    /// The error that keeps messages from being durable, or that has ended this process's writing.
     pub fn close(&self) -> Result<()> {
         let core = &self.core;
         {
@@ -152,6 +152,8 @@ impl Share {
             }
         }
         let flushed = core.flush_to(core.published());
+        // The leader may have flushed all that this process has published before it failed.
+        let flushed = flushed.and(core.health.check());
         self.group.end();
         core.shutdown.begin();
         let watcher = self.watcher.lock().take();
