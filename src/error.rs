@@ -11,6 +11,7 @@ use crate::region::Fault;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The result of a call that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -104,6 +105,10 @@ pub enum Error {
     Busy { waited_ms: u64 },
     /// The message is in the log, but did not become durable in time.
     FlushTimeout { timeout_ms: u64 },
+    /// The message lingers still: it waits for others of its queue, and is not in the log yet.
+    Lingers { timeout_ms: u64 },
+    /// Messages that lingered were not appended. Their tickets have the same error.
+    NotAppended { count: usize, source: Arc<Error> },
     /// The message was settled before.
     AlreadySettled {
         topic: String,
@@ -338,11 +343,6 @@ impl fmt::Display for Error {
                  retry when there is space",
                 path.display()
             ),
-            Error::FlushTimeout { timeout_ms } => write!(
-                f,
-                "not durable within {timeout_ms} ms: the message is in the log, do not send it \
-                 again; call flush",
-            ),
             Error::Row { row, source } => write!(f, "row {row}: {source}"),
             handle => handle.fmt_of_handle(f),
         }
@@ -448,6 +448,29 @@ impl Error {
                 "topic {topic:?} queue {queue} ends at {end}, before offset {offset} that the \
                  group has reached: the log was truncated or replaced; reset the group's offsets"
             ),
+            ticket => ticket.fmt_of_ticket(f),
+        }
+    }
+
+    /// Formats errors of messages that are not durable.
+    fn fmt_of_ticket(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::FlushTimeout { timeout_ms } => write!(
+                f,
+                "not durable within {timeout_ms} ms: the message is in the log, do not send it \
+                 again; call flush",
+            ),
+            Error::Lingers { timeout_ms } => write!(
+                f,
+                "not durable within {timeout_ms} ms: the message waits for others of its queue, \
+                 do not send it again; wait longer, or call flush",
+            ),
+            Error::NotAppended { count, source } => {
+                write!(
+                    f,
+                    "{count} messages of send_nowait were not appended: {source}"
+                )
+            }
             disk => disk.fmt_of_disk(f),
         }
     }
@@ -474,6 +497,7 @@ impl std::error::Error for Error {
         match self {
             Error::Io { source, .. } => Some(source),
             Error::Row { source, .. } => Some(source),
+            Error::NotAppended { source, .. } => Some(source),
             _ => None,
         }
     }

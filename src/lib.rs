@@ -101,8 +101,8 @@ pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
-    Filter, Finding, FoundHole, Listener, Meanings, Place, Point, QueueLogs, Recovery, Repair,
-    RepairStep, Rows, Stats, Stretch, Topic, Verification, Waiter,
+    Filter, Finding, FoundHole, Linger, Lingering, Listener, Meanings, Place, Point, QueueLogs,
+    Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
@@ -125,5 +125,5 @@ pub use store::{ReadBatch, ReadStatus, Store};
 #[cfg(feature = "python")]
 pub(crate) use sync::{Mutex, TimedMutex};
 pub use tail::{AtEnd, Step, Tail, TailCloser};
-pub use ticket::{Sent, Ticket};
+pub use ticket::{BatchTicket, Sent, Ticket, TicketOf};
 pub use warning::Warning;

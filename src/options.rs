@@ -212,6 +212,11 @@ pub struct Options {
     pub compression: Option<Compression>,
     /// Which time a partition log gives to a message; [`TimestampType::CreateTime`] by default.
     pub message_timestamp_type: Option<TimestampType>,
+    /// How long a message of [`crate::Producer::send_nowait`] to a partition log waits for others
+    /// of its queue, to be appended with them as one batch; by default not at all.
+    pub linger: Duration,
+    /// Bytes of such a batch, before it is packed; 16,384 by default.
+    pub batch_bytes: Option<u64>,
     /// Which topics of a partition log are compacted, and when.
     pub compaction: Compaction,
     /// Whether a directory that another system created may be opened for writing.
@@ -310,6 +315,10 @@ pub(crate) const SEGMENT_BYTES: RangeInclusive<u64> = 4096..=i32::MAX as u64;
 pub(crate) const SEGMENT_MS: RangeInclusive<u64> = 1..=i64::MAX as u64;
 /// Allowed values of `index_interval_bytes`.
 pub(crate) const INDEX_INTERVAL_BYTES: RangeInclusive<u64> = 0..=i32::MAX as u64;
+/// Longest `linger`.
+const LINGER_MAX: Duration = Duration::from_secs(3600);
+/// Allowed values of `batch_bytes`.
+const BATCH_BYTES: RangeInclusive<u64> = 0..=16 << 20;
 /// Allowed values of `segment_index_bytes`.
 pub(crate) const SEGMENT_INDEX_BYTES: RangeInclusive<u64> = 36..=1 << 30;
 
@@ -325,6 +334,8 @@ impl Default for Options {
             segment_index_bytes: None,
             compression: None,
             message_timestamp_type: None,
+            linger: Duration::ZERO,
+            batch_bytes: None,
             compaction: Compaction::default(),
             adopt: false,
             lock_timeout: Duration::ZERO,
@@ -439,6 +450,7 @@ impl Options {
                 "must be a multiple of 4096",
             ));
         }
+        self.check_linger()?;
         self.compaction.check()?;
         self.check_retention()
     }
@@ -499,6 +511,23 @@ impl Options {
             let rule = "must be hours of the day from 00 to 23, separated by ';'";
             Error::option("delete_when", format!("{text:?}"), rule)
         })
+    }
+
+    fn check_linger(&self) -> Result<()> {
+        let seconds = self.linger.as_secs_f64();
+        if self.linger > LINGER_MAX {
+            let rule = format!("must be at most {} seconds", LINGER_MAX.as_secs());
+            return Err(Error::option("linger", seconds, rule));
+        }
+        let (min, max) = BATCH_BYTES.into_inner();
+        check_range("batch_bytes", self.batch_bytes, min, max)?;
+        match self.batch_bytes.filter(|_| self.linger.is_zero()) {
+            Some(bytes) => {
+                let reason = "has no effect without linger";
+                Err(Error::option("batch_bytes", bytes, reason))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_retention(&self) -> Result<()> {

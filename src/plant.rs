@@ -6,6 +6,8 @@
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
+    /// A flush leaves messages that linger.
+    LeaveLingering,
     /// Waiters are completed before the sync.
     AcknowledgeEarly,
     /// The name of a file is not made durable.

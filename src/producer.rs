@@ -2,14 +2,14 @@
 
 use crate::claims::Claim;
 use crate::engine::topic::PERMISSION_WRITE;
-use crate::engine::{Appended, Atomicity, Durability, Engine, Topic, Waiter};
+use crate::engine::{Appended, Atomicity, Durability, Engine, Linger, QueueLogs, Topic, Waiter};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::options::delay_levels::DELAY_MAX_MS;
 use crate::record::{Batch, Draft, names};
-use crate::ticket::{Sent, Ticket};
+use crate::ticket::{BatchTicket, Sent, Spot, Ticket};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -139,15 +139,51 @@ impl Producer {
         self.append_draft(&self.to()?, draft, delay, durability)
     }
 
-    /// Sends one message and returns at once with a ticket for its durability.
+    /// Sends one message and returns at once with a ticket for its durability. With
+    /// [`Options::linger`](crate::Options::linger), the message waits for others of its queue, and
+    /// is in the log when they are; one with a delay is in the log on return.
     ///
     /// # Errors
     ///
-    /// As [`Producer::send`]; there is no ticket for a message that is not in the log.
+    /// As [`Producer::send`]; there is no ticket for a message that is neither in the log nor
+    /// waits for others.
     pub fn send_nowait(&self, draft: &Draft<'_>, delay: Delay) -> Result<Ticket> {
         let to = self.to()?;
-        let sent = self.append_draft(&to, draft, delay, Durability::Written)?;
-        Ok(Ticket::new(sent, to.engine.enlist(sent.end)))
+        let linger = to.engine.queue_logs().and_then(QueueLogs::linger);
+        match linger.filter(|_| delay.topic().is_none()) {
+            Some(linger) => self.linger(&to, linger, draft),
+            None => self.append_nowait(&to, draft, delay),
+        }
+    }
+
+    /// As [`Producer::send_nowait`], but the message is in the log on return.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send`].
+    pub fn send_at_once(&self, draft: &Draft<'_>, delay: Delay) -> Result<Ticket> {
+        self.append_nowait(&self.to()?, draft, delay)
+    }
+
+    fn append_nowait(&self, to: &To<'_>, draft: &Draft<'_>, delay: Delay) -> Result<Ticket> {
+        let sent = self.append_draft(to, draft, delay, Durability::Written)?;
+        let waiter = to.engine.enlist(sent.end);
+        Ok(Ticket::new(Spot::Known(sent), waiter))
+    }
+
+    fn linger(&self, to: &To<'_>, linger: &dyn Linger, draft: &Draft<'_>) -> Result<Ticket> {
+        let chosen = self.queue.or(draft.queue).is_some() || draft.first_key().is_some();
+        let keyless = (!chosen).then(|| linger.queue_of_keyless(&to.topic));
+        let queue = self.queue_for(to, draft, self.queue.or(keyless))?;
+        let meter = &to.handle.meter;
+        let put = meter.begin();
+        let lingering = linger.push(&to.topic, queue, draft, put.clock_ms())?;
+        let len = draft.body.len();
+        if let Some(now) = meter.end(&put, &to.topic.name, len, Duration::ZERO) {
+            to.handle.sample_rates(now);
+        }
+        let waiter = Arc::clone(&lingering.waiter);
+        Ok(Ticket::new(Spot::Lingering(lingering), waiter))
     }
 
     /// A waiter for the durability of the log up to `end`, even after the store was closed; see
@@ -438,10 +474,10 @@ impl Producer {
         &self,
         drafts: impl Iterator<Item = Result<Draft<'a>>>,
         atomicity: Atomicity,
-    ) -> Result<Ticket<Appended>> {
+    ) -> Result<BatchTicket> {
         let appended = self.send_batch(drafts, atomicity, Durability::Written)?;
         let waiter = self.enlist(appended.end);
-        Ok(Ticket::new(appended, waiter))
+        Ok(BatchTicket::new(appended, waiter))
     }
 
     /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that

@@ -1,6 +1,6 @@
 //! Tickets: messages in the log whose durability is awaited later.
 
-use crate::engine::{Place, Waiter};
+use crate::engine::{Appended, Lingering, Place, Waiter};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +18,32 @@ pub struct Sent {
     pub durable: bool,
 }
 
-/// A message, or a batch, in the log that becomes durable later. Clones wait for the same one.
+/// Where a message is of which only a ticket tells.
 #[derive(Clone, Debug)]
-pub struct Ticket<T = Sent> {
+pub enum Spot {
+    /// It is in the log.
+    Known(Sent),
+    /// It lingers, or did.
+    Lingering(Lingering),
+}
+
+/// A ticket for one message.
+pub type Ticket = TicketOf<Spot>;
+
+/// A ticket for a batch.
+pub type BatchTicket = TicketOf<Appended>;
+
+/// Tells when a message, or a batch, is durable. Clones wait for the same one.
+#[derive(Clone, Debug)]
+pub struct TicketOf<T> {
     sent: T,
     waiter: Arc<Waiter>,
     generation: u32,
 }
 
-impl<T> Ticket<T> {
-    pub(crate) fn new(sent: T, waiter: Arc<Waiter>) -> Ticket<T> {
-        Ticket {
+impl<T> TicketOf<T> {
+    pub(crate) fn new(sent: T, waiter: Arc<Waiter>) -> TicketOf<T> {
+        TicketOf {
             sent,
             waiter,
             generation: crate::disk::fork_generation(),
@@ -48,34 +63,52 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// Where the message or the batch is; known at once.
-    pub fn sent(&self) -> &T {
-        &self.sent
-    }
-
     /// Whether waiting would return at once.
     pub fn is_done(&self) -> bool {
         self.waiter.is_done()
     }
 }
 
+impl BatchTicket {
+    /// Where the batch is; known at once.
+    pub fn sent(&self) -> &Appended {
+        &self.sent
+    }
+}
+
 impl Ticket {
+    /// Where the message is; `None` while it lingers, and if it was not appended.
+    pub fn sent(&self) -> Option<Sent> {
+        match &self.sent {
+            Spot::Known(sent) => Some(*sent),
+            Spot::Lingering(lingering) => lingering.appended().map(|(place, appended)| Sent {
+                place,
+                end: appended.end,
+                store_timestamp: appended.store_timestamp,
+                durable: false,
+            }),
+        }
+    }
+
     /// Waits until the message is durable. Returns `None` after `timeout`.
     ///
     /// # Errors
     ///
     /// The error of the flush, shared by all its tickets: the message is in the log, but may not
-    /// be durable. [`Error::Forked`] in a child of the process that sent it.
+    /// be durable. For a message that lingered also that of its append: it is not in the log.
+    /// [`Error::Forked`] in a child of the process that sent it.
     pub fn wait(&self, timeout: Duration) -> Option<std::result::Result<Sent, Arc<Error>>> {
-        let durable = Sent {
-            durable: true,
-            ..self.sent
-        };
         let waiter = match self.waiter() {
             Ok(waiter) => waiter,
             Err(error) => return Some(Err(Arc::new(error))),
         };
         let outcome = waiter.wait(timeout)?;
-        Some(outcome.map(|()| durable))
+        Some(outcome.map(|()| match self.sent() {
+            Some(sent) => Sent {
+                durable: true,
+                ..sent
+            },
+            None => unreachable!("a message that is durable was appended"),
+        }))
     }
 }

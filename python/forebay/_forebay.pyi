@@ -148,7 +148,7 @@ class BatchResult:
 
 @final
 class Ticket:
-    """A message in the log that is not durable yet; returned by `Producer.send_nowait`.
+    """A message that is not durable yet; returned by `Producer.send_nowait`.
 
     Examples
     --------
@@ -178,7 +178,10 @@ class Ticket:
         ------
         FlushTimeoutError
             If the message is not durable in time. It is in the log, and the attribute ``result``
-            says where; do not send it again.
+            says where; do not send it again. With the option ``linger`` it may still wait for
+            others of its queue; then ``result`` is None.
+        BusyError, DiskFullError, DiskError
+            With the option ``linger``, if the message was not appended.
         StoreFailedError
             If the flush failed. The message is in the log, but its durability is unknown.
         ForkedError
@@ -339,6 +342,12 @@ class Producer:
         When the call returns, the message is in the log; the ticket is done when it is durable.
         Waiting tickets share one flush. The parameters are those of `send`.
 
+        In a partition log with the option ``linger``, the message waits for others of its queue
+        instead, at most for this time, and they are appended as one batch. Nobody can read it
+        until then, and it is lost if the process dies. A flush, a close, and each other send to
+        the queue append it first. If it cannot be appended, the ticket raises the error, and so
+        does the next ``flush`` or ``close`` of the store.
+
         Returns
         -------
         Ticket
@@ -477,6 +486,10 @@ class Producer:
         >>> with forebay.open(":memory:") as store:
         ...     store.producer("orders").send_arrow(table).count
         2
+        """
+    def _at_once(self) -> Producer:
+        """A producer whose `send_nowait` returns when the message is in the log, whatever
+        ``linger`` is.
         """
     def _waits(self, flush: bool | None) -> timedelta | None:
         """Whether a send with this `flush` waits for the disk, and how long at most."""

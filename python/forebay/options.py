@@ -108,6 +108,8 @@ class Options(TypedDict, total=False):
     segment_index_bytes: int | None
     compression: Compression | None
     message_timestamp_type: TimestampType | None
+    linger: Duration
+    batch_bytes: int | None
     cleanup_policy: CleanupPolicy | Mapping[str, CleanupPolicy] | None
     min_cleanable_dirty_ratio: float | None
     delete_retention_ms: int | None

@@ -2,13 +2,16 @@
 //!
 //! It can remove messages of one queue and keep those of the others, which one log for all cannot.
 
-use super::{Compacted, Engine, Topic};
+use super::{Compacted, Engine, Linger, Topic};
 use crate::error::Result;
 
 /// An engine with a log for each queue; see [`Engine::queue_logs`].
 pub trait QueueLogs: Engine {
     /// Whether a message without a key is refused, because the topic is compacted.
     fn needs_key(&self, topic: &Topic) -> bool;
+
+    /// Where messages linger; `None` if each is appended at once.
+    fn linger(&self) -> Option<&dyn Linger>;
 
     /// Completes the last log file of each queue that has messages in it, so that compaction and
     /// retention can take them. Durable on return. Returns whether there were any.

@@ -43,9 +43,15 @@ pub(super) fn in_row(py: Python<'_>, error: PyErr, row: usize) -> PyErr {
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let facts = PyDict::new(py);
     let mut inner = error;
-    while let Error::Row { row, source } = inner {
-        facts.set_item("row", *row)?;
-        inner = source;
+    loop {
+        match inner {
+            Error::Row { row, source } => {
+                facts.set_item("row", *row)?;
+                inner = source;
+            }
+            Error::NotAppended { source, .. } => inner = source,
+            _ => break,
+        }
     }
     let class = facts_of(inner, &facts)?;
     let module = py.import("forebay.errors")?;
@@ -172,7 +178,7 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
             put(facts, [("needed", needed), ("free", free)], "DiskFullError")
         }
         Error::Busy { waited_ms } => put(facts, [("waited_ms", waited_ms)], "BusyError"),
-        Error::FlushTimeout { timeout_ms } => {
+        Error::FlushTimeout { timeout_ms } | Error::Lingers { timeout_ms } => {
             put(facts, [("timeout_ms", timeout_ms)], "FlushTimeoutError")
         }
         Error::Io {

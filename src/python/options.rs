@@ -3,8 +3,8 @@
 use super::convert::{duration, integer, nearest, word, wrong_type};
 use super::errors::invalid;
 use crate::{
-    AppendLockKind, CleanupPolicy, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode,
-    Options, Policy, TimestampType,
+    AppendLockKind, CleanupPolicy, Compaction, Compression, DelayLevels, EngineKind, Flush,
+    Isolation, Mode, Options, Policy, TimestampType,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyMapping, PyString};
@@ -108,41 +108,55 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "segment_index_bytes" => options.segment_index_bytes = optional(name, value)?,
         "compression" => options.compression = compression(name, value)?,
         "message_timestamp_type" => options.message_timestamp_type = timestamps(name, value)?,
-        "cleanup_policy" => options.compaction.cleanup_policy = policy(name, value)?,
-        "min_cleanable_dirty_ratio" => {
-            options.compaction.min_cleanable_dirty_ratio = ratio(name, value)?;
-        }
-        "delete_retention_ms" => options.compaction.delete_retention_ms = optional(name, value)?,
-        "min_compaction_lag_ms" => {
-            options.compaction.min_compaction_lag_ms = optional(name, value)?;
-        }
-        "max_compaction_lag_ms" => {
-            options.compaction.max_compaction_lag_ms = optional(name, value)?;
-        }
-        "log_cleaner_dedupe_buffer_size" => {
-            options.compaction.log_cleaner_dedupe_buffer_size = optional(name, value)?;
-        }
-        "log_cleaner_io_max_bytes_per_second" => {
-            options.compaction.log_cleaner_io_max_bytes_per_second = optional(name, value)?;
-        }
-        "log_cleaner_backoff_ms" => {
-            options.compaction.log_cleaner_backoff_ms = optional(name, value)?;
-        }
+        "linger" => options.linger = duration(name, value)?,
+        "batch_bytes" => options.batch_bytes = optional(name, value)?,
         "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
         "keep_unarchived" => options.keep_unarchived = truth(name, value)?,
         "disk_reserve" => options.disk_reserve = size(name, value)?,
         "delay_levels" => options.delay_levels = delay_levels(name, value)?,
         "delete_when" => options.delete_when = hours(name, value)?,
         "disk_warning_ratio" => options.disk_warning_ratio = ratio(name, value)?,
+        _ => return set_compaction(&mut options.compaction, name, value),
+    }
+    Ok(())
+}
+
+fn set_compaction(
+    compaction: &mut Compaction,
+    name: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    match name {
+        "cleanup_policy" => compaction.cleanup_policy = policy(name, value)?,
+        "min_cleanable_dirty_ratio" => {
+            compaction.min_cleanable_dirty_ratio = ratio(name, value)?;
+        }
+        "delete_retention_ms" => compaction.delete_retention_ms = optional(name, value)?,
+        "min_compaction_lag_ms" => {
+            compaction.min_compaction_lag_ms = optional(name, value)?;
+        }
+        "max_compaction_lag_ms" => {
+            compaction.max_compaction_lag_ms = optional(name, value)?;
+        }
+        "log_cleaner_dedupe_buffer_size" => {
+            compaction.log_cleaner_dedupe_buffer_size = optional(name, value)?;
+        }
+        "log_cleaner_io_max_bytes_per_second" => {
+            compaction.log_cleaner_io_max_bytes_per_second = optional(name, value)?;
+        }
+        "log_cleaner_backoff_ms" => {
+            compaction.log_cleaner_backoff_ms = optional(name, value)?;
+        }
         _ => return Err(no_such_option(name, value)?),
     }
     Ok(())
 }
 
-/// The names that `set` knows, and the other arguments of `forebay.open`.
+/// The names that `set` and `set_compaction` know, and the other arguments of `forebay.open`.
 const NAMES: &[&str] = &[
     "adopt",
     "append_lock",
+    "batch_bytes",
     "busy_timeout",
     "checksum",
     "cleanup_policy",
@@ -170,6 +184,7 @@ const NAMES: &[&str] = &[
     "isolation",
     "keep_unarchived",
     "keep_unconsumed",
+    "linger",
     "lock_memory",
     "lock_timeout",
     "log_cleaner_backoff_ms",

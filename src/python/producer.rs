@@ -41,6 +41,8 @@ pub(crate) struct Producer {
     origin: Arc<Origin>,
     takes_null: bool,
     waits_by_default: bool,
+    /// Whether messages of `send_nowait` linger if the store has the option.
+    lingers: bool,
     flush_timeout: Duration,
 }
 
@@ -68,6 +70,7 @@ impl Producer {
             origin,
             takes_null,
             waits_by_default,
+            lingers: true,
             flush_timeout,
         })
     }
@@ -105,14 +108,17 @@ impl Producer {
         len > ATTACHED_LEN_MAX || !self.core.is_ready_for(len)
     }
 
-    /// Appends the message, and returns a ticket that tracks its durability.
+    /// Sends the message, and returns a ticket that tracks its durability.
     fn ticket(
         &self,
         py: Python<'_>,
         draft: &Draft<'_>,
         delay: Delay,
     ) -> crate::Result<crate::Ticket> {
-        let send = || self.core.send_nowait(draft, delay);
+        let send = || match self.lingers {
+            true => self.core.send_nowait(draft, delay),
+            false => self.core.send_at_once(draft, delay),
+        };
         match self.has_to_detach(draft) {
             true => py.detach(send),
             false => send(),
@@ -126,17 +132,16 @@ impl Producer {
         draft: &Draft<'_>,
         delay: Delay,
     ) -> PyResult<SendResult> {
-        let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
+        let ticket = py.detach(|| self.core.send_at_once(draft, delay))?;
         let waiter = ticket
             .waiter()
             .map_err(|e| super::errors::exception(py, &e))?;
         let durable = wait(py, waiter, Some(self.flush_timeout))?;
         log::warnings(py, self.store());
-        let sent = Sent {
-            durable,
-            ..*ticket.sent()
+        let Some(sent) = ticket.sent() else {
+            unreachable!("a message that was sent at once is in the log")
         };
-        let result = SendResult::new(&self.origin, sent, delay);
+        let result = SendResult::new(&self.origin, Sent { durable, ..sent }, delay);
         in_time(py, durable, self.flush_timeout, result)
     }
 
@@ -382,6 +387,12 @@ impl Producer {
     /// When the call returns, the message is in the log; the ticket is done when it is durable.
     /// Waiting tickets share one flush. The parameters are those of `send`.
     ///
+    /// In a partition log with the option ``linger``, the message waits for others of its queue
+    /// instead, at most for this time, and they are appended as one batch. Nobody can read it
+    /// until then, and it is lost if the process dies. A flush, a close, and each other send to
+    /// the queue append it first. If it cannot be appended, the ticket raises the error, and so
+    /// does the next ``flush`` or ``close`` of the store.
+    ///
     /// Returns
     /// -------
     /// Ticket
@@ -606,6 +617,19 @@ impl Producer {
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;
         in_time(py, settled, self.flush_timeout, result)
+    }
+
+    /// A producer whose `send_nowait` returns when the message is in the log, whatever ``linger``
+    /// is.
+    #[pyo3(name = "_at_once")]
+    fn at_once(&self, py: Python<'_>) -> Producer {
+        Producer {
+            core: self.core.clone(),
+            store: Handle::new(self.store().clone(), self.store.object(py)),
+            origin: Arc::clone(&self.origin),
+            lingers: false,
+            ..*self
+        }
     }
 
     /// Whether a send with this `flush` waits for the disk, and how long at most.

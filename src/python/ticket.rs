@@ -4,12 +4,12 @@ use super::convert::duration;
 use super::errors::exception;
 use super::sent::{BatchResult, Origin, SendResult};
 use super::waiting::Wait;
-use crate::{Appended, Delay, Error, Sent, Waiter};
+use crate::{Delay, Error, Sent, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message in the log that is not durable yet; returned by `Producer.send_nowait`.
+/// A message that is not durable yet; returned by `Producer.send_nowait`.
 ///
 /// Examples
 /// --------
@@ -40,11 +40,17 @@ impl Ticket {
 
     /// Where the message is, or the error that it was not durable within `timeout`.
     fn settled(&self, py: Python<'_>, durable: bool, timeout: Duration) -> PyResult<SendResult> {
-        let sent = Sent {
-            durable,
-            ..*self.core.sent()
+        let Some(sent) = self.core.sent() else {
+            let error = exception(
+                py,
+                &Error::Lingers {
+                    timeout_ms: millis(timeout),
+                },
+            );
+            error.value(py).setattr("result", py.None())?;
+            return Err(error);
         };
-        let result = SendResult::new(&self.origin, sent, self.delay);
+        let result = SendResult::new(&self.origin, Sent { durable, ..sent }, self.delay);
         in_time(py, durable, timeout, result)
     }
 }
@@ -72,7 +78,10 @@ impl Ticket {
     /// ------
     /// FlushTimeoutError
     ///     If the message is not durable in time. It is in the log, and the attribute ``result``
-    ///     says where; do not send it again.
+    ///     says where; do not send it again. With the option ``linger`` it may still wait for
+    ///     others of its queue; then ``result`` is None.
+    /// BusyError, DiskFullError, DiskError
+    ///     With the option ``linger``, if the message was not appended.
     /// StoreFailedError
     ///     If the flush failed. The message is in the log, but its durability is unknown.
     /// ForkedError
@@ -96,17 +105,19 @@ impl Ticket {
     }
 
     fn __repr__(&self) -> String {
-        let place = self.core.sent().place;
         let state = if self.core.is_done() {
             "done"
         } else {
             "waiting"
         };
         let topic = &self.origin.topic;
-        format!(
-            "<Ticket of {topic:?} queue {} offset {}: {state}>",
-            place.queue, place.offset
-        )
+        match self.core.sent() {
+            Some(Sent { place, .. }) => format!(
+                "<Ticket of {topic:?} queue {} offset {}: {state}>",
+                place.queue, place.offset
+            ),
+            None => format!("<Ticket of {topic:?}, not in the log: {state}>"),
+        }
     }
 }
 
@@ -120,11 +131,11 @@ impl Ticket {
 /// {0: range(0, 2)}
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct BatchTicket {
-    core: crate::Ticket<Appended>,
+    core: crate::BatchTicket,
 }
 
 impl BatchTicket {
-    pub(super) fn new(core: crate::Ticket<Appended>) -> BatchTicket {
+    pub(super) fn new(core: crate::BatchTicket) -> BatchTicket {
         BatchTicket { core }
     }
 
@@ -216,8 +227,12 @@ pub(super) fn in_time<T: for<'py> IntoPyObject<'py>>(
     if settled {
         return Ok(result);
     }
-    let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let timeout_ms = millis(timeout);
     let error = exception(py, &Error::FlushTimeout { timeout_ms });
     error.value(py).setattr("result", result)?;
     Err(error)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,8 +12,8 @@ use super::rare::{new_disk, next, said};
 use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::{Atomicity, Check, Durability, Engine, Filter, QueueLogs, Rows};
-use crate::error::Result as Done;
+use crate::engine::{Atomicity, Check, Durability, Engine, Filter, Lingering, QueueLogs, Rows};
+use crate::error::{Error, Result as Done};
 use crate::machine::Machine;
 use crate::options::{Compression, EngineKind, Flush, Options};
 use crate::record::{Batch, Draft};
@@ -48,6 +48,8 @@ pub struct Partitions {
     starts: BTreeMap<Place, u64>,
     /// The highest first offset that was asked for.
     asked: BTreeMap<Place, u64>,
+    /// Messages that linger, in their order in each partition.
+    lingering: Vec<(Lingering, Sent)>,
 }
 
 impl Story for Partitions {
@@ -56,6 +58,7 @@ impl Story for Partitions {
     fn new(seed: u64) -> Partitions {
         let mut random = Random::new(seed);
         let codecs = [Compression::None, Compression::None, Compression::Lz4];
+        let lingers = random.chance(40);
         let options = Options {
             engine: Some(EngineKind::PartitionLog),
             flush: Some(random.pick(&[Flush::Sync, Flush::Async])),
@@ -67,6 +70,8 @@ impl Story for Partitions {
             default_queues: Some(QUEUES),
             flush_least_pages: random.pick(&[0, 1, 4]),
             flush_interval: Duration::from_millis(500),
+            linger: Duration::from_secs(u64::from(lingers)),
+            batch_bytes: lingers.then(|| random.pick(&[0, 1500, 16384])),
             retention_bytes: random.chance(25).then(|| random.pick(&[1, 9000])),
             ..Options::default()
         };
@@ -76,6 +81,7 @@ impl Story for Partitions {
             sent: BTreeMap::new(),
             starts: BTreeMap::new(),
             asked: BTreeMap::new(),
+            lingering: Vec::new(),
         }
     }
 
@@ -96,6 +102,8 @@ impl Story for Partitions {
         disk: &mut Arc<SimDisk>,
         _: bool,
     ) -> Result<Option<Arc<PartitionLog>>, Breach> {
+        // What lingered died with the process.
+        self.lingering.clear();
         self.lived(disk)
     }
 }
@@ -140,7 +148,14 @@ impl Stepped for Partitions {
 
     fn work(&mut self, life: &mut Life<PartitionLog>) -> Result<(), Breach> {
         match self.world.random.below(100) {
-            0..40 => self.send(life, 1)?,
+            0..40 if self.options.linger.is_zero() => self.send(life, 1)?,
+            0..20 => self.send(life, 1)?,
+            20..35 => self.push(life)?,
+            35..40 => {
+                life.engine.step_linger();
+                self.land(life)?;
+                hold!(self.lingering.is_empty(), "messages linger for too long");
+            }
             40..58 => {
                 let rows = 2 + self.world.random.below(12);
                 self.send(life, rows)?;
@@ -160,7 +175,13 @@ impl Stepped for Partitions {
                     true => life.engine.roll().map(drop),
                     false => life.engine.flush().map(drop),
                 };
+                self.land(life)?;
                 if done.is_ok() && !life.disk.is_dead() {
+                    let left = self.lingering.len();
+                    hold!(
+                        left == 0,
+                        "a flush or a roll left {left} messages that linger"
+                    );
                     let durable = life.engine.durable_position();
                     self.acknowledge(durable);
                     let all = self.sent.values().flatten();
@@ -195,6 +216,8 @@ impl Stepped for Partitions {
     }
 
     fn settle(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
+        // What lingered in a queue precedes what other senders have appended to it.
+        self.land(life)?;
         for enlisted in life.take_meanwhile() {
             self.take(life, enlisted)?;
         }
@@ -272,7 +295,57 @@ impl Partitions {
         let encoded = self.encode(rows, &life.engine);
         let waits = self.world.random.chance(50);
         let enlisted = life.send(encoded, Atomicity::Rows, waits);
+        self.land(life)?;
         self.take(life, enlisted)
+    }
+
+    /// Sends a message that lingers.
+    fn push(&mut self, life: &mut Life<PartitionLog>) -> Result<(), Breach> {
+        let (_, sent) = self.encode(1, &life.engine);
+        let place = sent[0].queue;
+        let draft = Draft {
+            body: &body(sent[0].id, None, BODY_MAX),
+            ..Draft::default()
+        };
+        let now = self.world.clock.now_ms();
+        let push = || -> Done<Lingering> {
+            let topic = life.engine.topic_for_append(place.0)?;
+            let Some(linger) = life.engine.linger() else {
+                unreachable!("only a store whose messages linger comes here")
+            };
+            linger.push(&topic, place.1, &draft, now)
+        };
+        if let Ok(lingering) = push() {
+            let pushed = sent.into_iter().map(|sent| (lingering.clone(), sent));
+            self.lingering.extend(pushed);
+        }
+        self.land(life)
+    }
+
+    /// Takes the messages that lingered and are in the log, or may be.
+    fn land(&mut self, life: &mut Life<PartitionLog>) -> Result<(), Breach> {
+        let is_open = |it: &(Lingering, Sent)| it.0.appended().is_none() && !it.0.waiter.is_done();
+        let all = std::mem::take(&mut self.lingering);
+        let (open, landed): (Vec<_>, Vec<_>) = all.into_iter().partition(is_open);
+        self.lingering = open;
+        for (lingering, mut sent) in landed {
+            let outcome = lingering.waiter.wait(Duration::ZERO);
+            match (lingering.appended(), outcome) {
+                (Some((place, appended)), _) => {
+                    (sent.offset, sent.position) = (place.offset, place.position);
+                    (sent.end, sent.certain) = (appended.end, !life.disk.is_dead());
+                    self.take(life, (vec![sent], Some(lingering.waiter)))?;
+                }
+                (None, Some(Err(error)))
+                    if matches!(*error, Error::Failed { appended: true, .. }) =>
+                {
+                    (sent.position, sent.end) = (u64::MAX, u64::MAX);
+                    self.take(life, (vec![sent], None))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Adds messages that may be in the log.

@@ -78,6 +78,11 @@ fn check_segments(engine: &dyn Engine, options: &Options) -> Result<()> {
             "message_timestamp_type",
             timestamps.map(|it| format!("{:?}", it.word())),
         ),
+        (
+            "linger",
+            (!options.linger.is_zero()).then(|| options.linger.as_secs_f64().to_string()),
+        ),
+        ("batch_bytes", number(options.batch_bytes)),
     ];
     let mut given = given.into_iter();
     let given = given.find_map(|(name, value)| value.map(|value| (name, value)));

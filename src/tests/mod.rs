@@ -17,6 +17,7 @@ mod groups;
 mod intake;
 mod later;
 mod levels;
+mod linger;
 mod shared_groups;
 mod shared_processes;
 mod shared_upkeep;

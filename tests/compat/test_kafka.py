@@ -11,6 +11,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -275,6 +276,25 @@ def test_kafka_reads_what_forebay_writes(kafka: Kafka, tmp_path: Path, codec: st
         found = messages(store, "t")
         assert kafka.files(folder).sha256 == digest(found)
     assert dumped.counts["records"] == len(found)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_kafka_reads_messages_that_lingered(kafka: Kafka, tmp_path: Path, codec: str):
+    with written(tmp_path / "log", compression=codec, linger=3600, batch_bytes=2000) as store:
+        producer = store.producer("t")
+        tickets = [
+            producer.send_nowait(b"value %d " % number * (number % 300), key=str(number % 11))
+            for number in range(600)
+        ]
+    positions = [ticket.result().position for ticket in tickets]
+    folder = tmp_path / "log" / "t-0"
+    dumped = kafka.dump(folder)
+    assert dumped.problems == ()
+    assert dumped.counts["records"] == 600
+    changes = sum(one != other for one, other in pairwise(positions))
+    assert dumped.counts["batches"] == 1 + changes < 600
+    with forebay.open(tmp_path / "log", mode="r") as store:
+        assert kafka.files(folder).sha256 == digest(messages(store, "t"))
 
 
 @pytest.mark.parametrize("ending", ["clean", "halted", "stopped"])

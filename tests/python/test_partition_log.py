@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import forebay
+import forebay.aio
 
 
 def open_log(path: Path, **options: object) -> forebay.Store:
@@ -101,6 +103,43 @@ def test_sync_stores_and_tickets_wait_for_the_disk(tmp_path: Path):
         assert store.durable_position == store.flush()
 
 
+def test_messages_that_linger_share_a_batch(tmp_path: Path):
+    with open_log(tmp_path / "log", linger=3600, default_queues=1) as store:
+        producer = store.producer("orders")
+        tickets = [producer.send_nowait(b"%d" % number) for number in range(3)]
+        assert "not in the log" in repr(tickets[0])
+        assert not tickets[0].done()
+        assert bodies(store, "orders") == []
+        with pytest.raises(forebay.FlushTimeoutError, match="waits for others") as caught:
+            tickets[0].result(timeout=0)
+        assert caught.value.result is None
+        # Another message of the queue comes after them.
+        assert producer.send(b"3").offset == 3
+        assert [ticket.result().offset for ticket in tickets] == [0, 1, 2]
+        assert all(ticket.done() for ticket in tickets)
+        assert bodies(store, "orders") == [b"0", b"1", b"2", b"3"]
+        first, *_, last = store.read("orders", 0, 0).messages
+        assert first.position == tickets[2].result().position < last.position
+        with pytest.raises(forebay.MessageTooLargeError):
+            producer.send_nowait(bytes(5 << 20))
+        # A send that waits for the disk is in the log at once, too.
+        assert producer.send(b"4", flush=True).durable
+        left = producer.send_nowait(b"5")
+    assert left.result().durable
+    with forebay.open(tmp_path / "log") as store:
+        assert bodies(store, "orders")[-1] == b"5"
+
+
+def test_a_loop_waits_for_no_other_messages(tmp_path: Path):
+    async def run() -> None:
+        async with forebay.aio.open(
+            tmp_path / "log", engine="partitionlog", linger=3600, flush="sync"
+        ) as store:
+            assert (await store.send("orders", b"1")).durable
+
+    asyncio.run(run())
+
+
 def test_one_process_writes_and_others_read_meanwhile(tmp_path: Path):
     with open_log(tmp_path / "log") as store:
         for number in range(10):
@@ -129,7 +168,15 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
         assert store.producer("t").send_batch([b"1", b"2"], atomic=True).count == 2
     with pytest.raises(forebay.InvalidOptionError, match="segment_bytes"):
         forebay.open(tmp_path / "commits", segment_bytes=8192)
-    for option in ({"compression": "brotli"}, {"segment_bytes": 1}):
+    with pytest.raises(forebay.InvalidOptionError, match=r"linger is 0\.5: only a partition log"):
+        forebay.open(tmp_path / "commits", linger=0.5)
+    for option in (
+        {"compression": "brotli"},
+        {"segment_bytes": 1},
+        {"linger": 3601},
+        {"batch_bytes": 100},
+        {"batch_bytes": 1 << 30, "linger": 1},
+    ):
         with pytest.raises(forebay.InvalidOptionError, match=next(iter(option))):
             open_log(tmp_path / "other", **option)
     with pytest.raises(forebay.UnsupportedError, match="share"):

@@ -42,6 +42,7 @@ def every_option() -> None:
 
 def kafka() -> None:
     store = forebay.open("logs", "r", engine="partitionlog", isolation="read_committed")
+    forebay.open("logs", linger=timedelta(milliseconds=5), batch_bytes=65_536).close()
     assert_type(store.engine, Literal["commitlog", "partitionlog", "memory"])
     message = store.get("orders", 0, 0)
     assert_type(message.key_bytes, bytes | None)

@@ -63,6 +63,7 @@ class Producer:
     def __init__(self, waits: Waits, plain: _forebay.Producer) -> None:
         self._waits = waits
         self._plain = plain
+        self._at_once = plain._at_once()
 
     @property
     def topic(self) -> str:
@@ -88,7 +89,7 @@ class Producer:
         plain, timeout = self._plain, self._plain._waits(flush)
         if timeout is None:
             return await self._append(body, lambda: plain.send(body, flush=False, **fields))
-        ticket = await self._append(body, lambda: plain.send_nowait(body, **fields))
+        ticket = await self._append(body, lambda: self._at_once.send_nowait(body, **fields))
         return await self._waits.durable(ticket, timeout)
 
     async def send_batch(

@@ -56,7 +56,8 @@ use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Filter,
-    Meanings, Point, QueueLogs, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Linger, Meanings, Point, QueueLogs, Recovery, Report, Rows, Stats, Topic, Topics, Verification,
+    Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -72,7 +73,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name of the memory that holds the records read.
@@ -128,7 +129,6 @@ pub struct PartitionLog {
     compactor: Option<Arc<Compactor>>,
     /// As `writer`.
     retention: Option<Arc<Retention>>,
-    sends_failed: AtomicU64,
 }
 
 impl PartitionLog {
@@ -176,7 +176,6 @@ impl PartitionLog {
             writer: None,
             compactor: None,
             retention: None,
-            sends_failed: AtomicU64::new(0),
         };
         let mut recovery = match options.mode {
             Mode::Read => {
@@ -447,11 +446,11 @@ impl Engine for PartitionLog {
         durability: Durability,
     ) -> Result<Appended> {
         let writer = self.writer()?;
+        if let Some(open) = &writer.open_batches {
+            open.append_before(batches);
+        }
         let mut appended = Appended::default();
-        let done = writer.parts.append(batches, atomicity, &mut appended);
-        done.inspect_err(|_| {
-            self.sends_failed.fetch_add(1, Ordering::Relaxed);
-        })?;
+        writer.parts.append(batches, atomicity, &mut appended)?;
         let rules = &writer.parts.rules;
         let flushed = match durability {
             Durability::Default => rules.sync,
@@ -483,7 +482,10 @@ impl Engine for PartitionLog {
     fn flush(&self) -> Result<u64> {
         self.usable()?;
         if let Some(writer) = &self.writer {
+            let open = writer.open_batches.as_ref();
+            open.inspect(|open| open.append_all());
             writer.parts.flush()?;
+            open.map_or(Ok(()), |open| open.check_refused())?;
         }
         Ok(self.durable_position())
     }
@@ -689,7 +691,7 @@ impl Engine for PartitionLog {
         Stats {
             messages_sent,
             bytes_sent,
-            sends_failed: self.sends_failed.load(Ordering::Relaxed),
+            sends_failed: parts.map_or(0, |it| it.sends_failed.load(Ordering::Relaxed)),
             published: parts.map_or(end, |parts| parts.published()),
             dispatched: end,
             durable: self.durable_position(),
@@ -714,8 +716,18 @@ impl QueueLogs for PartitionLog {
         compactor.is_some_and(|compactor| compactor.compacts(&topic.name))
     }
 
+    fn linger(&self) -> Option<&dyn Linger> {
+        let open = self.writer.as_ref()?.open_batches.as_ref()?;
+        Some(&**open)
+    }
+
     fn roll(&self) -> Result<bool> {
-        self.writer()?.parts.roll()
+        let writer = self.writer()?;
+        writer
+            .open_batches
+            .iter()
+            .for_each(|open| open.append_all());
+        writer.parts.roll()
     }
 
     fn compact(

@@ -23,6 +23,13 @@ impl PartitionLog {
         writer.services.group.step_once(&*writer.parts);
     }
 
+    /// Appends the messages that linger, as if their time had come.
+    pub(crate) fn step_linger(&self) {
+        if let Some(open) = &self.written().open_batches {
+            open.step();
+        }
+    }
+
     /// One step of retention. `wall_ms` is the wall clock.
     pub(crate) fn step_retention(&self, wall_ms: i64, now: Instant) {
         if let Some(retention) = &self.retention {

@@ -244,6 +244,23 @@ impl Batch {
         short(self.used) - 1
     }
 
+    /// Bytes of all rows, before they are packed, if this message followed for the partition of the
+    /// last row.
+    pub fn len_with(&self, draft: &Draft<'_>, clock_ms: i64) -> usize {
+        let timestamp = draft.born_timestamp.unwrap_or(clock_ms);
+        let (further, times) = (further_keys(draft), times_text(draft));
+        let contents = Contents {
+            draft,
+            further: further.as_deref(),
+            times: times.as_deref(),
+        };
+        let last = self.parts().last();
+        let (base, count) = last.map_or((timestamp, 0), |it| (it.base_timestamp, it.count));
+        let len = contents.len(timestamp.wrapping_sub(base), count);
+        let head = if last.is_none() { HEAD_LEN } else { 0 };
+        self.encoded_len + head + size(signed(len)) + len
+    }
+
     /// Completes the batches of the format, except for their places. `now_ms` is the time of the
     /// append. A second call does nothing, and no row may follow.
     ///

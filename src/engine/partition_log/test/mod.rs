@@ -3,6 +3,7 @@
 mod damage;
 mod follow;
 mod golden;
+mod linger;
 mod live;
 mod retention;
 mod transactions;

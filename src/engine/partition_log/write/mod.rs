@@ -3,15 +3,17 @@
 //! From the top down: [`open`] opens a directory, and [`services`] is the thread that flushes.
 //! [`parts`] appends, and [`unsynced`] syncs. [`tail`] has the end of each partition under the
 //! append lock, [`last`] the segment that a partition ends with, and [`indexes`] its indexes.
-//! [`recovery`] repairs a partition when it is opened, [`follow`] the files that a broker keeps
-//! beside it. [`ends`] tells readers where a partition begins and ends, [`files`] are the small
-//! files, and [`rules`] the options. [`swap`] replaces segments.
+//! [`linger`] has the batches of messages that linger. [`recovery`] repairs a partition when it is
+//! opened, [`follow`] the files that a broker keeps beside it. [`ends`] tells readers where a
+//! partition begins and ends, [`files`] are the small files, and [`rules`] the options. [`swap`]
+//! replaces segments.
 
 pub mod ends;
 pub mod files;
 mod follow;
 pub mod indexes;
 mod last;
+pub mod linger;
 mod open;
 pub mod parts;
 mod recovery;

@@ -9,6 +9,7 @@
 
 use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
+use super::linger::OpenBatches;
 use super::parts::Parts;
 use super::recovery::{Known, Opening};
 use super::rules::{self, Rules};
@@ -40,6 +41,8 @@ pub struct Writer {
     pub parts: Arc<Parts>,
     /// The thread.
     pub services: Arc<Services>,
+    /// The batches of messages that linger, if they do.
+    pub open_batches: Option<Arc<OpenBatches>>,
     /// The options in effect.
     pub options: Options,
     /// Times in ms at which the store was opened and written before, as far as they are known.
@@ -174,14 +177,14 @@ impl Writer {
         }
         let incomplete = incomplete(&opened);
         let services = Arc::new(Services::new(options, machine.drive));
-        if machine.drive == Drive::Threads
-            && let Err(error) = services.start(&parts)
-        {
-            return Err(Error::io(Op::StartThreads, root, error));
+        let open_batches = OpenBatches::new(options, &parts, &services.group);
+        if machine.drive == Drive::Threads {
+            start(&services, &parts, open_batches.as_ref())?;
         }
         let writer = Writer {
             parts,
             services,
+            open_batches,
             options: options.clone(),
             known_times,
             lock: Mutex::new(Some(lock)),
@@ -274,6 +277,7 @@ impl Writer {
     /// Closes the directory. Everything is durable, and marked so, unless an error is returned. A
     /// second call does nothing.
     pub fn close(&self) -> Result<()> {
+        let appended = self.open_batches.as_ref().map_or(Ok(()), |it| it.end());
         {
             let _tail = self.parts.tail.lock();
             if !self.parts.health.close() {
@@ -287,8 +291,19 @@ impl Writer {
         let done = self.parts.finish();
         self.parts.folders.release();
         *self.lock.lock() = None;
-        done
+        done.and(appended)
     }
+}
+
+/// Starts the threads.
+fn start(
+    services: &Arc<Services>,
+    parts: &Arc<Parts>,
+    open_batches: Option<&Arc<OpenBatches>>,
+) -> Result<()> {
+    let started = services.start(parts);
+    let started = started.and_then(|()| open_batches.map_or(Ok(()), OpenBatches::start));
+    started.map_err(|error| Error::io(Op::StartThreads, &parts.root, error))
 }
 
 /// The topics without some of their partitions.

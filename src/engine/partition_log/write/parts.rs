@@ -60,6 +60,8 @@ pub struct Parts {
     pub tail: CachePadded<AppendLock<Tail>>,
     /// Notified when readers can see more.
     pub news: Arc<Condition>,
+    /// Appends that failed.
+    pub sends_failed: AtomicU64,
     /// How long flushes take.
     pub meter: FlushMeter,
     /// The names of the folders of partitions.
@@ -102,6 +104,7 @@ impl Parts {
             health: Health::default(),
             tail: CachePadded::new(tail),
             news,
+            sends_failed: AtomicU64::new(0),
             meter,
             folders: Folders::new(&**disk, root),
             all: Mutex::new(all),
@@ -120,6 +123,18 @@ impl Parts {
     /// [`Error::Busy`]; those of creating files and reserving blocks. Nothing was appended.
     /// [`Error::Failed`] after an error of the disk.
     pub fn append(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let done = self.append_all(batches, atomicity, appended);
+        done.inspect_err(|_| {
+            self.sends_failed.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn append_all(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,
