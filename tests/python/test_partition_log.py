@@ -176,6 +176,9 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
         {"linger": 3601},
         {"batch_bytes": 100},
         {"batch_bytes": 1 << 30, "linger": 1},
+        {"warm_up": True},
+        {"lock_memory": True},
+        {"read_ahead": False},
     ):
         with pytest.raises(forebay.InvalidOptionError, match=next(iter(option))):
             open_log(tmp_path / "other", **option)

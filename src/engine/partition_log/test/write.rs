@@ -486,3 +486,34 @@ fn indexes_of_a_dead_writer_are_made_again() {
     assert_eq!(recovered(None), before);
     assert_ne!(recovered(Some(Bug::TrustSegmentIndex)), before);
 }
+
+#[test]
+fn options_without_a_meaning_are_refused_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    type Set = fn(&mut Options);
+    let set: [(&str, Set); 8] = [
+        ("warm_up", |options| options.warm_up = true),
+        ("lock_memory", |options| options.lock_memory = true),
+        ("read_ahead", |options| options.read_ahead = false),
+        ("transient_pool", |options| options.transient_pool = 1),
+        ("unique_ids", |options| options.unique_ids = Some(true)),
+        ("checksum", |options| options.checksum = Some(false)),
+        ("disk_warning_ratio", |options| {
+            options.disk_warning_ratio = Some(0.5)
+        }),
+        ("store_host", |options| {
+            options.store_host = Some(([10, 0, 0, 1], 0).into())
+        }),
+    ];
+    for (meant, set) in set {
+        let mut options = Options::default();
+        set(&mut options);
+        let refused = writing(&path, &options).err();
+        assert!(
+            matches!(&refused, Some(Error::InvalidOption { name, .. }) if name == meant),
+            "{meant}: {refused:?}"
+        );
+    }
+    assert!(!path.exists());
+}

@@ -93,6 +93,18 @@ pub fn check(options: &Options) -> Result<()> {
             reason,
         ));
     }
+    let prepared = [
+        ("warm_up", options.warm_up),
+        ("lock_memory", options.lock_memory),
+    ];
+    if let Some((name, _)) = prepared.into_iter().find(|(_, given)| *given) {
+        let reason = "a partition log does not prepare its files";
+        return Err(Error::option(name, "True", reason));
+    }
+    if !options.read_ahead {
+        let reason = "a partition log leaves reading ahead to the kernel";
+        return Err(Error::option("read_ahead", "False", reason));
+    }
     if let Some(host) = options.store_host {
         let reason = "messages of a partition log have no hosts";
         return Err(Error::option("store_host", host, reason));
