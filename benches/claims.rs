@@ -22,7 +22,7 @@ use forebay::{Draft, Durability, Options, Store};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
-use support::load::{TOPIC, new_store, options, record_len};
+use support::load::{TOPIC, new_store, options, record_len, send_for};
 use support::{Figure, Report, Scratch, contest, is_wanted, run_bytes};
 
 const UNIT: &str = "messages/s";
@@ -102,26 +102,7 @@ fn locked(senders: usize, append_lock: AppendLockKind) -> Vec<Figure> {
         busy_timeout: Duration::from_secs(60),
         ..options()
     });
-    let began = Instant::now();
-    let sent: usize = std::thread::scope(|scope| {
-        let send = || {
-            let producer = store.producer(TOPIC, Some(0)).unwrap();
-            let draft = Draft {
-                body: &[0x5A; 100],
-                keys: &["00000000"],
-                ..Draft::default()
-            };
-            let mut sent = 0;
-            while began.elapsed() < RUN {
-                producer.send(&draft, 0, Durability::Default).unwrap();
-                sent += 1;
-            }
-            sent
-        };
-        let threads: Vec<_> = (0..senders).map(|_| scope.spawn(send)).collect();
-        threads.into_iter().map(|it| it.join().unwrap()).sum()
-    });
-    let rate = sent as f64 / began.elapsed().as_secs_f64();
+    let (_, rate) = send_for(&store, senders, RUN);
     store.close().unwrap();
     vec![(
         format!("{senders} senders, {append_lock:?} lock"),

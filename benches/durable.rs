@@ -18,7 +18,7 @@ use forebay::{Disk, RealDisk};
 use forebay::{Draft, Durability, Flush, Options, Store};
 use std::time::{Duration, Instant};
 use support::load::{
-    Keys, TOPIC, new_store, options, producers, record_len, send_batches, send_in_turn,
+    Keys, TOPIC, new_store, options, producers, record_len, send_batches, send_for, send_in_turn,
 };
 use support::{Clock, Figure, Report, Scratch, contest, is_wanted, limit, run_bytes};
 
@@ -86,26 +86,7 @@ fn raw_syncs() -> Vec<Figure> {
 fn senders(count: usize) -> Vec<Figure> {
     let (_scratch, store) = new_store(sync_options());
     let before = store.stats().unwrap();
-    let began = Instant::now();
-    let sent: usize = std::thread::scope(|scope| {
-        let send = || {
-            let producer = store.producer(TOPIC, Some(0)).unwrap();
-            let draft = Draft {
-                body: BODY,
-                keys: &["00000000"],
-                ..Draft::default()
-            };
-            let mut sent = 0;
-            while began.elapsed() < RUN {
-                producer.send(&draft, 0, Durability::Default).unwrap();
-                sent += 1;
-            }
-            sent
-        };
-        let threads: Vec<_> = (0..count).map(|_| scope.spawn(send)).collect();
-        threads.into_iter().map(|it| it.join().unwrap()).sum()
-    });
-    let rate = sent as f64 / began.elapsed().as_secs_f64();
+    let (sent, rate) = send_for(&store, count, RUN);
     let after = store.stats().unwrap();
     let syncs = after.flushes.count - before.flushes.count;
     store.close().unwrap();

@@ -2,7 +2,7 @@
 
 use super::{Clock, Figure, ON_CPU, Scratch, on_cpu_of, run_bytes};
 use forebay::{Atomicity, Draft, Durability, EngineKind, Options, Producer, Result, Store};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The topic of benches with one topic. [`record_len`] depends on its length.
 pub(crate) const TOPIC: &str = "bench";
@@ -120,6 +120,26 @@ pub(crate) fn send_one(producer: &Producer, body: &[u8], key: &str) {
         ..Draft::default()
     };
     producer.send(&draft, 0, Durability::Default).unwrap();
+}
+
+/// Sends messages from `senders` threads, one per call, for `run`. Returns how many, and how many a
+/// second.
+pub(crate) fn send_for(store: &Store, senders: usize, run: Duration) -> (usize, f64) {
+    let began = Instant::now();
+    let sent: usize = std::thread::scope(|scope| {
+        let send = || {
+            let producer = store.producer(TOPIC, Some(0)).unwrap();
+            let mut sent = 0;
+            while began.elapsed() < run {
+                send_one(&producer, &[0x5A; 100], "00000000");
+                sent += 1;
+            }
+            sent
+        };
+        let threads: Vec<_> = (0..senders).map(|_| scope.spawn(send)).collect();
+        threads.into_iter().map(|it| it.join().unwrap()).sum()
+    });
+    (sent, sent as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Sends batches of 1,000 messages.

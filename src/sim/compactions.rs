@@ -4,7 +4,9 @@
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
-use super::frame::{Breach, Fails, Life, ROOT, Sent, Stepped, Story, World, body, hold, verified};
+use super::frame::{
+    Breach, Fails, Life, ROOT, Sent, Stepped, Story, World, acknowledged, body, hold, undamaged,
+};
 use super::random::Random;
 use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::engine::partition_log::PartitionLog;
@@ -115,9 +117,7 @@ impl Stepped for Compactions {
 
     /// Checks a store that was just opened, and takes what it holds for what was sent.
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
-        let damage = engine.report().damage();
-        hold!(damage.is_empty(), "reported damage: {damage:?}");
-        verified(engine)?;
+        undamaged(engine)?;
         let topic = engine.topics().get(TOPIC);
         for (queue, all) in &mut self.model.sent {
             let bounds = match &topic {
@@ -125,8 +125,7 @@ impl Stepped for Compactions {
                 Some(topic) => engine.bounds(topic, *queue).map_err(|it| it.to_string())?,
             };
             let end = bounds.map_or(0, |bounds| bounds.end) as usize;
-            let acknowledged = all.iter().rposition(|sent| sent.acknowledged);
-            let acknowledged = acknowledged.map_or(0, |last| last + 1);
+            let acknowledged = acknowledged(all);
             hold!(
                 end >= acknowledged,
                 "queue {queue} ends at {end}, acknowledged up to {acknowledged}"
@@ -138,6 +137,7 @@ impl Stepped for Compactions {
         }
         check(engine, &self.model)
     }
+
     fn work(&mut self, life: &mut Life<PartitionLog>) -> Result<(), Breach> {
         match self.world.random.below(100) {
             0..70 => self.send(life)?,

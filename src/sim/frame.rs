@@ -150,6 +150,19 @@ pub fn verified(engine: &dyn Engine) -> Result<Verification, Breach> {
     Ok(verified)
 }
 
+/// [`verified`] for a store that was just opened, which must not have reported damage either.
+pub fn undamaged(engine: &dyn Engine) -> Result<Verification, Breach> {
+    let damage = engine.report().damage();
+    hold!(damage.is_empty(), "reported damage: {damage:?}");
+    verified(engine)
+}
+
+/// The number of messages up to the last one that was acknowledged.
+pub fn acknowledged(sent: &[Sent]) -> usize {
+    let last = sent.iter().rposition(|sent| sent.acknowledged);
+    last.map_or(0, |last| last + 1)
+}
+
 /// The body of a message: its number, then bytes derived from it. It has `len` bytes, or else 8 and
 /// less than `max` more.
 pub fn body(id: u64, len: Option<usize>, max: u64) -> Vec<u8> {

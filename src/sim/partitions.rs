@@ -5,7 +5,8 @@
 use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
 use super::frame::{
-    Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, body, hold, verified,
+    Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, acknowledged, body, hold,
+    undamaged,
 };
 use super::random::Random;
 use super::rare::{new_disk, next, said};
@@ -118,15 +119,12 @@ impl Stepped for Partitions {
 
     /// Checks a store that was just opened, and takes what it holds for what was sent.
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
-        let damage = engine.report().damage();
-        hold!(damage.is_empty(), "reported damage: {damage:?}");
-        verified(engine)?;
+        undamaged(engine)?;
         let places: Vec<Place> = self.sent.keys().copied().collect();
         for place in places {
             let found = self.check_all(engine, place)?;
             let all = &self.sent[&place];
-            let acknowledged = all.iter().rposition(|sent| sent.acknowledged);
-            let acknowledged = acknowledged.map_or(0, |last| last + 1);
+            let acknowledged = acknowledged(all);
             hold!(
                 found >= acknowledged,
                 "{found} messages in {place:?}, {acknowledged} acknowledged"

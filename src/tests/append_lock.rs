@@ -107,6 +107,17 @@ fn a_sender_waits_until_the_holders_call_has_taken_the_timeout() {
     }
 }
 
+/// A sender that finds the lock held gets it when `held` is dropped.
+fn assert_gets_the_lock(engine: &CommitLog, held: impl Sized) {
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send(engine));
+        thread::sleep(2 * GRACE);
+        drop(held);
+        sender.join().unwrap().unwrap();
+    });
+    assert_eq!(engine.stats().busy, 0);
+}
+
 /// A repair once took the lock without storing when. Senders took the time since the last send for
 /// the time that it held the lock, and failed after 10 ms.
 #[test]
@@ -117,13 +128,7 @@ fn senders_wait_for_a_holder_that_sends_nothing_for_the_full_timeout() {
         drop(hold(&engine, LONG * 2));
         let held = engine.parts().tail.lock();
         assert!(engine.stats().append_held < LONG);
-        thread::scope(|scope| {
-            let sender = scope.spawn(|| send(&engine));
-            thread::sleep(2 * GRACE);
-            drop(held);
-            sender.join().unwrap().unwrap();
-        });
-        assert_eq!(engine.stats().busy, 0);
+        assert_gets_the_lock(&engine, held);
         engine.close().unwrap();
     }
 }
@@ -134,13 +139,7 @@ fn a_waiting_sender_gets_the_lock_when_it_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine_with(&dir, kind, LONG);
         let held = hold(&engine, Duration::ZERO);
-        thread::scope(|scope| {
-            let sender = scope.spawn(|| send(&engine));
-            thread::sleep(2 * GRACE);
-            drop(held);
-            sender.join().unwrap().unwrap();
-        });
-        assert_eq!(engine.stats().busy, 0);
+        assert_gets_the_lock(&engine, held);
         engine.close().unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 use super::parts::{BACKLOG_MAX, Parts};
 use super::share::Core;
+use crate::engine::service::durability::Durable;
 use crate::engine::service::group_commit::{self, GroupCommit};
 use crate::engine::{Appended, Atomicity, Durability, Topic};
 use crate::error::{Error, Result};
@@ -48,21 +49,11 @@ impl Sending {
         result.inspect_err(|error| self.count(error))?;
         parts.announce(appended.end);
         let sync = parts.log.sync;
-        let flushed = match durability {
-            Durability::Default => sync,
-            Durability::Flushed => true,
-            Durability::Written => false,
-        };
-        if sync && !flushed {
+        if is_flushed(durability, sync) {
+            self.wait(group, parts, &mut appended)?;
+        } else if sync {
             // As safe from a crash of the process as a message in the page cache.
             parts.write_out()?;
-        }
-        if flushed {
-            let began = Instant::now();
-            let waiter = group_commit::enlist(group, parts, appended.end);
-            waiter.wait_or_fail(self.flush_timeout)?;
-            appended.waited = began.elapsed();
-            appended.durable = true;
         }
         Ok(appended)
     }
@@ -82,19 +73,25 @@ impl Sending {
             Atomicity::Whole => core.append_whole(batches, &mut appended),
         };
         result.inspect_err(|error| self.count(error))?;
-        let flushed = match durability {
-            Durability::Default => core.is_sync(),
-            Durability::Flushed => true,
-            Durability::Written => false,
-        };
-        if flushed {
-            let began = Instant::now();
-            let waiter = group_commit::enlist(group, core, appended.end);
-            waiter.wait_or_fail(self.flush_timeout)?;
-            appended.waited = began.elapsed();
-            appended.durable = true;
+        if is_flushed(durability, core.is_sync()) {
+            self.wait(group, core, &mut appended)?;
         }
         Ok(appended)
+    }
+
+    /// Waits for the disk.
+    fn wait<L: Durable>(
+        &self,
+        group: &Arc<GroupCommit>,
+        log: &Arc<L>,
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let waiter = group_commit::enlist(group, log, appended.end);
+        waiter.wait_or_fail(self.flush_timeout)?;
+        appended.waited = began.elapsed();
+        appended.durable = true;
+        Ok(())
     }
 
     /// Number of appends that failed.
@@ -112,6 +109,15 @@ impl Sending {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let busy = u64::from(matches!(error, Error::Busy { .. }));
         self.busy.fetch_add(busy, Ordering::Relaxed);
+    }
+}
+
+/// Whether a send waits for the disk, in a store that is synchronous or not.
+fn is_flushed(durability: Durability, sync: bool) -> bool {
+    match durability {
+        Durability::Default => sync,
+        Durability::Flushed => true,
+        Durability::Written => false,
     }
 }
 

@@ -1,15 +1,17 @@
 //! Compaction: a partition keeps the latest message of each key.
 //!
-//! From the top down: [`service`] runs compaction where [`cleanable`] says that it is due. [`pass`]
-//! maps the latest offsets in the [`offsets`] map, and [`copy`] copies what [`keep`] keeps.
-//! [`transactions`] and [`producers`] say what else a log still needs, [`source`] reads complete
-//! segments, and [`rules`] are the options. Segments are replaced by the writer's `swap`, whose
-//! replacements opening completes.
+//! From the top down: [`service`] runs compaction on demand, and in the background where
+//! [`cleanable`] says that it is due, at the speed that [`pace`] allows. [`pass`] maps the latest
+//! offsets in the [`offsets`] map, and [`copy`] copies what [`keep`] keeps. [`transactions`] and
+//! [`producers`] say what else a log still needs, [`source`] reads complete segments, and [`rules`]
+//! are the options. Segments are replaced by the writer's `swap`, whose replacements opening
+//! completes.
 
 mod cleanable;
 mod copy;
 mod keep;
 mod offsets;
+mod pace;
 mod pass;
 mod producers;
 pub mod rules;

@@ -4,6 +4,7 @@
 //! moved past them: above it, recovery takes a gap between offsets for the end of the log.
 
 use super::cleanable::{Survey, dirty_ratio, has_passed_horizon};
+use super::pace::Pace;
 use super::pass::Pass;
 use super::rules::CompactRules;
 use super::source::Complete;
@@ -22,7 +23,7 @@ use crate::warning::{Warning, Warnings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A thread that waits for another compaction checks this often whether to wait on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -195,7 +196,7 @@ impl Compactor {
         let Some(candidate) = due else {
             return false;
         };
-        let mut pace = Pace::new(self);
+        let mut pace = Pace::new(&self.shutdown, self.rules.bytes_per_second);
         let mut pace = |bytes| pace.spend(bytes);
         match self.compact_one(parts, work, candidate, &mut pace) {
             Ok(_) => true,
@@ -477,46 +478,5 @@ impl Known {
     /// What an error of reading or replacing segments means for later passes.
     fn take(&mut self, error: &Error) {
         self.is_given_up |= matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
-    }
-}
-
-/// Keeps the background below its bytes per second.
-struct Pace<'a> {
-    compactor: &'a Compactor,
-    began: Instant,
-    spent: u64,
-}
-
-impl Pace<'_> {
-    fn new(compactor: &Compactor) -> Pace<'_> {
-        Pace {
-            compactor,
-            began: Instant::now(),
-            spent: 0,
-        }
-    }
-
-    /// Waits until `bytes` more may have been read.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Closed`] if the store is being closed.
-    fn spend(&mut self, bytes: u64) -> Result<()> {
-        self.spent += bytes;
-        let shutdown = &self.compactor.shutdown;
-        if let Some(rate) = self.compactor.rules.bytes_per_second {
-            let nanos = u128::from(self.spent) * 1_000_000_000 / u128::from(rate.max(1));
-            let due = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            while !shutdown.has_begun()
-                && let Some(left) = due.checked_sub(self.began.elapsed())
-                && !left.is_zero()
-            {
-                shutdown.sleep(left);
-            }
-        }
-        match shutdown.has_begun() {
-            true => Err(Error::Closed),
-            false => Ok(()),
-        }
     }
 }
