@@ -19,7 +19,7 @@ import forebay
 __all__ = ["ENGINES", "TOPICS", "Measured", "measure"]
 
 #: Engines with files.
-ENGINES: tuple[Literal["commitlog", "partitionlog"], ...] = ("commitlog",)
+ENGINES: tuple[Literal["commitlog", "partitionlog"], ...] = ("commitlog", "partitionlog")
 #: Numbers of topics.
 TOPICS = (1, 10, 100, 1_000, 10_000)
 

@@ -158,7 +158,8 @@ _forebay() {{
     for ((i = 1; i < COMP_CWORD; i++)); do
         word="${{COMP_WORDS[i]}}"
         if [[ -n $option ]]; then
-            option=
+            # Of --option=value bash makes three words.
+            [[ $word == = ]] || option=
             continue
         fi
         case "$path $word" in
@@ -171,6 +172,7 @@ _forebay() {{
         [[ $word == -* ]] || ((place += 1))
     done
     if [[ -n $option ]]; then
+        [[ $cur == = ]] && cur=
         case "$option" in
 {values}
         esac
@@ -240,7 +242,9 @@ def _zsh_option(option: _Option) -> Iterator[str]:
     value = "" if option.value is None else _zsh_value(option.value)
     others = "*" if option.repeats else f"({' '.join(option.names)})"
     for name in option.names:
-        yield f"'{others}{name}[{_zsh_text(option.help)}]{value}'"
+        # The value of a long option may follow "=".
+        long = "=" if value and name.startswith("--") else ""
+        yield f"'{others}{name}{long}[{_zsh_text(option.help)}]{value}'"
 
 
 def _zsh_value(value: _Value) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import code
+import importlib.util
 import sys
+from types import CodeType
 from typing import Any
 
 import forebay
@@ -53,6 +55,15 @@ class _Program(code.InteractiveInterpreter):
 
     failed = False
 
+    def runcode(self, code: CodeType) -> None:
+        """Run code; Ctrl-C ends the command, as it does elsewhere."""
+        try:
+            exec(code, self.locals)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            self.showtraceback()
+
     def showtraceback(self) -> None:
         self.failed = True
         super().showtraceback()
@@ -72,13 +83,14 @@ def _interact(names: dict[str, Any]) -> None:
     """Read lines from the terminal, by IPython where it is installed."""
     store = names["store"]
     banner = f"store is {store!r}; the names are store and forebay"
-    try:
-        from IPython import start_ipython  # type: ignore[import-not-found]
-        from traitlets.config import Config  # type: ignore[import-not-found]
-    except ImportError:
+    if importlib.util.find_spec("IPython") is None:
         _complete(names)
+        # Not in the handler of an error, which would be shown before each error of the terminal.
         code.interact(banner, local=names, exitmsg="")
         return
+    from IPython import start_ipython  # type: ignore[import-not-found]
+    from traitlets.config import Config  # type: ignore[import-not-found]
+
     config = Config()
     config.TerminalInteractiveShell.banner1 = f"{banner}\n"
     start_ipython(argv=[], user_ns=names, config=config)

@@ -1,10 +1,14 @@
 """The verb completion: scripts that complete verbs, options, choices and files in three shells."""
 
 import argparse
+import contextlib
 import os
 import pty
+import re
 import shutil
+import signal
 import subprocess
+import sys
 
 import harness
 import pytest
@@ -22,6 +26,9 @@ TYPED = [
     ("cat --format ", {"jsonl", "csv", "raw"}, {"cat"}),
     ("cat store orders --fo", {"--format"}, {"--full"}),
     ("cat --format csv sto", {"store"}, {"note"}),
+    ("cat --format=csv sto", {"store"}, {"note"}),
+    ("cat --format=", {"jsonl", "csv", "raw"}, {"cat"}),
+    ("cat --format=r", {"raw"}, {"csv"}),
     ("query store orders k1 --be", {"--begin"}, {"--end"}),
     ("info sto", {"store"}, {"note"}),
     ("completion ", {"bash", "zsh", "fish"}, {"info"}),
@@ -72,9 +79,9 @@ def test_an_unknown_shell_is_refused(run):
 
 def test_an_option_is_described_by_the_first_part_of_its_help():
     text = script(make_parser(), "zsh")
-    assert "--format[the format]" in text
-    assert "--begin[stored at or after a time such as 2026-03-01T12:00Z, " in text
-    assert "--as[what happens to the batch]" in text
+    assert "--format=[the format]" in text
+    assert "--begin=[stored at or after a time such as 2026-03-01T12:00Z, " in text
+    assert "--as=[what happens to the batch]" in text
 
 
 def needs(shell):
@@ -85,7 +92,9 @@ def needs(shell):
 
 def in_bash(folder, typed):
     """Return what bash offers."""
-    words = ["forebay", *typed.split(" ")]
+    # Bash divides words at "=", too.
+    parts = (re.findall("=|[^=]+", word) or [""] for word in typed.split(" "))
+    words = ["forebay", *(word for part in parts for word in part)]
     quoted = " ".join(f"'{word}'" for word in words)
     code = f"""{script(make_parser(), "bash")}
 COMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}
@@ -102,7 +111,9 @@ def in_fish(folder, typed):
     code = f"{script(make_parser(), 'fish')}\ncomplete -C 'forebay {typed}'\n"
     done = start("fish", "--no-config", text=code, cwd=folder)
     assert done.stderr == ""
-    return {line.split("\t")[0].rstrip("/") for line in done.stdout.splitlines()}
+    found = {line.split("\t")[0].rstrip("/") for line in done.stdout.splitlines()}
+    # Fish offers the whole word.
+    return {word.removeprefix("--format=") for word in found}
 
 
 #: The shell's start: it completes one line, writes down what is offered for it, and ends.
@@ -197,6 +208,47 @@ def test_shell_shows_where_a_program_failed(run, store):
     status, _, err = run("shell", store, "-c", "\n1 / 0")
     assert status == 1
     assert 'File "<command>", line 2' in err
+
+
+def test_an_error_on_a_terminal_is_shown_alone_and_ctrl_c_ends_a_statement(store):
+    """Errors came with the one of the import of IPython, which was tried before."""
+    code = "import importlib.util, signal, sys; importlib.util.find_spec = lambda name: None\n"
+    # A shell that runs in the background has SIGINT ignored.
+    code += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += f"from forebay.cli import main; sys.exit(main(['shell', {str(store)!r}]))"
+    terminal, its = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=its, stdout=its, stderr=its, start_new_session=True
+    )
+    os.close(its)
+    shown = b""
+
+    def until(words):
+        nonlocal shown
+        begin = len(shown)
+        while words not in shown[begin:]:
+            shown += os.read(terminal, 4096)
+
+    until(b">>> ")
+    os.write(terminal, b"1/0\n")
+    until(b">>> ")
+    os.write(terminal, b"print('be' + 'gun'); list(store.tail('orders'))\n")
+    until(b"begun")
+    child.send_signal(signal.SIGINT)
+    until(b">>> ")
+    os.write(terminal, b"exit()\n")
+    with contextlib.suppress(OSError):
+        until(b"never")
+    assert child.wait() == 0
+    os.close(terminal)
+    assert b"division by zero" in shown and b"KeyboardInterrupt" in shown
+    assert b"IPython" not in shown and b"handling" not in shown
+
+
+def test_ctrl_c_ends_a_program_of_the_shell_with_130(store):
+    done = start(*command("shell", store, "-c", "raise KeyboardInterrupt"))
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
 
 
 def test_shell_creates_no_store(run, tmp_path):
