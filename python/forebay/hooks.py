@@ -85,6 +85,9 @@ class Producer:
         self._plain = plain
         self._hook = hook
 
+    def __repr__(self) -> str:
+        return f"<forebay.hooks.Producer of {self._plain!r} with {self._hook!r}>"
+
     @property
     def topic(self) -> str:
         """The topic's name."""
@@ -134,6 +137,9 @@ class Consumer:
     def __init__(self, plain: _forebay.Consumer, hook: ConsumeHook) -> None:
         self._plain = plain
         self._hook = hook
+
+    def __repr__(self) -> str:
+        return f"<forebay.hooks.Consumer of {self._plain!r} with {self._hook!r}>"
 
     def poll(
         self, max_messages: int = 64, timeout: float | timedelta | None = None

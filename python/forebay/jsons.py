@@ -20,6 +20,8 @@ def json_object(text: str | bytes) -> dict[str, Any]:
         found = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
     return found

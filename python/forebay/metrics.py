@@ -80,6 +80,7 @@ class Collector:
 
     def __init__(self, stores: Store | Mapping[str, Store], *, cluster: str = "forebay") -> None:
         require("prometheus_client", "metrics")
+        check("cluster", cluster, str, "a str")
         self._stores = _named(stores)
         self._cluster = cluster
 
@@ -120,6 +121,8 @@ def instrument(
         As for `Collector`.
     """
     metrics = require("opentelemetry.metrics", "metrics")
+    check("meter", meter, metrics.Meter, "a Meter of OpenTelemetry")
+    check("cluster", cluster, str, "a str")
     look = _Look(_named(stores), cluster)
     for family in _families({}, cluster):
         if family.kind == "histogram":

@@ -82,6 +82,9 @@ class Serde(Generic[T]):
         self._dumps = dumps
         self._loads = loads
 
+    def __repr__(self) -> str:
+        return f"Serde({_name(self._dumps)}, {_name(self._loads)})"
+
     def dumps(self, value: T) -> bytes:
         """Return the bytes of a value; raises what the library raises."""
         return self._dumps(value)
@@ -139,6 +142,9 @@ class Producer(Generic[T]):
         self._serde = serde
         self._plain = plain
 
+    def __repr__(self) -> str:
+        return f"<forebay.serde.Producer of {self._plain!r} by {self._serde!r}>"
+
     @property
     def topic(self) -> str:
         """The topic's name."""
@@ -174,6 +180,9 @@ class Consumer(Generic[T]):
         self._serde = serde
         self._plain = plain
         self._reject = reject
+
+    def __repr__(self) -> str:
+        return f"<forebay.serde.Consumer of {self._plain!r} by {self._serde!r}>"
 
     def poll(
         self, max_messages: int = 64, timeout: float | timedelta | None = None
@@ -211,6 +220,10 @@ class Consumer(Generic[T]):
             )
             self._plain.reject(message, reason=str(error))
             return []
+
+
+def _name(call: object) -> str:
+    return getattr(call, "__qualname__", None) or repr(call)
 
 
 def json() -> Serde[Any]:
@@ -283,6 +296,8 @@ def pydantic(kind: type[T]) -> Serde[T]:
     ------
     ImportError
         If pydantic is not installed.
+    TypeError
+        If pydantic knows no form of `kind`.
 
     Examples
     --------
@@ -294,5 +309,11 @@ def pydantic(kind: type[T]) -> Serde[T]:
     >>> orders.loads(b'{"count": 3}')
     Order(count=3)
     """
-    adapter = require("pydantic", "serde").TypeAdapter(kind)
+    library = require("pydantic", "serde")
+    try:
+        adapter = library.TypeAdapter(kind)
+    except library.PydanticUserError as error:
+        raise TypeError(
+            f"kind must be a model or a type that pydantic knows, got {kind!r}"
+        ) from error
     return Serde(cast("Callable[[T], bytes]", adapter.dump_json), adapter.validate_json)

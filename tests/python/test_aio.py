@@ -273,6 +273,21 @@ async def test_two_tasks_share_a_tail(path):
 
 
 @in_loop
+async def test_reprs_say_what_is_wrapped(path):
+    async with forebay.aio.open(path) as store:
+        consumer = store.consumer("orders", group="billing")
+        shown = "<forebay.aio.Consumer that has not joined group 'billing'>"
+        assert repr(consumer) == shown
+        async with consumer:
+            shown = '<forebay.aio.Consumer of <Consumer of ["orders"] in group "billing">>'
+            assert repr(consumer) == shown
+        tail = store.tail("orders")
+        assert repr(tail) == "<forebay.aio.Tail that has not begun>"
+        async with tail:
+            assert repr(tail) == '<forebay.aio.Tail of <Tail of "orders">>'
+
+
+@in_loop
 async def test_a_consumer_polls_settles_and_leaves(path):
     async with forebay.aio.open(path, default_queues=2) as store:
         async with store.consumer("orders", group="billing") as consumer:

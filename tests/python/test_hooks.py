@@ -42,6 +42,15 @@ def test_a_send_hook_adds_properties(store):
     ]
 
 
+def test_reprs_say_what_is_wrapped(store):
+    plain = store.producer("orders")
+    shown = f"<forebay.hooks.Producer of {plain!r} with {stamp!r}>"
+    assert repr(forebay.hooks.producer(plain, stamp)) == shown
+    with store.consumer("orders", group="billing") as consumer:
+        shown = f"<forebay.hooks.Consumer of {consumer!r} with {stamp!r}>"
+        assert repr(forebay.hooks.consumer(consumer, stamp)) == shown
+
+
 def test_a_hook_that_raises_sends_nothing(store):
     def refuse(topic, properties):
         raise RuntimeError("no")

@@ -143,3 +143,10 @@ def test_stores_that_are_none_are_refused_at_once():
         pytest.raises(TypeError, match=r"^a name in stores must be a str, got int"),
     ):
         forebay.metrics.Collector({1: store})
+
+
+def test_what_is_no_meter_and_no_name_is_refused_at_once(store):
+    with pytest.raises(TypeError, match=r"^meter must be a Meter of OpenTelemetry, got NoneType"):
+        forebay.metrics.instrument(None, store)
+    with pytest.raises(TypeError, match=r"^cluster must be a str, got int"):
+        forebay.metrics.Collector(store, cluster=5)

@@ -79,6 +79,22 @@ def test_a_model_is_checked(store):
     assert forebay.serde.pydantic(list[int]).loads(b"[1, 2]") == [1, 2]
 
 
+@pytest.mark.parametrize("kind", [5, object(), pydantic.TypeAdapter(int)], ids=type)
+def test_what_is_no_type_is_a_type_error(kind):
+    with pytest.raises(TypeError, match="kind must be a model or a type"):
+        forebay.serde.pydantic(kind)
+
+
+def test_reprs_say_what_is_wrapped(store):
+    serde = forebay.serde.Serde(str.encode, bytes.decode)
+    assert repr(serde) == "Serde(str.encode, bytes.decode)"
+    plain = store.producer("orders")
+    assert repr(serde.producer(plain)) == f"<forebay.serde.Producer of {plain!r} by {serde!r}>"
+    with store.consumer("orders", group="billing") as consumer:
+        shown = f"<forebay.serde.Consumer of {consumer!r} by {serde!r}>"
+        assert repr(serde.consumer(consumer)) == shown
+
+
 def test_a_missing_library_names_the_extra(monkeypatch):
     for name in ("msgspec", "msgpack", "pydantic"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -38,9 +38,10 @@ class Consumer:
     Iterate with ``async for``, or call `poll`.
     """
 
-    def __init__(self, waits: Waits, joins: Callable[[], _forebay.Consumer]) -> None:
+    def __init__(self, waits: Waits, joins: Callable[[], _forebay.Consumer], group: str) -> None:
         self._waits = waits
         self._joins = joins
+        self._group = group
         self._plain: _forebay.Consumer | None = None
         self._joining = asyncio.Lock()
 
@@ -69,6 +70,11 @@ class Consumer:
 
     async def __aexit__(self, *_raised: object) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        if self._plain is None:
+            return f"<forebay.aio.Consumer that has not joined group {self._group!r}>"
+        return f"<forebay.aio.Consumer of {self._plain!r}>"
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return _Messages(self)

@@ -225,7 +225,8 @@ class Store:
         self, topics: str | Iterable[str], *, group: str, **options: Unpack[Joining]
     ) -> Consumer:
         """Join a group of consumers, with the parameters of `forebay.Store.consumer`."""
-        return Consumer(self._waits, lambda: self.plain.consumer(topics, group=group, **options))
+        joins = functools.partial(self.plain.consumer, topics, group=group, **options)
+        return Consumer(self._waits, joins, group)
 
     async def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
         """Set how far a group has consumed a topic; durable on return."""

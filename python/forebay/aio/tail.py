@@ -58,6 +58,11 @@ class Tail:
     async def __aexit__(self, *_raised: object) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        if self._plain is None:
+            return "<forebay.aio.Tail that has not begun>"
+        return f"<forebay.aio.Tail of {self._plain!r}>"
+
     async def close(self) -> None:
         """End the iteration, also in tasks that wait for a message."""
         self._closed = True

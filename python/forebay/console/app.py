@@ -200,6 +200,10 @@ class Console:
         asked = Asked(request.query_params, "topic", *names)
         topic, limit = asked.text("topic"), asked.limit(50, 200)
         key, time = asked.maybe("key"), asked.time("time")
+        unused = ("end",) if key is None else ("queue", "order", "offset", "places")
+        for name in unused:
+            if asked.maybe(name) is not None:
+                raise ValueError(f"{name} {'needs' if key is None else 'does not go with'} a key")
         if key is not None:
             end = asked.time("end")
             return messages.by_key(self._store, topic, key, begin=time, end=end, limit=limit)

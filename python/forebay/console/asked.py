@@ -87,8 +87,11 @@ class Asked:
         """Return offsets by queue, given as ``0-17.1-20``."""
         found: dict[int, int] = {}
         for part in filter(None, self._given.get(name, "").split(".")):
-            queue, _, offset = part.partition("-")
-            found[_number(name, queue)] = _number(name, offset)
+            text, _, offset = part.partition("-")
+            queue = _number(name, text)
+            if queue in found:
+                raise ValueError(f"{name} has queue {queue} more than once")
+            found[queue] = _number(name, offset)
         return found
 
 
