@@ -37,19 +37,21 @@ __all__ = ["Clock", "open"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+#: The last time that a clock shows; the core counts nanoseconds.
+_LAST = datetime(2500, 1, 1, tzinfo=UTC)
 
 
 class Clock:
     """A clock that stands still until it is moved, for stores opened with `open`.
 
     By it go the times of messages, the delays of messages and retries, the time after which an
-    unsettled message is delivered again, and the age of log files. Waits in calls, such as
-    ``poll(timeout=1)``, and the intervals of flushes go by real time.
+    unsettled message is delivered again, and the age at which ``roll_after`` seals log files.
+    Waits in calls, such as ``poll(timeout=1)``, and the intervals of flushes go by real time.
 
     Parameters
     ----------
     at
-        The time that it shows first, an aware datetime; by default now.
+        The time that it shows first, an aware datetime from 1970 to 2500; by default now.
 
     Examples
     --------
@@ -65,6 +67,8 @@ class Clock:
         check("at", at, datetime, "an aware datetime, or None")
         if at.tzinfo is None:
             raise ValueError(f"at must have a time zone, got {at}")
+        if not _EPOCH <= at <= _LAST:
+            raise ValueError(f"at must be between the years 1970 and 2500, got {at}")
         self._core = _forebay.ManualClock((at - _EPOCH) // _MILLISECOND)
         self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
@@ -88,11 +92,19 @@ class Clock:
         check("seconds", seconds, (int, float, timedelta), "a number of seconds, or a timedelta")
         check("minutes", minutes, (int, float), "a number")
         check("hours", hours, (int, float), "a number")
-        if not isinstance(seconds, timedelta):
-            seconds = timedelta(seconds=seconds)
-        by = seconds + timedelta(minutes=minutes, hours=hours)
+        try:
+            if not isinstance(seconds, timedelta):
+                seconds = timedelta(seconds=seconds)
+            by = seconds + timedelta(minutes=minutes, hours=hours)
+            until = self.now + by
+        except (OverflowError, ValueError):
+            raise ValueError(
+                f"the clock cannot move by {seconds} s, {minutes} min and {hours} h"
+            ) from None
         if by < timedelta(0):
             raise ValueError(f"the clock moves forward only, got {by}")
+        if until > _LAST:
+            raise ValueError(f"the clock moves to the year 2500 at most, got {until}")
         self._core.advance(by // _MILLISECOND)
         for store in list(self._stores):
             if not store.closed:

@@ -29,14 +29,23 @@ def forebay_store(request: pytest.FixtureRequest, forebay_clock: Clock) -> Itera
     """Yield an empty store that goes by `forebay_clock`; it is closed after the test.
 
     It is in memory and has one queue per topic. Indirect parametrisation sets other options of
-    `forebay.open`: ``{"engine": "commitlog"}`` is a store on disk, in a directory of the test.
+    `forebay.open`: ``{"engine": "commitlog"}`` and ``{"engine": "partitionlog"}`` are stores on
+    disk, in a directory of the test.
     """
     from forebay.testing import open
 
-    options: dict[str, Any] = {"default_queues": 1} | getattr(request, "param", {})
+    given = getattr(request, "param", {})
+    if not isinstance(given, dict):
+        raise TypeError(f"forebay_store takes a dict of options, got {type(given).__name__}")
+    for name in ("path", "clock"):
+        if name in given:
+            raise TypeError(f"forebay_store has its own {name}: leave it out of the options")
+    options: dict[str, Any] = {"default_queues": 1, **given}
+    engine = options.get("engine", "memory")
     path: Any = ":memory:"
-    if options.get("engine", "memory") != "memory":
+    if engine != "memory":
         path = request.getfixturevalue("tmp_path") / "forebay"
+    if engine in ("commitlog", None):
         options.setdefault("commitlog_file_size", 16 << 20)
     with open(path, clock=forebay_clock, **options) as store:
         yield store

@@ -72,23 +72,56 @@ def test_options(forebay_store, tmp_path):
     forebay_store.send("orders", b"apples")
     assert forebay_store.engine == "memory"
     assert len(forebay_store.topics["orders"].queues) == 3
+
+
+@pytest.mark.parametrize(
+    "forebay_store", [{"engine": engine} for engine in ("partitionlog", None)], indirect=True
+)
+def test_engines_on_disk(forebay_store, forebay_clock, tmp_path):
+    forebay_store.send("orders", b"apples")
+    assert forebay_store.path == str(tmp_path / "forebay")
+    with forebay_store.consumer("orders", group="billing") as consumer:
+        consumer.nack(*consumer.poll(timeout=0))
+        forebay_clock.advance(10)
+        assert len(consumer.poll(timeout=0)) == 1
+'''
+
+MISTAKES = '''
+"""Parameters that are wrong."""
+import pytest
+
+
+@pytest.mark.parametrize(
+    "forebay_store", ["commitlog", {"clock": 5}, {"path": "store"}, {"engin": 1}], indirect=True
+)
+def test_mistake(forebay_store):
+    pass
 '''
 
 
-def run_pytest(folder: Path, *words: str) -> str:
+def run_pytest(folder: Path, *words: str, status: int = 0) -> str:
     """Run pytest in a folder, with warnings as errors; return what it printed."""
     command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "pytest_forebay", "-q", *words]
     command += ["-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(folder)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
 def test_the_fixtures_move_retries_delays_and_timeouts(tmp_path):
     (tmp_path / "test_user.py").write_text(TESTS)
-    assert "5 passed" in run_pytest(tmp_path)
+    assert "7 passed" in run_pytest(tmp_path)
     help_text = run_pytest(tmp_path, "--fixtures", "test_user.py")
     assert "forebay_store" in help_text and "it is closed after the test" in help_text
+
+
+def test_a_wrong_parameter_of_the_fixture_is_named(tmp_path):
+    (tmp_path / "test_user.py").write_text(MISTAKES)
+    printed = run_pytest(tmp_path, status=1)
+    assert "forebay_store takes a dict of options, got str" in printed
+    for name in ("clock", "path"):
+        assert f"forebay_store has its own {name}: leave it out of the options" in printed
+    assert "did you mean engine?" in printed
 
 
 def test_a_run_without_the_fixtures_does_not_import_forebay(tmp_path):
@@ -121,6 +154,22 @@ def test_a_clock_stands_still_until_it_is_moved():
         clock.advance(-1)
     with pytest.raises(ValueError, match="time zone"):
         forebay.testing.Clock(at=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize("year", [1, 1969, 2501, 9999])
+def test_a_clock_shows_no_time_that_a_store_cannot_keep(year):
+    with pytest.raises(ValueError, match="between the years 1970 and 2500"):
+        forebay.testing.Clock(at=datetime(year, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("by", [float("nan"), float("inf"), 1e30, timedelta.max, 10**400], ids=str)
+def test_a_clock_that_cannot_be_moved_so_far_stands_still(by):
+    clock = forebay.testing.Clock(at=datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(ValueError, match=r"the clock (cannot move by|moves to the year)"):
+        clock.advance(by)
+    with pytest.raises(ValueError, match="the year 2500"):
+        clock.advance(hours=24 * 366 * 500)
+    assert clock.now == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def _place(sent: forebay.SendResult) -> tuple[int, int]:
