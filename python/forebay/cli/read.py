@@ -31,7 +31,7 @@ __all__ = ["Slice", "add", "report_damage"]
 
 def add(verbs: Any) -> None:
     """Add the verbs to the parser."""
-    text = "print the messages of topics in the order they were stored"
+    text = "print messages in the order they were stored; in a partition log, in that of each queue"
     cat = verbs.add_parser("cat", help=text, description=text, allow_abbrev=False)
     add_store(cat)
     cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, printed in this order")
@@ -99,6 +99,8 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 class Slice:
     """The messages of a topic between two bounds, in the order they were stored.
+
+    Those of a partition log are in the order of each queue only.
 
     The bounds are turned into offsets on construction; messages sent later are not included.
     """
