@@ -73,6 +73,7 @@ impl Story for Partitions {
             flush_interval: Duration::from_millis(500),
             linger: Duration::from_secs(u64::from(lingers)),
             batch_bytes: lingers.then(|| random.pick(&[0, 1500, 16384])),
+            retention: random.chance(10).then_some(Duration::from_secs(5)),
             retention_bytes: random.chance(25).then(|| random.pick(&[1, 9000])),
             ..Options::default()
         };

@@ -67,6 +67,46 @@ pub fn due(
     Ok(until)
 }
 
+/// What is known of a last segment, so that it is read once and only while nobody appends to it.
+#[derive(Clone, Debug)]
+pub struct Quiet {
+    segment: Arc<Segment>,
+    known: Option<Known>,
+}
+
+/// Whether the last segment of a partition, which ends before the offset `next`, is due by its age.
+/// The answer is no when the segment has grown since the last question.
+///
+/// # Errors
+///
+/// Errors of reading.
+pub fn is_last_due(
+    disk: &dyn Disk,
+    limits: &Limits,
+    times: Times,
+    (last, next): (Segment, u64),
+    keep: u64,
+    quiet: &mut Option<Quiet>,
+) -> Result<bool> {
+    let Some(age_ms) = limits.age_ms.filter(|_| next <= keep) else {
+        return Ok(false);
+    };
+    match quiet {
+        Some(quiet) if *quiet.segment == last => {
+            let known = &mut quiet.known;
+            Ok(limits.is_in_time(times.wall_ms)
+                && is_old(disk, &quiet.segment, times.believed_ms, age_ms, known)?)
+        }
+        _ => {
+            *quiet = Some(Quiet {
+                segment: Arc::new(last),
+                known: None,
+            });
+            Ok(false)
+        }
+    }
+}
+
 /// Whether the largest time of a segment is more than `age_ms` ago. A time in the future keeps it.
 fn is_old(
     disk: &dyn Disk,

@@ -1,6 +1,6 @@
 //! Removes segments: in a thread, and on request.
 
-use super::due::{Known, due};
+use super::due::{Known, Quiet, due, is_last_due};
 use crate::cleanup::CleanupPolicy;
 use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
@@ -55,6 +55,8 @@ struct Progress {
     /// Times in ms at which the store was opened and written before.
     known_times: Vec<i64>,
     ages: BTreeMap<Key, Known>,
+    /// Last segments of partitions of which all others are due.
+    quiet: BTreeMap<Key, Quiet>,
     /// When the next step is due.
     next: Option<Instant>,
     /// Whether compaction has kept segments that end before the first offset of their partition.
@@ -154,7 +156,7 @@ impl Retention {
 
     fn remove_due(&self, parts: &Parts, progress: &mut Progress, times: Times) -> Result<()> {
         let all = parts.all_ends();
-        let mut raised = Vec::new();
+        let (mut raised, mut finished) = (Vec::new(), Vec::new());
         // An error in one partition must not keep the segments of the others.
         let mut outcome = Ok(());
         if let Some(limits) = &self.limits
@@ -170,13 +172,30 @@ impl Retention {
                 let mut known = progress.ages.remove(&key);
                 let keep = kept.get(&((&**topic).into(), *queue));
                 let keep = keep.copied().unwrap_or(u64::MAX);
-                match due(&*parts.disk, limits, times, &past, keep, &mut known) {
-                    Ok(until) if until > past.start => raised.push((one, until)),
-                    Ok(_) => {}
+                let mut quiet = progress.quiet.remove(&key);
+                let disk = &*parts.disk;
+                let found = due(disk, limits, times, &past, keep, &mut known);
+                let found = found.and_then(|until| {
+                    if until > past.start {
+                        raised.push((one, until));
+                    }
+                    match ends.last().filter(|(last, _)| last.base <= until) {
+                        Some(last) => is_last_due(disk, limits, times, last, keep, &mut quiet),
+                        None => Ok(false),
+                    }
+                });
+                match found {
+                    Ok(true) => finished.push(Arc::clone(ends)),
+                    Ok(false) => {}
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
+                progress.quiet.extend(quiet.map(|it| (key.clone(), it)));
                 progress.ages.extend(known.map(|known| (key, known)));
             }
+        }
+        // Complete, they go in the next step.
+        if !finished.is_empty() {
+            outcome = outcome.and(parts.roll_some(&finished).map(drop));
         }
         if !raised.is_empty() {
             self.raise(parts, progress, &all, &raised)?;

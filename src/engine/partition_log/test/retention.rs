@@ -349,3 +349,23 @@ fn a_close_waits_until_nothing_is_being_deleted() {
     let refused = engine.delete_before(&topic(&engine, "t"), &[(0, 7)]);
     assert!(matches!(refused, Err(Error::Closed)));
 }
+
+#[test]
+fn a_quiet_queue_is_emptied_by_age() {
+    let mut store = Stepped::new(by_age(1));
+    store.send("t", [NOW; 4]);
+    assert_eq!(store.bases("t"), [0, 3]);
+    store.clock.advance((2 * HOUR_MS).cast_unsigned());
+    for _ in 0..4 {
+        store.step();
+    }
+    assert_eq!((store.start("t"), store.bases("t")), (4, vec![4]));
+    // An empty segment stays, and messages go on after those that are gone.
+    store.step();
+    assert_eq!(store.bases("t"), [4]);
+    store.send("t", [store.clock.now_ms()]);
+    for _ in 0..3 {
+        store.step();
+    }
+    assert_eq!(store.offsets("t"), [4]);
+}

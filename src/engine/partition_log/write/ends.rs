@@ -142,6 +142,21 @@ impl Ends {
         }
     }
 
+    /// The last segment, if it has messages and all of it is durable, and the next offset.
+    pub fn last(&self) -> Option<(Segment, u64)> {
+        let state = self.state.lock();
+        let end = state.published;
+        let is_durable = end.len > 0 && end == state.durable;
+        is_durable.then(|| {
+            let segment = Segment {
+                base: end.base,
+                path: self.path_of(end.base),
+                len: end.len,
+            };
+            (segment, end.offset)
+        })
+    }
+
     /// Hides the complete, durable segments that end at or before the first offset from readers.
     /// The caller removes their files.
     pub fn retire(&self, _: &Changing<'_>) -> Vec<Arc<Segment>> {

@@ -15,7 +15,7 @@
 use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
 use super::rules::Rules;
-use super::tail::{Appender, Start, Tail, Unsaved};
+use super::tail::{Appender, Key, Start, Tail, Unsaved};
 use super::unsynced::{self, Folders, Unsynced};
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -190,8 +190,22 @@ impl Parts {
     /// Those of creating segments; the last segments of some partitions may be complete. Those of
     /// the disk.
     pub fn roll(&self) -> Result<bool> {
-        self.health.check()?;
         let used = self.tail.lock().used();
+        self.roll_keys(used)
+    }
+
+    /// As [`Parts::roll`], for these partitions only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Parts::roll`].
+    pub fn roll_some(&self, all: &[Arc<Ends>]) -> Result<bool> {
+        let used = self.tail.lock().used_of(all);
+        self.roll_keys(used)
+    }
+
+    fn roll_keys(&self, used: Vec<Key>) -> Result<bool> {
+        self.health.check()?;
         let any = !used.is_empty();
         // One by one, so that senders wait for one segment only.
         let rolled = used.into_iter().try_for_each(|key| {

@@ -23,7 +23,7 @@ use crate::record::Batch;
 use crate::record::kafka::Part;
 use crate::region::Region;
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -336,6 +336,14 @@ impl Tail {
     pub fn used(&self) -> Vec<Key> {
         let used = self.partitions.iter().filter(|(_, it)| it.place.1 > 0);
         used.map(|(key, _)| *key).collect()
+    }
+
+    /// Of these partitions, those whose last segment has messages.
+    pub fn used_of(&self, all: &[Arc<Ends>]) -> Vec<Key> {
+        let all: HashSet<*const Ends> = all.iter().map(Arc::as_ptr).collect();
+        let used = self.partitions.iter().filter(|(_, it)| it.place.1 > 0);
+        let meant = used.filter(|(_, it)| all.contains(&Arc::as_ptr(&it.ends)));
+        meant.map(|(key, _)| *key).collect()
     }
 
     /// Completes the last segment of a partition, unless it is empty, and begins another. A sync
