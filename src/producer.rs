@@ -512,11 +512,14 @@ impl Producer {
         })
     }
 
-    /// Whether a send would not wait; see [`Engine::is_ready_for`].
+    /// Whether a send of a body of `len` bytes to a queue, or to any, would not wait; see
+    /// [`Engine::is_ready_for`].
     #[inline]
-    pub fn is_ready_for(&self, len: usize) -> bool {
+    pub fn is_ready_for(&self, queue: Option<u32>, len: usize) -> bool {
         // A forked child opens the store again, perhaps now.
-        !self.shared.is_forked() && self.shared.engine.is_ready_for(len)
+        let queue = queue.or(self.queue);
+        let engine = &self.shared.engine;
+        !self.shared.is_forked() && engine.is_ready_for(&self.topic, queue, len)
     }
 
     /// Waits until the readable end of the log is above `position`; see [`Engine::wait_until`].

@@ -181,7 +181,7 @@ impl Engine for Memory {
         appended
     }
 
-    fn is_ready_for(&self, _: usize) -> bool {
+    fn is_ready_for(&self, _: &Topic, _: Option<u32>, _: usize) -> bool {
         true
     }
 

@@ -108,9 +108,10 @@ pub trait Engine: Send + Sync {
         durability: Durability,
     ) -> Result<Appended>;
 
-    /// Whether an append of a record of `len` bytes could proceed without waiting for another
-    /// sender, creating a file or reserving blocks. A hint: another sender may come first.
-    fn is_ready_for(&self, len: usize) -> bool;
+    /// Whether an append of a record of `len` bytes to a queue, or to any queue of the topic, could
+    /// proceed without waiting for another sender, creating a file or reserving blocks. A hint:
+    /// another sender may come first.
+    fn is_ready_for(&self, topic: &Topic, queue: Option<u32>, len: usize) -> bool;
 
     // Making durable.
 

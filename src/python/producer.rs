@@ -105,7 +105,7 @@ impl Producer {
     #[inline]
     fn has_to_detach(&self, draft: &Draft<'_>) -> bool {
         let len = draft.body.len();
-        len > ATTACHED_LEN_MAX || !self.core.is_ready_for(len)
+        len > ATTACHED_LEN_MAX || !self.core.is_ready_for(draft.queue, len)
     }
 
     /// Sends the message, and returns a ticket that tracks its durability.
@@ -642,7 +642,7 @@ impl Producer {
     /// write to the page cache, as it does in a synchronous store.
     #[pyo3(name = "_is_ready")]
     fn is_ready(&self, len: usize) -> bool {
-        len <= ATTACHED_LEN_MAX && (self.waits_by_default || self.core.is_ready_for(len))
+        len <= ATTACHED_LEN_MAX && (self.waits_by_default || self.core.is_ready_for(None, len))
     }
 
     fn __repr__(&self) -> String {

@@ -300,7 +300,7 @@ impl Engine for CommitLog {
     }
 
     #[inline]
-    fn is_ready_for(&self, len: usize) -> bool {
+    fn is_ready_for(&self, _: &Topic, _: Option<u32>, len: usize) -> bool {
         // In a shared store, a send may have to wait for another process.
         self.share.is_none() && send::is_ready_for(&self.parts, len)
     }

@@ -467,9 +467,14 @@ impl Engine for PartitionLog {
         Ok(appended)
     }
 
-    fn is_ready_for(&self, _: usize) -> bool {
-        // Another partition may have to begin a segment.
-        self.writer.is_none()
+    fn is_ready_for(&self, topic: &Topic, queue: Option<u32>, len: usize) -> bool {
+        let Some(writer) = &self.writer else {
+            return true;
+        };
+        let (first, last) = queue.map_or((0, u32::MAX), |queue| (queue, queue));
+        let partitions = self.partitions.read();
+        let meant = partitions.range((topic.id, first)..=(topic.id, last));
+        writer.is_ready_for(meant.map(|(_, it)| it.folder.ends.as_deref()), len)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {

@@ -4,7 +4,7 @@ use super::super::partition::Partition;
 use super::golden::golden;
 use super::*;
 use crate::disk::{Call, FileSystem, HookedDisk, RealDisk};
-use crate::engine::{Atomicity, Durability};
+use crate::engine::{Atomicity, Durability, QueueLogs};
 use crate::error::Error;
 use crate::options::{Compression, TimestampType};
 use crate::plant::{Bug, plant};
@@ -516,4 +516,43 @@ fn options_without_a_meaning_are_refused_by_name() {
         );
     }
     assert!(!path.exists());
+}
+
+#[test]
+fn a_queue_is_ready_once_its_segment_has_room() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: Some(1 << 16),
+        default_queues: Some(2),
+        ..Options::default()
+    };
+    let engine = writing(&root.path().join("store"), &options).unwrap();
+    let topic = engine.topic_for_append("t").unwrap();
+    let ready = |queue, len| engine.is_ready_for(&topic, queue, len);
+    assert!(!ready(Some(0), 10));
+    send(&engine, "t", &[(0, b"x")]);
+    assert!(ready(Some(0), 10) && !ready(Some(1), 10) && !ready(None, 10));
+    assert!(!ready(Some(0), 1 << 16) && !ready(Some(2), 10));
+    send(&engine, "t", &[(1, b"x")]);
+    assert!(ready(None, 10));
+    assert!(engine.roll().unwrap());
+    assert!(!ready(Some(0), 10));
+    send(&engine, "t", &[(0, b"x")]);
+    assert!(ready(Some(0), 10));
+    engine.close().unwrap();
+    let linger = Options {
+        linger: Duration::from_secs(3600),
+        ..options.clone()
+    };
+    let packed = Options {
+        compression: Some(Compression::Lz4),
+        ..options
+    };
+    for options in [linger, packed] {
+        let engine = writing(&root.path().join("store"), &options).unwrap();
+        let topic = engine.topic_for_append("t").unwrap();
+        send(&engine, "t", &[(0, b"x")]);
+        assert!(!engine.is_ready_for(&topic, Some(0), 10));
+        engine.close().unwrap();
+    }
 }

@@ -6,6 +6,7 @@ use crate::sync::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The end of a partition at some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Ends {
     pub folder: PathBuf,
     /// Whether readers see durable messages only.
     sync: bool,
+    /// Bytes that the last segment can take without another block, file or map.
+    ready: AtomicU64,
     state: Mutex<State>,
     /// Held while complete segments are replaced or removed.
     changing: Mutex<()>,
@@ -69,6 +72,7 @@ impl Ends {
         Ends {
             folder,
             sync,
+            ready: AtomicU64::new(0),
             state: Mutex::new(State {
                 sealed: sealed.into_iter().map(Arc::new).collect(),
                 start,
@@ -79,6 +83,16 @@ impl Ends {
             }),
             changing: Mutex::default(),
         }
+    }
+
+    /// Bytes that can be appended at once, about.
+    pub fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of [`Ends::ready`].
+    pub fn set_ready(&self, len: u64) {
+        self.ready.store(len, Ordering::Relaxed);
     }
 
     /// Waits for the right to replace or remove complete segments.

@@ -29,11 +29,17 @@ use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
 use crate::options::{EngineKind, Mode, Options};
 use crate::plant::{Bug, planted};
+use crate::record::kafka::Codec;
 use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// About the bytes of a batch beside the body of its record.
+const RECORD_OVERHEAD: usize = 1024;
+/// Of more queues nobody asks whether all of them are ready: the question would take too long.
+const READY_QUEUES_MAX: usize = 32;
 
 /// A directory that is open for writing.
 pub struct Writer {
@@ -272,6 +278,26 @@ impl Writer {
 
     fn is_incomplete(&self, name: &str) -> bool {
         self.has_incomplete.load(Ordering::Acquire) && self.incomplete.lock().contains(name)
+    }
+
+    /// Whether a record of `len` bytes could be appended to any of these queues at once, about.
+    pub fn is_ready_for<'a>(
+        &self,
+        queues: impl Iterator<Item = Option<&'a Ends>>,
+        len: usize,
+    ) -> bool {
+        // A sender packs its batch itself, and appends what lingers in its queue.
+        if self.parts.rules.form.codec != Codec::None || self.open_batches.is_some() {
+            return false;
+        }
+        let len = (len + RECORD_OVERHEAD) as u64;
+        let mut queues = queues.take(READY_QUEUES_MAX + 1);
+        let mut count = 0;
+        let are_ready = queues.all(|ends| {
+            count += 1;
+            ends.is_some_and(|ends| ends.ready() >= len)
+        });
+        are_ready && (1..=READY_QUEUES_MAX).contains(&count) && !self.parts.tail.is_locked()
     }
 
     /// Closes the directory. Everything is durable, and marked so, unless an error is returned. A

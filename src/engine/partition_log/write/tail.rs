@@ -396,9 +396,12 @@ impl Tail {
 
     /// Unmaps the files of partitions that were not used since the last calls.
     pub fn unmap_unused(&mut self) {
-        let unused = self.partitions.values_mut().filter(|it| !it.is_unsynced);
-        let lasts = unused.filter_map(|it| it.last.as_mut());
-        lasts.for_each(Last::unmap_unused);
+        for unused in self.partitions.values_mut().filter(|it| !it.is_unsynced) {
+            if let Some(last) = &mut unused.last {
+                last.unmap_unused();
+                unused.ends.set_ready(0);
+            }
+        }
     }
 }
 
@@ -583,6 +586,7 @@ impl Writing {
         self.begun = true;
         self.continues = true;
         self.last = Some(begins);
+        self.ends.set_ready(0);
     }
 
     /// Stores a batch, whose place is ready, and publishes it. Returns its first offset and its
@@ -607,6 +611,10 @@ impl Writing {
         last.first_timestamp.get_or_insert(time);
         self.next = last_offset + 1;
         self.place = (last.base, last.len);
+        self.ends.set_ready(match last.indexes.are_full(1) {
+            true => 0,
+            false => last.room.saturating_sub(last.len),
+        });
         self.ends.publish(self.end());
         Ok((first, position))
     }
