@@ -32,7 +32,7 @@ from deliveries import (
     read,
     violations,
 )
-from harness import PROOF, seed
+from harness import LONG_S, PROOF, seed
 
 import forebay
 
@@ -178,10 +178,13 @@ def herd(tmp_path: Path):
 
 
 def test_consumers_in_processes_outlive_one_another(herd: Herd):
-    draw, end = herd.draw, time.monotonic() + SECONDS
+    draw = herd.draw
     resumes: dict[str, float] = {}
     await_settled(herd)
-    while time.monotonic() < end:
+    end = time.monotonic() + SECONDS
+    # On a busy machine most senders are killed before they send anything.
+    while time.monotonic() < end or len(herd.sent()) <= 100:
+        assert time.monotonic() < end + LONG_S, f"seed {SEED}: too little was sent"
         time.sleep(draw.uniform(0.05, 0.5))
         for name in [name for name, at in resumes.items() if at < time.monotonic()]:
             del resumes[name]
@@ -201,7 +204,6 @@ def test_consumers_in_processes_outlive_one_another(herd: Herd):
         herd.kill(name)
     herd.drain()
     sent, journals = herd.sent(), herd.journals()
-    assert len(sent) > 100, f"seed {SEED}"
     found = violations(journals, sent)
     assert not found, f"seed {SEED}: {len(found)}: {found[:5]}"
     herd.end()

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from harness import PROOF, lacks, seed
+from harness import LONG_S, PROOF, lacks, seed
 from nursery import shim
 
 import forebay
@@ -59,8 +59,8 @@ while True:
 #: Reads all queues until its input ends; prints the number of messages of each queue.
 READER = """
 import sys, threading, forebay
-path, mode = sys.argv[1:3]
-store = forebay.open(path, mode=mode)
+path, mode, options = sys.argv[1:4]
+store = forebay.open(path, mode=mode, **eval(options))
 over = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
 seen = {}
@@ -125,6 +125,11 @@ class Herd:
                     found[place] = (b"%s-%d" % (name.encode(), number), position)
         return found
 
+    def has_enough(self) -> bool:
+        """Whether something is acknowledged, and retention, if it is on, has files to remove."""
+        last = max((position for _, position in self.acknowledged().values()), default=0)
+        return last > 4 * self.options.get("retention_bytes", 0)
+
 
 @pytest.mark.parametrize(
     ("flush", "options"),
@@ -140,7 +145,9 @@ def test_processes_that_share_a_store_outlive_one_another(
         herd.start()
     readers = [read_from(herd, mode) for mode in ("share", "r")]
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    # On a busy machine most are killed before they send anything.
+    while time.monotonic() < end or not herd.has_enough():
+        assert time.monotonic() < end + LONG_S, f"seed {SEED}: too little was sent"
         time.sleep(draw.uniform(0.005, 0.25))
         herd.kill(draw.choice(list(herd.living)))
         herd.start()
@@ -161,8 +168,14 @@ def read_from(herd: Herd, mode: str) -> subprocess.Popen[bytes]:
         assert time.monotonic() < deadline, f"seed {SEED}: nothing was sent"
         time.sleep(0.01)
     pipe = subprocess.PIPE
-    arguments = [sys.executable, "-c", READER, str(herd.path), mode]
+    # It may join while no sender lives; then its options are those of the senders that follow.
+    options = herd.options if mode == "share" else {}
+    arguments = [sys.executable, "-c", READER, str(herd.path), mode, repr(options)]
     return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def removed_from_all(store: forebay.Store) -> bool:
+    return all(queue.min_offset > 0 for queue in store.topics["orders"].queues)
 
 
 def check(herd: Herd, counts: list[dict[int, int]]) -> None:
@@ -172,6 +185,10 @@ def check(herd: Herd, counts: list[dict[int, int]]) -> None:
     with forebay.open(herd.path, mode="share") as store:
         last: dict[int, int] = defaultdict(lambda: -1)
         bodies = set()
+        deadline = time.monotonic() + LONG_S
+        while "retention_bytes" in herd.options and not removed_from_all(store):
+            assert time.monotonic() < deadline, f"seed {SEED}: nothing was removed"
+            time.sleep(0.02)
         for queue in store.topics["orders"].queues:
             offset = queue.min_offset
             assert (offset > 0) == ("retention_bytes" in herd.options), f"seed {SEED}: {queue}"
