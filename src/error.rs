@@ -57,8 +57,9 @@ pub enum Error {
     /// A write to the disk failed for good; only reopening the store helps. `appended` says whether
     /// the message of this call is in the log; it may or may not be durable.
     Failed { reason: String, appended: bool },
-    /// The store was opened for reading, or the topic does not allow writing.
-    ReadOnly { what: String },
+    /// The store was opened for reading, or the topic does not allow writing; `remedy` says what to
+    /// do.
+    ReadOnly { what: String, remedy: &'static str },
     /// The handle was inherited through `fork`.
     Forked,
     /// The topic is not in the store.
@@ -247,6 +248,22 @@ impl Error {
         }
     }
 
+    /// A store that was opened for reading.
+    pub(crate) fn read_only_store(path: &Path) -> Error {
+        Error::ReadOnly {
+            what: format!("the store {}", path.display()),
+            remedy: "open it with mode=\"a\", or with mode=\"share\" beside other writers",
+        }
+    }
+
+    /// A topic without the permission to write.
+    pub(crate) fn read_only_topic(name: &str) -> Error {
+        Error::ReadOnly {
+            what: format!("topic {name:?}"),
+            remedy: "its permissions (perm in config/topics.json) allow no writing",
+        }
+    }
+
     /// Damaged bytes at a position of a file.
     pub fn corrupt(path: impl AsRef<Path>, position: u64, reason: impl Into<String>) -> Error {
         Error::Corrupt {
@@ -403,7 +420,7 @@ impl Error {
                     ""
                 }
             ),
-            Error::ReadOnly { what } => write!(f, "{what} is read-only"),
+            Error::ReadOnly { what, remedy } => write!(f, "{what} is read-only: {remedy}"),
             Error::Forked => write!(
                 f,
                 "this handle was opened before fork: reopen the store in the child process; with \

@@ -171,9 +171,7 @@ impl Handle {
     #[inline]
     pub(crate) fn writer(&self) -> Result<&dyn Engine> {
         if self.options.mode == Mode::Read {
-            return Err(Error::ReadOnly {
-                what: format!("the store {}", self.path.display()),
-            });
+            return Err(Error::read_only_store(&self.path));
         }
         self.engine()
     }

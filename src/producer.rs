@@ -403,9 +403,7 @@ impl Producer {
         }
         let queues = topic.write_queues();
         if topic.permissions() & PERMISSION_WRITE == 0 {
-            return Err(Error::ReadOnly {
-                what: format!("topic {:?}", topic.name),
-            });
+            return Err(Error::read_only_topic(&topic.name));
         }
         let needs_key = || {
             let logs = to.engine.queue_logs();

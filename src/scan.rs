@@ -232,7 +232,8 @@ impl Scan {
         let mut all = Vec::new();
         for topic in topics {
             let ranges = self.ranges(engine, topic)?;
-            let mut found = engine.query(topic, key, i64::MIN, i64::MAX, usize::MAX)?;
+            let mut found =
+                engine.query(topic, key, i64::MIN, i64::MAX, usize::MAX, &mut || true)?;
             found.retain(|message| {
                 let record = message.record();
                 is_within(&record, &ranges)

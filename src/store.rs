@@ -440,11 +440,7 @@ impl Store {
         end: i64,
         max_messages: usize,
     ) -> Result<Vec<Message>> {
-        let topic = self.topic(topic)?;
-        let found = self.engine()?;
-        let found = found.query(&topic, key, begin, end, max_messages)?;
-        self.count_read(found.len());
-        Ok(found)
+        self.query_while((topic, key), begin..=end, max_messages, &mut || true)
     }
 
     /// Counts messages that were read.

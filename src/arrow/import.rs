@@ -27,6 +27,9 @@ use arrow_schema::{DataType, Schema};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Rows between two calls of `go_on`.
+const ROWS_BETWEEN_CALLS: usize = 1024;
+
 /// Result of [`send_arrow`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
@@ -44,7 +47,8 @@ pub struct Imported {
 }
 
 /// Sends every row of `reader`. Chunks, queues and atomicity are as in [`Producer::send_batch`] for
-/// a single batch, however the reader divides the rows.
+/// a single batch, however the reader divides the rows. `go_on` is called now and then; once it
+/// returns false, the chunk that has begun is not appended, and the result has those before it.
 ///
 /// # Errors
 ///
@@ -56,6 +60,7 @@ pub fn send_arrow(
     mut reader: impl RecordBatchReader,
     atomicity: Atomicity,
     durability: Durability,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Imported> {
     let plan = Plan::new(&reader.schema())?;
     let mut imported = Imported {
@@ -64,7 +69,9 @@ pub fn send_arrow(
     };
     let mut sender = producer.batch_sender(atomicity, durability)?;
     while let Some(batch) = guarded(|| reader.next().transpose())? {
-        plan.send(&batch, &mut sender, &mut imported)?;
+        if !plan.send(&batch, &mut sender, &mut imported, go_on)? {
+            return Ok(imported);
+        }
     }
     imported.add(sender.finish()?);
     Ok(imported)
@@ -155,26 +162,30 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Sends the rows of a batch.
+    /// Sends the rows of a batch; `go_on` is called now and then. Returns whether to go on.
     fn send(
         &self,
         batch: &RecordBatch,
         sender: &mut BatchSender<'_>,
         imported: &mut Imported,
-    ) -> Result<()> {
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<bool> {
         let columns = Columns::new(self, batch).ok_or_else(|| {
             let reason = "the columns do not match the schema";
             Error::option("data", "a record batch", reason)
         })?;
         let mut parts = Parts::default();
         for row in 0..batch.num_rows() {
+            if row % ROWS_BETWEEN_CALLS == 0 && !go_on() {
+                return Ok(false);
+            }
             parts.clear();
             match columns.draft(row, &mut parts) {
                 Ok(draft) => imported.add(sender.push(&draft)?),
                 Err(error) => return Err(sender.refuse(error)),
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -299,6 +299,7 @@ impl Engine for Memory {
         begin: i64,
         end: i64,
         max: usize,
+        _: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Message>> {
         let state = self.state()?;
         let state = state.read();

@@ -153,7 +153,8 @@ pub trait Engine: Send + Sync {
     /// [`crate::Error::Corrupt`].
     fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>>;
 
-    /// At most `max` messages with exactly this key, stored in `begin..=end`, newest first.
+    /// At most `max` messages with exactly this key, stored in `begin..=end`, newest first. An
+    /// engine without an index reads much; once `go_on` returns false, it ends with what it has.
     fn query(
         &self,
         topic: &Topic,
@@ -161,6 +162,7 @@ pub trait Engine: Send + Sync {
         begin: i64,
         end: i64,
         max: usize,
+        go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Message>>;
 
     // Reading the log.

@@ -8,6 +8,7 @@ use super::errors::invalid;
 use super::handle::Handle;
 use super::log;
 use super::named;
+use super::progress::interruptible;
 use super::sent::{BatchResult, Origin, SendResult};
 use super::store::Store;
 use super::ticket::{BatchTicket, Ticket, in_time, wait};
@@ -583,7 +584,8 @@ impl Producer {
     /// Returns
     /// -------
     /// BatchResult
-    ///     The number of messages, and their offsets by queue.
+    ///     The number of messages, and their offsets by queue. After Ctrl-C, which raises
+    ///     `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is sent.
     ///
     /// Raises
     /// ------
@@ -611,8 +613,11 @@ impl Producer {
         let atomicity = atomicity(atomic);
         let durability = durability(flush);
         let written = Durability::Written;
-        let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;
+        let sent = interruptible(py, |go_on| {
+            crate::send_arrow(&self.core, reader, atomicity, written, go_on)
+        });
         log::warnings(py, self.store());
+        let mut sent = sent?;
         let settled = self.settle(py, sent.end, durability)?;
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;

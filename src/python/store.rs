@@ -449,8 +449,12 @@ impl Store {
         let end = end.map(|end| Time::or_millis("end", end)).transpose()?;
         let begin = begin.map_or(i64::MIN, Time::at_or_after);
         let end = end.map_or(i64::MAX, Time::at_or_before);
-        let query = |store: &crate::Store| store.query(topic, key, begin, end, max_messages);
-        messages(py, self.call(py, query)?)
+        let found = interruptible(py, |go_on| {
+            self.core
+                .query_while((topic, key), begin..=end, max_messages, go_on)
+        });
+        log::warnings(py, &self.core);
+        messages(py, found?)
     }
 
     /// Return the offset of a queue's first message stored at or after a time.

@@ -203,7 +203,7 @@ fn by_index(engine: &dyn Engine, query: &str) -> Result<Option<(Marker, u64)>> {
     let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(None);
     };
-    let found = engine.query(&topic, query, i64::MIN, i64::MAX, ASKED)?;
+    let found = engine.query(&topic, query, i64::MIN, i64::MAX, ASKED, &mut || true)?;
     let markers = found.iter().filter_map(|message| {
         let record = message.record();
         let marker = Marker::of(&record).filter(|marker| marker.query == query)?;

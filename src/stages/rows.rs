@@ -116,9 +116,9 @@ fn topic_of<'a>(engine: &dyn Engine, name: &'a [u8]) -> Result<&'a str> {
     let name = str::from_utf8(name).map_err(broken)?;
     check_topic(name)?;
     match engine.topics().get(name) {
-        Some(topic) if topic.permissions() & PERMISSION_WRITE == 0 => Err(Error::ReadOnly {
-            what: format!("topic {name:?}"),
-        }),
+        Some(topic) if topic.permissions() & PERMISSION_WRITE == 0 => {
+            Err(Error::read_only_topic(name))
+        }
         _ => Ok(name),
     }
 }

@@ -4,7 +4,7 @@ use super::Store;
 use crate::engine::{COPIED_MAX, Check, Cursor, Filter, Rows};
 use crate::error::{Error, Result};
 use crate::record::Message;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Entries that a filtered read examines, unless more messages are requested.
 const READ_EXAMINED_MIN: u64 = 800;
@@ -86,6 +86,27 @@ impl Store {
     ) -> Result<ReadBatch> {
         let (place, most) = ((topic, queue, offset), (max_messages, max_bytes));
         self.read_while(place, most, filter, &mut || true)
+    }
+
+    /// As [`Store::query`], of a topic and key. Where there is no index, `go_on` is called now and
+    /// then; once it returns false, the search ends with the messages that it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::query`].
+    pub fn query_while(
+        &self,
+        (topic, key): (&str, &str),
+        times: RangeInclusive<i64>,
+        max_messages: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Message>> {
+        let topic = self.topic(topic)?;
+        let (begin, end) = times.into_inner();
+        let engine = self.engine()?;
+        let found = engine.query(&topic, key, begin, end, max_messages, go_on)?;
+        self.count_read(found.len());
+        Ok(found)
     }
 
     /// As [`Store::read`], of a topic, queue and offset, and up to so many messages and bytes.

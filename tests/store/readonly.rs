@@ -75,7 +75,10 @@ fn a_reader_refuses_to_write_and_names_the_store() {
         store.create_topic("new", 1).err(),
     ] {
         match error {
-            Some(Error::ReadOnly { what }) => assert!(what.contains(&name), "{what}"),
+            Some(Error::ReadOnly { what, remedy }) => {
+                assert!(what.contains(&name), "{what}");
+                assert!(remedy.contains("mode=\"a\""), "{remedy}");
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -373,6 +373,7 @@ impl Engine for CommitLog {
         begin: i64,
         end: i64,
         max: usize,
+        _: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Message>> {
         let question = Question {
             topic,

@@ -91,7 +91,9 @@ fn a_query_takes_both_ends_of_its_time_and_gives_the_newest_first() {
     }
     let topic = store.topics().get("T").unwrap();
     let positions = |begin, end, max| -> Vec<i64> {
-        let found = store.query(&topic, "k", begin, end, max).unwrap();
+        let found = store
+            .query(&topic, "k", begin, end, max, &mut || true)
+            .unwrap();
         found.iter().map(|m| m.record().position()).collect()
     };
     assert_eq!(positions(i64::MIN, i64::MAX, 9), [3, 2, 1, 0]);

@@ -240,9 +240,8 @@ impl PartitionLog {
     /// The writer of the directory.
     fn writer(&self) -> Result<&Writer> {
         self.usable()?;
-        self.writer.as_ref().ok_or_else(|| Error::ReadOnly {
-            what: format!("the store {}", self.root.display()),
-        })
+        let writer = self.writer.as_ref();
+        writer.ok_or_else(|| Error::read_only_store(&self.root))
     }
 
     fn disk(&self) -> &dyn Disk {
@@ -581,8 +580,9 @@ impl Engine for PartitionLog {
         begin: i64,
         end: i64,
         max: usize,
+        go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Message>> {
-        query::newest(self, topic, key, begin..=end, max)
+        query::newest(self, (topic, key), begin..=end, max, go_on)
     }
 
     fn readable_position(&self) -> u64 {

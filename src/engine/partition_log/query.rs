@@ -7,13 +7,13 @@ use crate::record::Message;
 use std::ops::RangeInclusive;
 
 /// At most `max` messages of a topic with exactly this key, stored within these times, newest
-/// first.
+/// first. Once `go_on` returns false, the search ends.
 pub(super) fn newest(
     engine: &PartitionLog,
-    topic: &Topic,
-    key: &str,
+    (topic, key): (&Topic, &str),
     times: RangeInclusive<i64>,
     max: usize,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<Message>> {
     let filter = Filter {
         key: Some(key.to_owned()),
@@ -25,7 +25,7 @@ pub(super) fn newest(
         let first = engine.offset_at(topic, queue, Point::Time(*times.start()))?;
         let mut cursor = engine.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
         let mut rows = Rows::default();
-        while cursor.refill(1024, &mut rows)? {
+        while go_on() && cursor.refill(1024, &mut rows)? {
             let records = rows.rows.iter().filter_map(|row| rows.record(row));
             for record in records {
                 if times.contains(&record.store_timestamp()) {

@@ -19,7 +19,8 @@ fn import_with(store: &Store, all: Vec<RecordBatch>, atomicity: Atomicity) -> Re
     let schema = all[0].schema();
     let reader = RecordBatchIterator::new(all.into_iter().map(Ok), schema);
     let producer = producer(store, "a");
-    send_arrow(&producer, reader, atomicity, Durability::Default)
+    let default = Durability::Default;
+    send_arrow(&producer, reader, atomicity, default, &mut || true)
 }
 
 fn import(store: &Store, all: Vec<RecordBatch>) -> Result<Imported> {
@@ -469,7 +470,8 @@ fn a_reader_that_fails_or_panics_is_an_error() {
     for (panics, words) in [(false, "a failed computation"), (true, "breaks the rules")] {
         let bad = Bad(Arc::clone(&schema), panics);
         let producer = producer(&store, "a");
-        let error = send_arrow(&producer, bad, Atomicity::Rows, Durability::Default).unwrap_err();
+        let (rows, default) = (Atomicity::Rows, Durability::Default);
+        let error = send_arrow(&producer, bad, rows, default, &mut || true).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
     // A batch that does not match the schema is rejected.
@@ -480,7 +482,33 @@ fn a_reader_that_fails_or_panics_is_an_error() {
         reader,
         Atomicity::Rows,
         Durability::Default,
+        &mut || true,
     );
     assert!(matches!(result, Err(Error::InvalidOption { .. })));
     assert_eq!(sent(&store).len(), 0);
+}
+
+#[test]
+fn a_send_that_is_stopped_keeps_whole_chunks_or_nothing() {
+    for (atomicity, kept) in [(Atomicity::Rows, 1), (Atomicity::Whole, 0)] {
+        let store = store();
+        // Three chunks, and a bit.
+        let bodies = vec![[0_u8; 1024].as_slice(); 13_000];
+        let all = batch(vec![("body", array(BinaryArray::from(bodies)))]);
+        let reader = RecordBatchIterator::new([Ok(all.clone())], all.schema());
+        let producer = producer(&store, "a");
+        let mut calls = 0;
+        let mut go_on = || {
+            calls += 1;
+            calls <= 7
+        };
+        let default = Durability::Default;
+        let stopped = send_arrow(&producer, reader, atomicity, default, &mut go_on).unwrap();
+        assert_eq!(calls, 8);
+        let rows = sent(&store).len() as u64;
+        assert_eq!(rows, stopped.count);
+        // Seven times 1024 rows were taken: more than one chunk of 4 MiB, less than two.
+        assert_eq!(rows > 0, kept > 0, "{rows}");
+        assert!(rows < 7 * 1024);
+    }
 }

@@ -140,12 +140,12 @@ fn a_message_is_found_by_its_key_and_its_id() {
         .iter()
         .filter(|message| message.key_bytes().as_deref() == Some(b"key-1"))
         .collect();
-    let times = i64::MIN..=i64::MAX;
-    let query = |max| {
-        engine
-            .query(&topic, "key-1", *times.start(), *times.end(), max)
-            .unwrap()
+    let query_while = |max, go_on: &mut dyn FnMut() -> bool| {
+        let found = engine.query(&topic, "key-1", i64::MIN, i64::MAX, max, go_on);
+        found.unwrap()
     };
+    let query = |max| query_while(max, &mut || true);
+    assert!(query_while(usize::MAX, &mut || false).is_empty());
     let found = query(usize::MAX);
     assert!(found.len() > 1 && found.len() == own.len());
     let places = |it: &Message| (it.record().store_timestamp(), it.record().queue_offset());
