@@ -116,6 +116,10 @@ pub enum Bug {
     CompactUnsaved,
     /// Retention removes segments of a partition before its first offset is durable.
     StartUnsaved,
+    /// An opening ignores what an atomic batch was about to append.
+    ForgetIntent,
+    /// The intent of an atomic batch replaces one whose batch is not durable.
+    ReplaceIntent,
 }
 
 /// Whether this bug is active.

@@ -371,6 +371,8 @@ fn the_simulator_finds_planted_bugs_of_partitions() {
             Bug::KeepLaterSegments,
             Bug::KeepSegmentTail,
             Bug::StartUnsaved,
+            Bug::ForgetIntent,
+            Bug::ReplaceIntent,
             Bug::LeaveLingering,
         ],
         CRASHES_TO_FIND,

@@ -51,6 +51,8 @@ pub struct Partitions {
     asked: BTreeMap<Place, u64>,
     /// Messages that linger, in their order in each partition.
     lingering: Vec<(Lingering, Sent)>,
+    /// Where the messages of atomic batches are, since the store was opened.
+    whole: Vec<Vec<(Place, usize)>>,
 }
 
 impl Story for Partitions {
@@ -84,6 +86,7 @@ impl Story for Partitions {
             starts: BTreeMap::new(),
             asked: BTreeMap::new(),
             lingering: Vec::new(),
+            whole: Vec::new(),
         }
     }
 
@@ -122,8 +125,10 @@ impl Stepped for Partitions {
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
         undamaged(engine)?;
         let places: Vec<Place> = self.sent.keys().copied().collect();
+        let mut ends = BTreeMap::new();
         for place in places {
             let found = self.check_all(engine, place)?;
+            ends.insert(place, found);
             let all = &self.sent[&place];
             let acknowledged = acknowledged(all);
             hold!(
@@ -141,6 +146,14 @@ impl Stepped for Partitions {
                     (sent.certain, sent.acknowledged, sent.end) = (true, true, 0);
                 }
             }
+        }
+        for batch in std::mem::take(&mut self.whole) {
+            let there = batch.iter().filter(|(place, at)| *at < ends[place]);
+            let (there, all) = (there.count(), batch.len());
+            hold!(
+                there == 0 || there == all,
+                "{there} of {all} messages of an atomic batch survived"
+            );
         }
         Ok(())
     }
@@ -293,8 +306,29 @@ impl Partitions {
         self.world.clock.advance(self.world.random.below(3));
         let encoded = self.encode(rows, &life.engine);
         let waits = self.world.random.chance(50);
-        let enlisted = life.send(encoded, Atomicity::Rows, waits);
+        let is_whole = rows > 1 && self.world.random.chance(50);
+        let atomicity = match is_whole {
+            true => Atomicity::Whole,
+            false => Atomicity::Rows,
+        };
+        let enlisted = life.send(encoded, atomicity, waits);
         self.land(life)?;
+        // An atomic batch may wait for a sync of the one before it, during which others send.
+        for earlier in life.take_meanwhile() {
+            self.take(life, earlier)?;
+        }
+        let places: Vec<Place> = enlisted.0.iter().map(|sent| sent.queue).collect();
+        let before = |place: &Place| self.sent.get(place).map_or(0, Vec::len);
+        let mut nexts: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut batch = Vec::new();
+        for place in places {
+            let next = nexts.entry(place).or_insert_with(|| before(&place));
+            batch.push((place, *next));
+            *next += 1;
+        }
+        if is_whole {
+            self.whole.push(batch);
+        }
         self.take(life, enlisted)
     }
 

@@ -204,10 +204,7 @@ ROWS = {
 def test_arrow_rows_become_messages(store, meanings, make):
     data = make()
     with_properties = not isinstance(data, polars.DataFrame)
-    if not meanings.one_log:
-        with pytest.raises(forebay.UnsupportedError, match="several queues"):
-            store.producer("orders").send_arrow(make(), atomic=True)
-    result = store.producer("orders").send_arrow(data, atomic=meanings.one_log)
+    result = store.producer("orders").send_arrow(data, atomic=True)
     assert (result.count, result.ranges) == (3, {0: range(2), 1: range(1)})
     first, second = store.read("orders", 0, 0).messages
     assert (first.body, first.keys, first.tags) == (b"a", ("1",), "t")

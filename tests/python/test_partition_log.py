@@ -154,6 +154,19 @@ def test_one_process_writes_and_others_read_meanwhile(tmp_path: Path):
             assert not reader.damage
 
 
+def test_an_atomic_batch_goes_to_several_queues(tmp_path: Path):
+    keys = [str(number) for number in range(20)]
+    with open_log(tmp_path / "log") as store:
+        sent = store.producer("t").send_batch([b""] * 20, keys=keys, atomic=True)
+        assert sent.count == 20
+        assert len(sent.ranges) > 1
+        assert (tmp_path / "log/forebay.intent").exists()
+        assert store.producer("t").send_batch([b"1", b"2"], atomic=True).count == 2
+    assert not (tmp_path / "log/forebay.intent").exists()
+    with open_log(tmp_path / "log") as store:
+        assert len(bodies(store, "t")) == 22
+
+
 def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
     with open_log(tmp_path / "log") as store:
         for name in ("%RETRY%g", "a b", "x" * 250, "..", "rmq_sys_forebay_delay"):
@@ -162,10 +175,6 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
         for group in ("%g", "a b", "", "g" * 121):
             with pytest.raises(forebay.InvalidOptionError, match=r"group .* \., - and _"):
                 store.consumer("t", group=group)
-        keys = [str(number) for number in range(20)]
-        with pytest.raises(forebay.UnsupportedError, match="several queues"):
-            store.producer("t").send_batch([b""] * 20, keys=keys, atomic=True)
-        assert store.producer("t").send_batch([b"1", b"2"], atomic=True).count == 2
     with pytest.raises(forebay.InvalidOptionError, match="segment_bytes"):
         forebay.open(tmp_path / "commits", segment_bytes=8192)
     with pytest.raises(forebay.InvalidOptionError, match=r"linger is 0\.5: only a partition log"):

@@ -22,6 +22,8 @@ const OFFSET_MAX: u64 = 1 << 62;
 pub const LOG_START: &str = "log-start-offset-checkpoint";
 /// Exists in a directory that Forebay writes.
 pub const FOREBAY: &str = "forebay.partitionlog";
+/// Says what an atomic batch is about to append to several partitions.
+pub const INTENT: &str = "forebay.intent";
 /// The file whose byte 0 a writer locks, as a broker locks all of it.
 pub const LOCK: &str = ".lock";
 /// Exists if the broker was stopped cleanly.

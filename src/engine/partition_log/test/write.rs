@@ -4,11 +4,12 @@ use super::super::partition::Partition;
 use super::golden::golden;
 use super::*;
 use crate::disk::{Call, FileSystem, HookedDisk, RealDisk};
-use crate::engine::{Atomicity, Durability, QueueLogs};
+use crate::engine::{Appended, Atomicity, DamageKind, Durability, QueueLogs};
 use crate::error::Error;
+use crate::machine::Drive;
 use crate::options::{Compression, TimestampType};
 use crate::plant::{Bug, plant};
-use crate::record::Draft;
+use crate::record::{Batch, Draft};
 use crate::sync::Mutex;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -405,9 +406,6 @@ fn what_a_partition_log_cannot_hold_is_refused() {
     push(0, b"0").unwrap();
     push(1, b"1").unwrap();
     let batches = &mut [(&*topic, &mut batch)];
-    let whole = engine.append(batches, Atomicity::Whole, Durability::Written);
-    assert!(matches!(whole, Err(Error::Unsupported { .. })));
-    assert_eq!(engine.counters(), (0, 0));
     let sent = engine.append(batches, Atomicity::Rows, Durability::Flushed);
     assert!(sent.unwrap().durable);
     let message = engine.get(&topic, 1, 0).unwrap().unwrap();
@@ -554,5 +552,142 @@ fn a_queue_is_ready_once_its_segment_has_room() {
         send(&engine, "t", &[(0, b"x")]);
         assert!(!engine.is_ready_for(&topic, Some(0), 10));
         engine.close().unwrap();
+    }
+}
+
+/// Appends one row to each of these queues of two topics, all or nothing.
+fn send_whole(engine: &PartitionLog, rows: &[(&str, u32, &[u8])]) -> Result<Appended> {
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.0).collect();
+    let mut encoded = Vec::new();
+    for name in names {
+        let topic = engine.topic_for_append(name)?;
+        let mut batch = engine.batch();
+        for (_, queue, body) in rows.iter().filter(|row| row.0 == name) {
+            let draft = Draft {
+                body,
+                ..Draft::default()
+            };
+            batch.push(name, *queue, &draft, 1000)?;
+        }
+        encoded.push((topic, batch));
+    }
+    let batches = encoded.iter_mut().map(|(topic, batch)| (&**topic, batch));
+    let mut batches: Vec<(&Topic, &mut Batch)> = batches.collect();
+    engine.append(&mut batches, Atomicity::Whole, Durability::Written)
+}
+
+/// A copy of a store as a crash leaves it, in which a batch of one partition is torn.
+fn torn(from: &Path, to: &Path, torn: Option<&str>) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if !entry.file_type().unwrap().is_dir() {
+            fs::copy(entry.path(), to).unwrap();
+            continue;
+        }
+        fs::create_dir_all(&to).unwrap();
+        for file in fs::read_dir(entry.path()).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+    if let Some(name) = torn {
+        let log = to.join(name).join(format!("{:020}.log", 0));
+        let mut bytes = fs::read(&log).unwrap();
+        let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        bytes[last] ^= 0xff;
+        fs::write(&log, bytes).unwrap();
+    }
+}
+
+#[test]
+fn an_atomic_batch_of_several_partitions_is_whole_or_absent_after_a_crash() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let options = Options {
+        default_queues: Some(2),
+        segment_bytes: Some(4096),
+        ..Options::default()
+    };
+    // Nothing changes the files while they are copied.
+    let machine = Machine {
+        drive: Drive::Steps,
+        ..Machine::real()
+    };
+    let engine = PartitionLog::open(&machine, &path, &options).unwrap();
+    send(&engine, "a", &[(0, b"before"), (1, b"before")]);
+    engine.flush().unwrap();
+    send_whole(&engine, &[("a", 0, b"1"), ("a", 1, b"1"), ("b", 0, b"1")]).unwrap();
+    let intent = path.join("forebay.intent");
+    assert!(intent.exists());
+    let found = |engine: &PartitionLog| {
+        let queues = [("a", 0), ("a", 1), ("b", 0)];
+        queues.map(|(topic, queue)| match engine.topics().get(topic) {
+            Some(_) => bodies(engine, topic, queue).len(),
+            None => 0,
+        })
+    };
+    for (number, (name, expected)) in [
+        (None, [2, 2, 1]),
+        (Some("a-0"), [1, 1, 0]),
+        (Some("a-1"), [1, 1, 0]),
+        (Some("b-0"), [1, 1, 0]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let copy = root.path().join(format!("copy-{number}"));
+        fs::create_dir(&copy).unwrap();
+        torn(&path, &copy, name);
+        let again = writing(&copy, &options).unwrap();
+        assert_eq!(found(&again), expected, "{name:?}");
+        assert!(again.report().damage().is_empty(), "{name:?}");
+        assert!(!copy.join("forebay.intent").exists(), "{name:?}");
+        // The offsets are used again, without gaps.
+        assert_eq!(send(&again, "a", &[(1, b"2")]), [expected[1] as u64]);
+        again.close().unwrap();
+    }
+    // The next one waits until this one is durable, and a clean stop leaves no intent.
+    let second = send_whole(&engine, &[("a", 0, b"2"), ("b", 1, b"2")]).unwrap();
+    assert!(engine.durable_position() < second.end);
+    assert_eq!(found(&engine), [3, 2, 1]);
+    engine.close().unwrap();
+    assert!(!intent.exists());
+    let copy = root.path().join("closed");
+    fs::create_dir(&copy).unwrap();
+    torn(&path, &copy, None);
+    assert_eq!(found(&writing(&copy, &options).unwrap()), [3, 2, 1]);
+}
+
+#[test]
+fn a_damaged_intent_is_reported_and_takes_nothing_away() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let options = Options {
+        segment_bytes: Some(4096),
+        ..Options::default()
+    };
+    let machine = Machine {
+        drive: Drive::Steps,
+        ..Machine::real()
+    };
+    let engine = PartitionLog::open(&machine, &path, &options).unwrap();
+    send(&engine, "a", &[(0, b"1"), (1, b"1")]);
+    for flawed in [
+        "{",
+        r#"{"version": 2, "partitions": []}"#,
+        r#"{"version": 1, "partitions": [["a", 0, 5, 5]]}"#,
+        r#"{"version": 1, "partitions": [["a", -1, 0, 5]]}"#,
+    ] {
+        let to = root.path().join("flawed");
+        fs::create_dir(&to).unwrap();
+        torn(&path, &to, None);
+        fs::write(to.join("forebay.intent"), flawed).unwrap();
+        let again = writing(&to, &options).unwrap();
+        assert_eq!(bodies(&again, "a", 0), [b"1"], "{flawed}");
+        let damage = again.report().damage();
+        assert_eq!(damage[0].kind, DamageKind::Table, "{flawed}");
+        drop(again);
+        fs::remove_dir_all(&to).unwrap();
     }
 }

@@ -6,12 +6,13 @@
 //! [`linger`] has the batches of messages that linger. [`recovery`] repairs a partition when it is
 //! opened, [`follow`] the files that a broker keeps beside it. [`ends`] tells readers where a
 //! partition begins and ends, [`files`] are the small files, and [`rules`] the options. [`swap`]
-//! replaces segments.
+//! replaces segments. [`intent`] makes a batch of several partitions atomic.
 
 pub mod ends;
 pub mod files;
 mod follow;
 pub mod indexes;
+mod intent;
 mod last;
 pub mod linger;
 mod open;

@@ -9,6 +9,7 @@
 
 use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
+use super::intent;
 use super::linger::OpenBatches;
 use super::parts::Parts;
 use super::recovery::{Known, Opening};
@@ -365,11 +366,13 @@ fn open_partitions(
             .map(|(topic, queue, at)| ((topic, queue), at))
             .collect())
     };
-    let (points, starts) = (table(RECOVERY_POINT)?, table(LOG_START)?);
+    let (mut points, starts) = (table(RECOVERY_POINT)?, table(LOG_START)?);
+    let cut = intent::settle(opening, root, &mut points, &starts)?;
     let mut named = names::partitions(disk, root)?;
     named.sort();
     let mut recovery = Recovery {
         clean: opening.is_clean,
+        truncated_bytes: cut,
         ..Recovery::default()
     };
     let mut opened = Vec::with_capacity(named.len());
@@ -385,6 +388,7 @@ fn open_partitions(
         let known = Known {
             point: of(&points),
             start: of(&starts),
+            limit: u64::MAX,
         };
         let found = opening.open(folder, known)?;
         recovery.records_checked += found.checked;

@@ -14,6 +14,7 @@
 
 use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
+use super::intent;
 use super::rules::Rules;
 use super::tail::{Appender, Key, Start, Tail, Unsaved};
 use super::unsynced::{self, Folders, Unsynced};
@@ -73,6 +74,9 @@ pub struct Parts {
     unsynced: Mutex<Vec<Unsynced>>,
     /// As `unsynced`, for indexes. Held during a full pass.
     unsaved: Mutex<Passes>,
+    /// Where the last atomic batch with an intent ends, if the intent may exist. Held while such a
+    /// batch is appended.
+    whole: Mutex<Option<u64>>,
 }
 
 /// All partitions by topic and queue.
@@ -112,6 +116,7 @@ impl Parts {
             durable: AtomicU64::new(end),
             unsynced: Mutex::default(),
             unsaved: Mutex::default(),
+            whole: Mutex::default(),
         }
     }
 
@@ -119,7 +124,6 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for an atomic batch that is not one batch of one partition;
     /// [`Error::Busy`]; those of creating files and reserving blocks. Nothing was appended.
     /// [`Error::Failed`] after an error of the disk.
     pub fn append(
@@ -154,16 +158,19 @@ impl Parts {
             let times = own.parts().iter().map(|part| part.max_timestamp());
             newest = times.fold(newest, i64::max);
         }
-        if atomicity == Atomicity::Whole && count > 1 {
-            return Err(Error::Unsupported {
-                what: "an atomic batch for several queues, or longer than a segment, in a \
-                       partition log"
-                    .to_owned(),
-            });
-        }
         appended.store_timestamp = newest;
         let len: usize = batches.iter().map(|(_, batch)| batch.encoded_len()).sum();
         guard::renew_at(now_ms);
+        // The rows of one batch are all there or not at all by themselves.
+        let is_joined = atomicity == Atomicity::Whole && count > 1;
+        let mut whole = is_joined.then(|| self.whole.lock());
+        if let Some(end) = whole.as_deref().copied().flatten()
+            && !planted(Bug::ReplaceIntent)
+        {
+            // Nothing of this batch is appended if that fails.
+            let flushed = self.flush_to(end);
+            flushed.or_else(|error| self.health.check().and(Err(error)))?;
+        }
         // Declared before the lock, so that it is dropped after it.
         let _long;
         let mut tail = self.tail.acquire(now_ms, self.rules.busy_timeout)?;
@@ -171,8 +178,15 @@ impl Parts {
         if len >= LONG_LEN {
             _long = self.tail.begin_long();
         }
-        let done = tail.append(&self.appender(now_ms), batches, appended);
+        let with = Appender {
+            whole: is_joined.then_some(&*self.root),
+            ..self.appender(now_ms)
+        };
+        let done = tail.append(&with, batches, appended);
         done.inspect_err(|error| self.fail_of(error))?;
+        if let Some(whole) = &mut whole {
+            **whole = Some(tail.end());
+        }
         self.tail.show_counters(tail.counters());
         self.published.store(tail.end(), Ordering::Release);
         drop(tail);
@@ -238,7 +252,21 @@ impl Parts {
             rules: &self.rules,
             seed: self.seed,
             now_ms,
+            whole: None,
         }
+    }
+
+    /// Removes the intent of the last atomic batch once the batch is durable. That becomes durable
+    /// with the checkpoint that is saved next.
+    fn forget_intent(&self) -> Result<()> {
+        let Some(mut whole) = self.whole.try_lock() else {
+            return Ok(());
+        };
+        if whole.is_some_and(|end| end <= self.durable()) {
+            intent::remove(&*self.disk, &self.root)?;
+            *whole = None;
+        }
+        Ok(())
     }
 
     /// Ends writing if the contents of a map, or what a sync has made durable, are unknown.
@@ -369,6 +397,7 @@ impl Parts {
             self.save_sealed(unsaved)?;
             self.save_pieces(unsaved)
         })?;
+        self.forget_intent()?;
         self.save_points(&points)?;
         passes.passed = durable;
         Ok(())
@@ -389,6 +418,7 @@ impl Parts {
         // The indexes of the last segments are written whole.
         save_each(&mut passes.left, |unsaved| self.save_sealed(unsaved))?;
         unsynced::complete(&*self.disk, &self.folders, &last)?;
+        self.forget_intent()?;
         let points = self.next_offsets(false);
         files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))
     }

@@ -57,6 +57,8 @@ pub struct Known {
     pub point: u64,
     /// The first offset.
     pub start: u64,
+    /// What begins at this offset or later is cut off, if the last writer did not stop cleanly.
+    pub limit: u64,
 }
 
 /// What opening found.
@@ -161,20 +163,25 @@ impl Opening<'_> {
         let mut rest = rest.into_iter().peekable();
         let mut is_first = true;
         while let Some(segment) = rest.peek() {
+            if segment.base >= known.limit {
+                break;
+            }
             let follows = is_first || segment.base == next || segment.base <= known.point;
             if !follows && self.is_own && !planted(Bug::KeepLaterSegments) {
                 break;
             }
             let Some(segment) = rest.next() else { break };
             is_first = false;
-            let (found, count) = self.check(&segment, known.point)?;
+            let (found, count) = self.check(&segment, known)?;
             checked += count;
             next = found.next;
             let cut = segment.len - found.len;
             let goes_on = rest.peek().is_some_and(|later| {
                 let follows = later.base == next || later.base <= known.point;
                 // A broker stops at the first bytes that are no batch.
-                (self.is_own && follows) || (!self.is_own && (cut == 0 || found.is_damaged))
+                let follows =
+                    (self.is_own && follows) || (!self.is_own && (cut == 0 || found.is_damaged));
+                follows && later.base < known.limit
             });
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
@@ -224,7 +231,8 @@ impl Opening<'_> {
     }
 
     /// Checks the batches of a segment.
-    fn check(&self, segment: &Segment, point: u64) -> Result<(Checked, u64)> {
+    fn check(&self, segment: &Segment, known: Known) -> Result<(Checked, u64)> {
+        let Known { point, limit, .. } = known;
         let disk = &**self.disk;
         let shared = Arc::new(segment.clone());
         let mut walk = Walk::new(Reader::open(disk, &shared)?, 0);
@@ -241,6 +249,9 @@ impl Opening<'_> {
                 Step::Batch(found) => {
                     let header = &found.header;
                     let last = header.last_offset();
+                    if header.first_offset() >= limit {
+                        break;
+                    }
                     let is_whole = walk.reader.is_whole(found.position, header)?;
                     let is_gap = self.is_own
                         && it.next >= point

@@ -9,6 +9,7 @@
 use super::ends::{End, Ends};
 use super::files;
 use super::indexes::Indexes;
+use super::intent::{self, Share};
 use super::last::Last;
 use super::rules::Rules;
 use super::unsynced::Unsynced;
@@ -51,6 +52,8 @@ pub struct Appender<'a> {
     pub seed: u64,
     /// The time of the append, in ms.
     pub now_ms: i64,
+    /// The log directory, if the batches are atomic together.
+    pub whole: Option<&'a Path>,
 }
 
 /// The end of a partition.
@@ -260,6 +263,10 @@ impl Tail {
     fn plan(&mut self, with: &Appender<'_>, batches: &mut [(&Topic, &mut Batch)]) -> Result<Steps> {
         let mut steps = Steps::new();
         let planned = self.plan_all(with, batches, &mut steps);
+        let planned = planned.and_then(|()| match with.whole {
+            Some(root) => intent::save(&**with.disk, root, &self.shares(&steps)),
+            None => Ok(()),
+        });
         for step in &steps {
             if let Some(writing) = self.partitions.get_mut(&step.key) {
                 writing.plan = None;
@@ -303,6 +310,20 @@ impl Tail {
             }
         }
         Ok(())
+    }
+
+    /// The offsets that the planned batches will have in each partition.
+    fn shares(&self, steps: &Steps) -> Vec<Share> {
+        let keys: BTreeSet<Key> = steps.iter().map(|step| step.key).collect();
+        let share = |key: &Key| {
+            let writing = self.partitions.get(key)?;
+            Some(Share {
+                topic: Arc::clone(&writing.topic),
+                queue: key.1,
+                offsets: writing.next..writing.plan.as_ref()?.next,
+            })
+        };
+        keys.iter().filter_map(share).collect()
     }
 
     /// Takes what was appended since the last call, to be synced, and the position after it.

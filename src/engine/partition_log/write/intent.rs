@@ -1,0 +1,173 @@
+//! Atomic batches of several partitions, or of several batches of one.
+//!
+//! Each partition ends by itself after a crash, so a file says first what will be appended to all
+//! of them:
+//!
+//! ```text
+//!   the atomic batch before this one is durable --> append lock: places are ready
+//!   --> forebay.intent, durable: first and next offset in each partition --> rows
+//!   --> ... --> all rows are durable --> the file goes
+//! ```
+//!
+//! After a crash each partition is first recovered by itself. If one of them ends before its rows
+//! do, none of the rows were acknowledged as durable, nor what follows them: all partitions named
+//! end where the rows begin. The recovery points go back first, durably, so that a crash in between
+//! leaves the same decision to the next opening.
+
+use super::files::{self, RECOVERY_POINT};
+use super::recovery::{Known, Opening};
+use crate::disk::{Disk, read_small, replace};
+use crate::engine::partition_log::segments::names::{self, INTENT};
+use crate::engine::{Damage, DamageKind};
+use crate::error::Result;
+use crate::plant::{Bug, planted};
+use crate::table::json;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Longest intent that is read.
+const LEN_MAX: u64 = 64 << 20;
+
+/// Offsets by topic and partition.
+pub type Table = HashMap<(String, u32), u64>;
+
+/// The offsets that an atomic batch has in one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub queue: u32,
+    /// Its offsets.
+    pub offsets: Range<u64>,
+}
+
+/// Says what is about to be appended. Durable on return.
+pub fn save(disk: &dyn Disk, root: &Path, shares: &[Share]) -> Result<()> {
+    let one = |it: &Share| json!([&*it.topic, it.queue, it.offsets.start, it.offsets.end]);
+    let shares: Vec<Value> = shares.iter().map(one).collect();
+    let text = json!({"version": 1, "partitions": shares}).to_string();
+    replace(disk, &root.join(INTENT), text.as_bytes())
+}
+
+/// Removes the intent, if there is one. Durable once another file of the directory is.
+pub fn remove(disk: &dyn Disk, root: &Path) -> Result<()> {
+    match disk.unlink(&root.join(INTENT)) {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done,
+    }
+}
+
+/// The shares of an intent; `None` if the bytes are none.
+fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
+    let value = json::parse(bytes)?;
+    if value.get("version")?.as_u64()? != 1 {
+        return None;
+    }
+    let share = |value: &Value| {
+        let [topic, queue, start, end] = value.as_array()?.first_chunk::<4>()?;
+        let offsets = start.as_u64()?..end.as_u64()?;
+        Some(Share {
+            topic: topic.as_str()?.into(),
+            queue: u32::try_from(queue.as_u64()?).ok()?,
+            offsets: Some(offsets).filter(|it| !it.is_empty())?,
+        })
+    };
+    value
+        .get("partitions")?
+        .as_array()?
+        .iter()
+        .map(share)
+        .collect()
+}
+
+/// Makes the last atomic batch whole after a crash, or takes all of it away, and removes its
+/// intent. `points` go back with the partitions. Returns the bytes that were cut off.
+///
+/// # Errors
+///
+/// Those of recovery, and of the disk.
+pub fn settle(
+    opening: &Opening<'_>,
+    root: &Path,
+    points: &mut Table,
+    starts: &Table,
+) -> Result<u64> {
+    let disk = &**opening.disk;
+    let path = root.join(INTENT);
+    let Some(bytes) = read_small(disk, &path, LEN_MAX)? else {
+        return Ok(0);
+    };
+    let mut truncated = 0;
+    if !opening.is_clean && !planted(Bug::ForgetIntent) {
+        match parse(&bytes) {
+            Some(shares) => truncated = decide(opening, root, &shares, (points, starts))?,
+            None => {
+                let reason = "not an intent of this version: the last atomic batch may be \
+                              incomplete";
+                let bytes = 0..bytes.len() as u64;
+                opening
+                    .report
+                    .add(Damage::new(DamageKind::Table, path, bytes, reason));
+            }
+        }
+    }
+    remove(disk, root)?;
+    Ok(truncated)
+}
+
+fn decide(
+    opening: &Opening<'_>,
+    root: &Path,
+    shares: &[Share],
+    (points, starts): (&mut Table, &Table),
+) -> Result<u64> {
+    let disk = &**opening.disk;
+    let of = |table: &Table, key: &(String, u32)| table.get(key).copied().unwrap_or_default();
+    let (mut there, mut is_whole, mut truncated) = (Vec::new(), true, 0);
+    for share in shares {
+        let key = (share.topic.to_string(), share.queue);
+        let folder = root.join(format!("{}-{}", share.topic, share.queue));
+        // A name that could lead elsewhere was never written by `save`.
+        if names::check_topic(&share.topic).is_err() || disk.stat(&folder)?.is_none() {
+            is_whole = false;
+            continue;
+        }
+        let known = Known {
+            point: of(points, &key),
+            start: of(starts, &key),
+            limit: u64::MAX,
+        };
+        let found = opening.open(folder.clone(), known)?;
+        truncated += found.truncated;
+        is_whole &= found.end.offset >= share.offsets.end;
+        if found.end.offset > share.offsets.start {
+            there.push((key, folder, share.offsets.start));
+        }
+    }
+    if is_whole || there.is_empty() {
+        return Ok(truncated);
+    }
+    for (key, _, start) in &there {
+        if let Some(point) = points.get_mut(key) {
+            *point = (*start).min(*point);
+        }
+    }
+    let lines = points.iter().map(|(key, at)| (&*key.0, key.1, *at));
+    let lines: Vec<files::Line<'_>> = lines.collect();
+    files::save_checkpoint(disk, root, RECOVERY_POINT, &lines)?;
+    for (key, folder, limit) in there {
+        let known = Known {
+            point: limit,
+            start: of(starts, &key),
+            limit,
+        };
+        truncated += opening.open(folder, known)?.truncated;
+        // All that is left of it is durable.
+        points.insert(key, limit);
+    }
+    Ok(truncated)
+}
