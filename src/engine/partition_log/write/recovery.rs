@@ -143,7 +143,7 @@ impl Opening<'_> {
     }
 
     fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Found> {
-        let segments = self.without_strays(&folder, segments)?;
+        let segments = self.without_strays(&folder, segments, known.limit)?;
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
@@ -163,9 +163,6 @@ impl Opening<'_> {
         let mut rest = rest.into_iter().peekable();
         let mut is_first = true;
         while let Some(segment) = rest.peek() {
-            if segment.base >= known.limit {
-                break;
-            }
             let follows = is_first || segment.base == next || segment.base <= known.point;
             if !follows && self.is_own && !planted(Bug::KeepLaterSegments) {
                 break;
@@ -179,9 +176,7 @@ impl Opening<'_> {
             let goes_on = rest.peek().is_some_and(|later| {
                 let follows = later.base == next || later.base <= known.point;
                 // A broker stops at the first bytes that are no batch.
-                let follows =
-                    (self.is_own && follows) || (!self.is_own && (cut == 0 || found.is_damaged));
-                follows && later.base < known.limit
+                (self.is_own && follows) || (!self.is_own && (cut == 0 || found.is_damaged))
             });
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
@@ -215,12 +210,20 @@ impl Opening<'_> {
         Ok(found)
     }
 
-    /// Removes segments that were begun in vain: all others have messages.
-    fn without_strays(&self, folder: &Path, segments: Vec<Segment>) -> Result<Vec<Segment>> {
+    /// Removes segments that begin at the limit or later, and those that were begun in vain: all
+    /// others have messages.
+    fn without_strays(
+        &self,
+        folder: &Path,
+        segments: Vec<Segment>,
+        limit: u64,
+    ) -> Result<Vec<Segment>> {
         let (mut used, mut strays) = (Vec::new(), Vec::new());
         for segment in segments {
             let is_first = used.is_empty() && strays.is_empty();
-            if is_first || !self.is_own || self.disk.next_data(&segment.path, 0)?.is_some() {
+            let is_used = is_first || !self.is_own;
+            if segment.base < limit && (is_used || self.disk.next_data(&segment.path, 0)?.is_some())
+            {
                 used.push(segment);
             } else {
                 strays.push(segment);
