@@ -189,7 +189,7 @@ impl Claims {
             claimed = Some(self.claim_by(&mut guard, topic, (name, now), Some(ruling))?);
             Ok(())
         })?;
-        claimed.ok_or(Error::Closed)
+        claimed.ok_or(Error::Closed { path: None })
     }
 
     fn claim_by(

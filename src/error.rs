@@ -50,8 +50,8 @@ pub enum Error {
     Foreign { path: PathBuf },
     /// Another handle holds the store for writing; `pid` is its process, if known.
     Locked { path: PathBuf, pid: Option<u32> },
-    /// The store was closed.
-    Closed,
+    /// The store was closed; `path` is its directory, if the call knew it.
+    Closed { path: Option<PathBuf> },
     /// The consumer was closed, and its store is open.
     ConsumerClosed,
     /// A write to the disk failed for good; only reopening the store helps. `appended` says whether
@@ -248,6 +248,13 @@ impl Error {
         }
     }
 
+    /// A store that was closed.
+    pub(crate) fn closed(path: &Path) -> Error {
+        Error::Closed {
+            path: Some(path.to_owned()),
+        }
+    }
+
     /// A store that was opened for reading.
     pub(crate) fn read_only_store(path: &Path) -> Error {
         Error::ReadOnly {
@@ -408,7 +415,10 @@ impl Error {
                  mode=\"r\", or wait for the other to close it with lock_timeout",
                 path.display()
             ),
-            Error::Closed => write!(f, "the store is closed"),
+            Error::Closed { path: Some(path) } => {
+                write!(f, "the store {} is closed: open it again", path.display())
+            }
+            Error::Closed { path: None } => write!(f, "the store is closed: open it again"),
             Error::ConsumerClosed => write!(f, "the consumer is closed"),
             Error::Failed { reason, appended } => write!(
                 f,

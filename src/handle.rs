@@ -132,7 +132,9 @@ impl Handle {
             // Of two threads that open it at the same time, one closes it again.
             let _ = slot.set(reopen()?);
         }
-        slot.get().map(|it| &*it.handle).ok_or(Error::Closed)
+        slot.get()
+            .map(|it| &*it.handle)
+            .ok_or_else(|| Error::closed(&self.path))
     }
 
     /// The handle that this process has opened already.
@@ -163,7 +165,7 @@ impl Handle {
     pub(crate) fn engine(&self) -> Result<&dyn Engine> {
         let handle = self.current()?;
         if handle.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
+            return Err(Error::closed(&self.path));
         }
         Ok(&*handle.engine)
     }

@@ -129,7 +129,7 @@ impl Watch {
     pub fn when_readable(&self, position: u64, changes: Option<u64>, token: u64) -> Result<()> {
         let mut list = self.waits.list.lock();
         if self.waits.ended.load(Ordering::Acquire) {
-            return Err(Error::Closed);
+            return Err(Error::Closed { path: None });
         }
         // The thread may be waiting for a later position, and for a later change.
         let wait = Wait {
@@ -330,7 +330,7 @@ mod tests {
         assert!(watch.thread.lock().is_none());
         assert!(matches!(
             watch.when_readable(end, None, 2),
-            Err(Error::Closed)
+            Err(Error::Closed { .. })
         ));
     }
 }

@@ -169,7 +169,7 @@ impl Tail {
             return Ok(Step::End);
         }
         match usable.and_then(|()| self.step(timeout)) {
-            Err(Error::Closed) => Ok(Step::End),
+            Err(Error::Closed { .. }) => Ok(Step::End),
             Ok(Step::Nothing) if self.is_closed() => Ok(Step::End),
             step => step,
         }

@@ -113,7 +113,15 @@ class StoreLockedError(ForebayError, BlockingIOError):
 
 
 class StoreClosedError(ForebayError, ValueError):
-    """The store was closed."""
+    """The store or the consumer was closed.
+
+    Attributes
+    ----------
+    path
+        The store's path; `None` for a consumer, and where a wait that closing ended knew none.
+    """
+
+    path: str | None = None
 
 
 class StoreFailedError(ForebayError, OSError):

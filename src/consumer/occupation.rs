@@ -90,7 +90,7 @@ impl Occupation {
     pub(super) fn lock(&self) -> Result<Locked<'_>> {
         let index = self.index.lock();
         if index.ended {
-            return Err(Error::Closed);
+            return Err(Error::Closed { path: None });
         }
         let held = self.table.lock()?;
         let mut locked = Locked {

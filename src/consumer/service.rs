@@ -137,7 +137,7 @@ impl Consumers {
                 *failure = None;
                 Some(due)
             }
-            Err(Error::Closed | Error::Forked) => None,
+            Err(Error::Closed { .. } | Error::Forked) => None,
             Err(error) => {
                 let reason = error.to_string();
                 if failure.as_ref() != Some(&reason) {

@@ -15,6 +15,20 @@ pub enum Durability {
     Written,
 }
 
+impl Durability {
+    /// Whether a call returns only when its messages are durable; `by_default`: whether the store
+    /// was opened to do so.
+    #[inline]
+    #[must_use]
+    pub fn waits(self, by_default: bool) -> bool {
+        match self {
+            Durability::Default => by_default,
+            Durability::Flushed => true,
+            Durability::Written => false,
+        }
+    }
+}
+
 /// Whether the rows of a batch are appended atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {

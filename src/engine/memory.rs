@@ -112,7 +112,10 @@ impl Memory {
     }
 
     fn state(&self) -> Result<Arc<RwLock<State>>> {
-        self.state.read().clone().ok_or(Error::Closed)
+        self.state
+            .read()
+            .clone()
+            .ok_or_else(|| Error::closed(NAME.as_ref()))
     }
 
     fn append_rows(&self, parts: &mut [(&Topic, &mut Batch)]) -> Result<Appended> {

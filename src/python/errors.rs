@@ -97,7 +97,14 @@ fn facts_of(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> 
             facts.set_item("pid", *pid)?;
             put(facts, [("path", text(path))], "StoreLockedError")
         }
-        Error::Closed | Error::ConsumerClosed => Ok("StoreClosedError"),
+        Error::Closed { path } => {
+            facts.set_item("path", path.as_deref().map(text))?;
+            Ok("StoreClosedError")
+        }
+        Error::ConsumerClosed => {
+            facts.set_item("path", facts.py().None())?;
+            Ok("StoreClosedError")
+        }
         Error::Failed { reason, appended } => {
             facts.set_item("appended", *appended)?;
             put(facts, [("reason", reason)], "StoreFailedError")

@@ -94,11 +94,7 @@ impl Producer {
     /// Whether the call waits for the disk.
     #[inline]
     fn waits(&self, durability: Durability) -> bool {
-        match durability {
-            Durability::Default => self.waits_by_default,
-            Durability::Flushed => true,
-            Durability::Written => false,
-        }
+        durability.waits(self.waits_by_default)
     }
 
     /// Whether the append must run detached, because it may wait for another sender, create a file,

@@ -272,7 +272,7 @@ impl StoreLock {
         let index: Vec<_> = index.into_iter().map(Into::into).collect();
         Ok(py.detach(|| match &*self.core.lock() {
             Some(lock) => lock.install(&built, &away, &index),
-            None => Err(Error::Closed),
+            None => Err(Error::Closed { path: None }),
         })?)
     }
 

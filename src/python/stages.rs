@@ -41,7 +41,7 @@ impl Stager {
         let reader = Batches::of(batch)?.reader();
         let write = || -> crate::Result<()> {
             let mut core = self.core.lock();
-            let stager = core.as_mut().ok_or(Error::Closed)?;
+            let stager = core.as_mut().ok_or(Error::Closed { path: None })?;
             for batch in reader {
                 let batch = batch.map_err(|error| {
                     Error::option("data", error, "the stream of batches failed")
@@ -57,7 +57,7 @@ impl Stager {
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Staged>> {
         let finish = || {
             let core = self.core.lock().take();
-            core.ok_or(Error::Closed)?.finish()
+            core.ok_or(Error::Closed { path: None })?.finish()
         };
         Ok(py.detach(finish)?.map(|stage| {
             let slices = stage.slices.iter().map(|it| (it.start, it.end));

@@ -150,7 +150,7 @@ impl Intake {
                 Some(error) => return Err(error),
                 None if pending.is_empty() => return Ok(()),
                 None if leads() => return self.step(),
-                None if self.shutdown.has_begun() => return Err(Error::Closed),
+                None if self.shutdown.has_begun() => return Err(Error::Closed { path: None }),
                 None => {}
             }
             if began.elapsed() > ELSEWHERE_TIMEOUT {
@@ -222,7 +222,7 @@ impl Intake {
             match take(writer, &mut pending, &mut alone.refused, turns) {
                 Ok(Turn::Last) => {}
                 Ok(Turn::More) => query.push_front(pending),
-                Err(Error::Closed) => return Err(Error::Closed),
+                Err(closed @ Error::Closed { .. }) => return Err(closed),
                 Err(error) => {
                     waiting.insert(pending.query);
                     first.get_or_insert(error);
@@ -258,7 +258,7 @@ impl Service for Intake {
 
 /// Whether nothing can be appended any more.
 fn is_final(error: &Error) -> bool {
-    matches!(error, Error::Failed { .. } | Error::Closed)
+    matches!(error, Error::Failed { .. } | Error::Closed { .. })
 }
 
 /// The commits of one query, in order.

@@ -47,7 +47,7 @@ impl Staged<'_> {
             let mut all = slices.iter();
             all.try_for_each(|it| {
                 if self.shutdown.has_begun() {
-                    return Err(Stop::Later(Error::Closed));
+                    return Err(Stop::Later(Error::Closed { path: None }));
                 }
                 let check = |record: &Row<'_>| {
                     let checked = rows::check(&*self.writer.engine, record, &mut checked);

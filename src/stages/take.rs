@@ -222,7 +222,7 @@ fn append_rest(
     let (first, parts, mut end) = (*done, manifest.parts.len(), 0);
     staged.each_part(first..parts, |part, rows| {
         if turns.shutdown.has_begun() {
-            return Err(Stop::Later(Error::Closed));
+            return Err(Stop::Later(Error::Closed { path: None }));
         }
         end = append_part(writer, rows, &Marker::new(manifest, part + 1))?;
         pass(Point::PartAppended);
@@ -290,7 +290,7 @@ fn stopped(
 
 /// Whether an append that failed with this error has certainly left nothing in the log.
 fn leaves_nothing(error: &Error) -> bool {
-    !error.ends_writing() || matches!(error, Error::Closed)
+    !error.ends_writing() || matches!(error, Error::Closed { .. })
 }
 
 /// Appends the rows of one part with its marker, and returns the end.

@@ -597,12 +597,12 @@ fn a_store_that_closes_ends_its_consumers() {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| consumer.poll(1, Duration::from_secs(600)));
             bed.store.close().unwrap();
-            assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
+            assert!(matches!(waiting.join().unwrap(), Err(Error::Closed { .. })));
         });
         consumer.close().unwrap();
         let refused = bed
             .store
             .consumer(&["orders"], "billing", ConsumerOptions::default());
-        assert!(matches!(refused.err(), Some(Error::Closed)));
+        assert!(matches!(refused.err(), Some(Error::Closed { .. })));
     });
 }

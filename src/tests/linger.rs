@@ -60,7 +60,7 @@ fn every_ticket_of_messages_that_linger_is_completed_when_the_store_closes() {
         assert_eq!(sent.place.offset, offset as u64);
     }
     let refused = producer.send_nowait(&draft(b"x"), Delay::None);
-    assert!(matches!(refused, Err(Error::Closed)));
+    assert!(matches!(refused, Err(Error::Closed { .. })));
 }
 
 #[test]

@@ -82,6 +82,8 @@ def test_use_after_close_is_refused_and_closing_again_is_not(open_store):
         with pytest.raises(forebay.StoreClosedError) as error:
             call()
         assert isinstance(error.value, ValueError)
+        assert error.value.path == str(store.path)
+        assert str(error.value) == f"the store {store.path} is closed: open it again"
     assert next(tail, None) is None
 
 

@@ -88,7 +88,8 @@ suite! {
 
     fn a_row_that_cannot_be_drafted_is_numbered_too(bed) {
         let producer = bed.store.producer("orders", Some(0)).unwrap();
-        let drafts = [Ok(body(b"x")), Err(Error::Closed), Ok(body(b"y"))].into_iter();
+        let failed = Err(Error::Closed { path: None });
+        let drafts = [Ok(body(b"x")), failed, Ok(body(b"y"))].into_iter();
         let sent = producer.send_batch(drafts, Atomicity::Rows, Durability::Default);
         assert!(matches!(sent, Err(Error::Row { row: 1, .. })));
         assert_eq!(bed.bodies("orders", 0), [[0u8; 0]; 0]);

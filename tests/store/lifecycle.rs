@@ -8,7 +8,7 @@ use forebay::{Check, Draft, EngineKind, Error, Filter, Mode, Options, Result, St
 type Change = fn(&mut Options);
 
 fn is_closed<T>(result: Result<T>) -> bool {
-    matches!(result, Err(Error::Closed))
+    matches!(result, Err(Error::Closed { .. }))
 }
 
 suite! {

@@ -202,7 +202,7 @@ fn a_delayed_producer_or_sender_finds_the_store_closed() {
                     loop {
                         match producer.send(&Draft::default(), 0, Durability::Default) {
                             Ok(_) => sent += 1,
-                            Err(Error::Closed) => return sent,
+                            Err(Error::Closed { .. }) => return sent,
                             Err(error) => panic!("{error}"),
                         }
                     }

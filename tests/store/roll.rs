@@ -236,5 +236,5 @@ fn a_store_in_memory_has_no_files_to_seal_archive_or_repair() {
     ));
     assert!(matches!(store.survey(0), Err(Error::Unsupported { .. })));
     store.close().unwrap();
-    assert!(matches!(store.files(), Err(Error::Closed)));
+    assert!(matches!(store.files(), Err(Error::Closed { .. })));
 }

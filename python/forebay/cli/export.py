@@ -214,9 +214,10 @@ def _standard_output(form: str) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _written_whole(target: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces the target on success and is removed on failure."""
+    _remove_left_over(target)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        handle = open(temporary, "xb")  # noqa: SIM115
+        handle = _create(temporary)
     except OSError as error:
         # The name of the temporary file says nothing to the caller.
         error.filename = os.fspath(target)
@@ -230,3 +231,48 @@ def _written_whole(target: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove the temporary files that killed exports to the target have left."""
+    prefix, suffix = f".{target.name}.", ".tmp"
+    with contextlib.suppress(OSError):
+        for path in target.parent.iterdir():
+            number = path.name.removeprefix(prefix).removesuffix(suffix)
+            if path.name == f"{prefix}{number}{suffix}" and number.isdecimal():
+                _remove_if_unlocked(path)
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    # A number says nothing about a process of another container: the lock ends with its process.
+    with contextlib.suppress(OSError), open(path, "r+b") as handle:
+        if _lock(handle) and _is_at(handle, path):
+            path.unlink()
+
+
+def _create(path: Path) -> BinaryIO:
+    """Create a file and lock it. Before the lock, another process may take it for left over."""
+    while True:
+        handle = open(path, "xb")  # noqa: SIM115
+        if not _lock(handle) or _is_at(handle, path):
+            return handle
+        handle.close()
+
+
+def _is_at(handle: BinaryIO, path: Path) -> bool:
+    """Return whether the path leads to the open file."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _lock(handle: BinaryIO) -> bool:
+    """Lock a file until it is closed. False if it is locked, or if the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True

@@ -504,7 +504,7 @@ impl Files for CommitLog {
         }
         let _turn = self.repairs.take()?;
         if self.parts.health.is_closed() {
-            return Err(Error::Closed);
+            return Err(Error::closed(&self.parts.root));
         }
         repair::repair(&self.parts, &self.services.retention, progress)
     }

@@ -49,7 +49,7 @@ impl Sending {
         result.inspect_err(|error| self.count(error))?;
         parts.announce(appended.end);
         let sync = parts.log.sync;
-        if is_flushed(durability, sync) {
+        if durability.waits(sync) {
             self.wait(group, parts, &mut appended)?;
         } else if sync {
             // As safe from a crash of the process as a message in the page cache.
@@ -73,7 +73,7 @@ impl Sending {
             Atomicity::Whole => core.append_whole(batches, &mut appended),
         };
         result.inspect_err(|error| self.count(error))?;
-        if is_flushed(durability, core.is_sync()) {
+        if durability.waits(core.is_sync()) {
             self.wait(group, core, &mut appended)?;
         }
         Ok(appended)
@@ -109,15 +109,6 @@ impl Sending {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let busy = u64::from(matches!(error, Error::Busy { .. }));
         self.busy.fetch_add(busy, Ordering::Relaxed);
-    }
-}
-
-/// Whether a send waits for the disk, in a store that is synchronous or not.
-fn is_flushed(durability: Durability, sync: bool) -> bool {
-    match durability {
-        Durability::Default => sync,
-        Durability::Flushed => true,
-        Durability::Written => false,
     }
 }
 

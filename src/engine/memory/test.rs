@@ -147,7 +147,7 @@ fn close_frees_the_tables_but_what_is_held_stays() {
     let mut cursor = store.log_cursor(Check::Full).unwrap();
     let tables = Arc::downgrade(&store.state().unwrap());
     store.close().unwrap();
-    assert!(matches!(store.get(&topic, 0, 0), Err(Error::Closed)));
+    assert!(matches!(store.get(&topic, 0, 0), Err(Error::Closed { .. })));
 
     let mut rows = Rows::default();
     cursor.next(10, &mut rows).unwrap();

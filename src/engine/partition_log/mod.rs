@@ -250,7 +250,7 @@ impl PartitionLog {
 
     fn usable(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::Closed),
+            true => Err(Error::closed(&self.root)),
             false => Ok(()),
         }
     }
@@ -451,12 +451,7 @@ impl Engine for PartitionLog {
         let mut appended = Appended::default();
         writer.parts.append(batches, atomicity, &mut appended)?;
         let rules = &writer.parts.rules;
-        let flushed = match durability {
-            Durability::Default => rules.sync,
-            Durability::Flushed => true,
-            Durability::Written => false,
-        };
-        if flushed {
+        if durability.waits(rules.sync) {
             let began = Instant::now();
             self.enlist(appended.end)
                 .wait_or_fail(rules.flush_timeout)?;

@@ -90,7 +90,10 @@ fn errors_cross_the_interface_with_their_text_and_panics_as_errors() {
             || Err(Error::corrupt("log/0", 17, "zero \0 inside")),
             "corrupt bytes in log/0 at 17: zero \u{FFFD} inside",
         ),
-        (|| Err(Error::Closed), "the store is closed"),
+        (
+            || Err(Error::Closed { path: None }),
+            "the store is closed: open it again",
+        ),
         (
             || unreachable!("the test panics here"),
             "because of a bug in forebay",

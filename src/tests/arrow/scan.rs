@@ -305,7 +305,7 @@ fn an_invalid_specification_is_rejected_at_once() {
     }
     store.close().unwrap();
     let closed = Scan::new(&store, ScanSpec::default()).map(drop);
-    assert!(matches!(closed, Err(Error::Closed)));
+    assert!(matches!(closed, Err(Error::Closed { .. })));
 }
 
 #[test]
@@ -485,7 +485,7 @@ fn a_stream_outlives_the_store_and_does_not_keep_it_open() {
     .unwrap();
     let stream = scan.stream().unwrap();
     store.close().unwrap();
-    assert!(matches!(scan.stream().map(drop), Err(Error::Closed)));
+    assert!(matches!(scan.stream().map(drop), Err(Error::Closed { .. })));
     drop((store, scan));
     let read = std::thread::spawn(move || stream.map(Result::unwrap).collect::<Vec<_>>());
     assert_eq!(as_text(&read.join().unwrap()), "b0 b1 b2 b3");

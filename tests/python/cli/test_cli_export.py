@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import fcntl
 import json
 import os
 import subprocess
@@ -101,6 +102,37 @@ def test_an_export_that_fails_leaves_the_old_file_and_no_other(
     assert (status, err) == (1, "forebay: No space left on device\n")
     assert target.read_text() == "precious"
     assert sorted(file.name for file in tmp_path.iterdir()) == [target.name, "store"]
+
+
+def test_an_export_removes_what_killed_ones_left_and_nothing_of_live_ones(run, store, tmp_path):
+    target = tmp_path / "orders.jsonl"
+    # In a container, a restarted process often has the same number.
+    left = [tmp_path / f".{target.name}.{number}.tmp" for number in (1, os.getpid())]
+    others = [tmp_path / name for name in (f".{target.name}.x.tmp", ".bills.jsonl.1.tmp")]
+    live = tmp_path / f".{target.name}.2.tmp"
+    for path in (*left, *others, live):
+        path.write_bytes(b"part")
+    with live.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run("export", store, target)[0] == 0
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in (*others, live))
+
+
+def test_a_running_export_holds_the_lock_of_its_temporary_file(run, store, tmp_path, monkeypatch):
+    target = tmp_path / "orders.jsonl"
+    fsync, seen = os.fsync, []
+
+    def look(file):
+        (path,) = tmp_path.glob(".*.tmp")
+        with path.open("rb") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        seen.append(path.name)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", look)
+    assert run("export", store, target)[0] == 0
+    assert len(seen) == 1
 
 
 def test_export_refuses_targets_that_are_not_files(run, store, tmp_path):

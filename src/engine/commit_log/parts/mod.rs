@@ -226,7 +226,7 @@ impl Parts {
             .tail
             .acquire(began_ms, self.append_rules.busy_timeout)?;
         if self.health.is_closed() {
-            return Err(Error::Closed);
+            return Err(Error::closed(&self.root));
         }
         self.health.check()?;
         Ok(tail)

@@ -129,7 +129,7 @@ impl Retention {
             .and_then(|until| self.retire(parts, until));
         if let Err(error) = done
             && error.ends_writing()
-            && !matches!(error, Error::Closed)
+            && !matches!(error, Error::Closed { .. })
         {
             parts.report.add(Damage {
                 kind: DamageKind::Retention,

@@ -185,7 +185,7 @@ impl Core {
         let timeout = self.rules.busy_timeout;
         let mut tail = self.unless_recovered(|| self.tail.acquire(began_ms, timeout))?;
         if self.health.is_closed() {
-            return Err(Error::Closed);
+            return Err(Error::Closed { path: None });
         }
         if self.is_behind(&tail) {
             // A long walk does not need the lock: published bytes stay as they are.

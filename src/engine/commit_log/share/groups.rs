@@ -54,7 +54,7 @@ impl Groups {
         match &*state {
             State::Unopened => {}
             State::Open(table) => return Ok(Some(Arc::clone(table))),
-            State::Ended => return Err(Error::Closed),
+            State::Ended => return Err(Error::Closed { path: None }),
         }
         let core = &self.core;
         let (disk, root) = (&core.machine.disk, &core.root);
@@ -81,7 +81,7 @@ impl Groups {
 impl Joint for Groups {
     fn table(&self) -> Result<Arc<GroupTable>> {
         let found = self.open(true)?;
-        found.ok_or(Error::Closed)
+        found.ok_or(Error::Closed { path: None })
     }
 
     fn found_table(&self) -> Result<Option<Arc<GroupTable>>> {

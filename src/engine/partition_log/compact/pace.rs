@@ -42,7 +42,7 @@ impl Pace<'_> {
             }
         }
         match self.shutdown.has_begun() {
-            true => Err(Error::Closed),
+            true => Err(Error::Closed { path: None }),
             false => Ok(()),
         }
     }

@@ -95,7 +95,7 @@ impl Pass<'_> {
             let replaced = complete.segments.get(group.clone()).unwrap_or_default();
             let copied = copier.copy(group);
             if let (Err(error), Some(first)) = (&copied, replaced.first())
-                && !matches!(error, Error::Closed)
+                && !matches!(error, Error::Closed { .. })
             {
                 // The next opening removes what this cannot.
                 let _ = discard(self.disk, &with_suffix(&first.path, ".cleaned"));

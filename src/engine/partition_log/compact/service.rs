@@ -166,7 +166,7 @@ impl Compactor {
                 return Ok(Held { work, holder });
             }
             if !goes_on() {
-                return Err(Error::Closed);
+                return Err(Error::Closed { path: None });
             }
         }
     }
@@ -217,7 +217,9 @@ impl Compactor {
             self.warnings.add(Warning::Damage(damage));
             return true;
         }
-        if !matches!(error, Error::Closed | Error::Unsupported { .. }) && error.ends_writing() {
+        if !matches!(error, Error::Closed { .. } | Error::Unsupported { .. })
+            && error.ends_writing()
+        {
             parts.fail(error);
         }
         false
@@ -245,7 +247,9 @@ impl Compactor {
             return Err(Error::option("topic", format!("{topic:?}"), reason));
         }
         let mut held = match self.hold(|| !self.shutdown.has_begun() && progress(0, 0)) {
-            Err(Error::Closed) if !self.shutdown.has_begun() => return Ok(Compacted::default()),
+            Err(Error::Closed { .. }) if !self.shutdown.has_begun() => {
+                return Ok(Compacted::default());
+            }
             held => held?,
         };
         let work = &mut *held.work;
@@ -265,7 +269,7 @@ impl Compactor {
             }
             let mut pace = |bytes| {
                 if self.shutdown.has_begun() {
-                    return Err(Error::Closed);
+                    return Err(Error::Closed { path: None });
                 }
                 done += bytes;
                 if done - told >= TELL_EVERY {
@@ -275,12 +279,12 @@ impl Compactor {
                 match goes_on {
                     true => Ok(()),
                     // Not seen by a caller: it is the end of the loop.
-                    false => Err(Error::Closed),
+                    false => Err(Error::Closed { path: None }),
                 }
             };
             match self.compact_one(parts, work, candidate, &mut pace) {
                 Ok(counts) => compacted.add(&counts),
-                Err(Error::Closed) if !goes_on => {}
+                Err(Error::Closed { .. }) if !goes_on => {}
                 Err(error @ Error::Corrupt { .. }) => outcome = outcome.and(Err(error)),
                 Err(error) => {
                     self.take_error(parts, &error);

@@ -146,7 +146,7 @@ impl Retention {
         let done = self.remove_due(parts, &mut progress, times);
         if let Err(error) = done
             && error.ends_writing()
-            && !matches!(error, Error::Closed)
+            && !matches!(error, Error::Closed { .. })
         {
             let reason = format!("retention failed: {error}");
             let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
@@ -228,7 +228,7 @@ impl Retention {
     pub fn delete_before(&self, parts: &Parts, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
         let mut progress = self.progress.lock();
         if self.shutdown.has_begun() || parts.health.is_closed() {
-            return Err(Error::Closed);
+            return Err(Error::closed(&parts.root));
         }
         parts.health.check()?;
         let all = parts.all_ends();

@@ -193,6 +193,6 @@ fn nothing_can_be_written_by_a_reader_or_to_a_brokers_directory() {
     engine.close().unwrap();
     assert!(matches!(
         engine.bounds(&topic(&engine, "none"), 0),
-        Err(Error::Closed)
+        Err(Error::Closed { .. })
     ));
 }

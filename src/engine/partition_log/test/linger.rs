@@ -155,7 +155,7 @@ fn a_flush_a_roll_and_a_close_append_what_lingers() {
     assert!(closed.appended().is_some());
     let late = engine.linger().unwrap();
     let late = late.push(&topic(&engine, "t"), 0, &draft(b"d"), 1000);
-    assert!(matches!(late, Err(Error::Closed)));
+    assert!(matches!(late, Err(Error::Closed { .. })));
     let again = open(root.path(), Isolation::ReadUncommitted).unwrap();
     assert_eq!(bodies(&again, 0), [b"a", b"b", b"c"]);
 }

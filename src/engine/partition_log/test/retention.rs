@@ -347,7 +347,7 @@ fn a_close_waits_until_nothing_is_being_deleted() {
     assert_eq!(store.bases("t"), [6]);
     engine.close().unwrap();
     let refused = engine.delete_before(&topic(&engine, "t"), &[(0, 7)]);
-    assert!(matches!(refused, Err(Error::Closed)));
+    assert!(matches!(refused, Err(Error::Closed { .. })));
 }
 
 #[test]

@@ -302,7 +302,7 @@ impl Linger for OpenBatches {
         let of = self.of_or_new(topic, queue);
         let mut open = of.open.lock();
         if self.has_ended() {
-            return Err(Error::Closed);
+            return Err(Error::closed(&self.parts.root));
         }
         let has_room = |it: &Open| {
             let batch = it.batch.kafka();

@@ -220,7 +220,7 @@ impl Writer {
         }
         let mut incomplete = self.incomplete.lock();
         if parts.health.is_closed() {
-            return Err(Error::Closed);
+            return Err(Error::closed(&parts.root));
         }
         parts.health.check()?;
         let known = topics.get(name);

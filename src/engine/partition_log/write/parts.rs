@@ -241,7 +241,7 @@ impl Parts {
     /// The error of a store that cannot be written; the append lock is held.
     fn check_open(&self) -> Result<()> {
         match self.health.is_closed() {
-            true => Err(Error::Closed),
+            true => Err(Error::closed(&self.root)),
             false => self.health.check(),
         }
     }

@@ -220,7 +220,7 @@ fn no_step_begins_while_files_are_worked_on() {
 fn a_store_that_failed_takes_nothing_away() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1]);
-    bench.parts().fail(&Error::Closed);
+    bench.parts().fail(&Error::Closed { path: None });
     assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
 }
 
