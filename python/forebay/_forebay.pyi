@@ -403,7 +403,9 @@ class Producer:
         Returns
         -------
         BatchResult
-            The number of messages, and their offsets by queue.
+            The number of messages, and their offsets by queue. After Ctrl-C, which raises
+            `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is
+            sent.
 
         Raises
         ------

@@ -12,7 +12,7 @@ use super::progress::interruptible;
 use super::sent::{BatchResult, Origin, SendResult};
 use super::store::Store;
 use super::ticket::{BatchTicket, Ticket, in_time, wait};
-use crate::{Atomicity, Delay, Draft, Durability, Flush, Sent};
+use crate::{Atomicity, Delay, Draft, Durability, Error, Flush, Sent};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::sync::Arc;
@@ -21,6 +21,9 @@ use std::time::Duration;
 /// Bodies up to this length are appended without detaching from the interpreter: the append takes a
 /// few microseconds, which is less than detaching and attaching again.
 const ATTACHED_LEN_MAX: usize = 64 * 1024;
+
+/// Rows of a batch between two looks at whether a signal has come.
+const ROWS_BETWEEN_CALLS: usize = 1024;
 
 /// Sends messages to one topic. Made by `Store.producer`; any thread may use it.
 ///
@@ -475,7 +478,8 @@ impl Producer {
     /// Returns
     /// -------
     /// BatchResult
-    ///     The number of messages, and their offsets by queue.
+    ///     The number of messages, and their offsets by queue. After Ctrl-C, which raises
+    ///     `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is sent.
     ///
     /// Raises
     /// ------
@@ -512,10 +516,13 @@ impl Producer {
         let rows = BatchRows::new(py, self.takes_null, &given, queue, timestamp)?;
         let atomicity = atomicity(atomic);
         let durability = durability(flush);
-        let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
-        let appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
+        let appended = interruptible(py, |go_on| {
+            let drafts = while_going_on(rows.drafts(), go_on);
+            self.core.send_batch(drafts, atomicity, written)
+        });
         log::warnings(py, self.store());
+        let appended = appended?;
         let settled = self.settle(py, appended.end, durability)?;
         let durable = appended.durable || (settled && self.waits(durability));
         let result = BatchResult::new(py, &appended, durable)?;
@@ -559,10 +566,12 @@ impl Producer {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
         let rows = BatchRows::new(py, self.takes_null, &given, queue, timestamp)?;
         let atomicity = atomicity(atomic);
-        let drafts = || rows.drafts().map(Ok);
-        let ticket = py.detach(|| self.core.send_batch_nowait(drafts(), atomicity))?;
+        let ticket = interruptible(py, |go_on| {
+            let drafts = while_going_on(rows.drafts(), go_on);
+            self.core.send_batch_nowait(drafts, atomicity)
+        });
         log::warnings(py, self.store());
-        Ok(BatchTicket::new(ticket))
+        Ok(BatchTicket::new(ticket?))
     }
 
     /// Send the rows of a table, a record batch, or a stream of them.
@@ -655,4 +664,18 @@ impl Producer {
             "cannot pickle a producer: open the store in the other process instead",
         ))
     }
+}
+
+/// The drafts, until `go_on` returns false; then an error, so that the chunk that has begun is not
+/// appended. [`interruptible`] raises the signal's exception instead of it.
+fn while_going_on<'a>(
+    drafts: impl Iterator<Item = Draft<'a>>,
+    go_on: &mut dyn FnMut() -> bool,
+) -> impl Iterator<Item = crate::Result<Draft<'a>>> {
+    drafts.enumerate().map(move |(row, draft)| {
+        match row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() {
+            true => Err(Error::Closed { path: None }),
+            false => Ok(draft),
+        }
+    })
 }

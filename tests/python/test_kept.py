@@ -49,14 +49,33 @@ def test_a_given_option_takes_precedence_and_is_kept(own):
     assert kept(own) == {"index": True, "default_queues": 2, "flush": "async"}
 
 
-def test_a_damaged_file_is_reported_and_the_defaults_hold(own, caplog):
-    (own / "forebay.options").write_bytes(b"\0" * 40)
+@pytest.mark.parametrize("content", [b"\0" * 40, b'{"flush": "sy', b"[1]", b""])
+def test_a_damaged_file_is_reported_and_the_defaults_hold(own, caplog, content):
+    (own / "forebay.options").write_bytes(content)
     with forebay.open(own) as store:
         (damage,) = store.damage
         assert damage.path == str(own / "forebay.options")
         assert "not a table of options" in damage.reason
+        assert "pass the options of the store to forebay.open once" in damage.reason
         assert not store.send("orders", b"1").durable
     assert "not a table of options" in caplog.text
+    # The advice holds: either one ends the reports.
+    forebay.open(own, flush="sync").close()
+    with forebay.open(own) as store:
+        assert store.damage == []
+        assert store.send("orders", b"2").durable
+    (own / "forebay.options").write_bytes(content)
+    (own / "forebay.options").unlink()
+    with forebay.open(own) as store:
+        assert store.damage == []
+
+
+def test_members_of_a_later_version_stay_and_have_no_effect(own):
+    (own / "forebay.options").write_bytes(b'{"flush": "sync", "later": {"a": 1}}')
+    with forebay.open(own, default_queues=2) as store:
+        assert store.damage == []
+        assert store.send("orders", b"1").durable
+    assert kept(own) == {"flush": "sync", "later": {"a": 1}, "default_queues": 2}
 
 
 def test_a_store_of_release_0_1_0_is_written_with_the_defaults_until_it_is_given_others(tmp_path):

@@ -2,6 +2,8 @@
 
 import _thread
 import collections
+import functools
+import itertools
 import operator
 import os
 import signal
@@ -148,6 +150,42 @@ def test_ctrl_c_ends_a_long_read(store, interrupt):
         interrupt()
         while True:
             store.read("orders", 0, 0, max_messages=len(bodies))
+
+
+def pressed_before(call):
+    """Call with Ctrl-C pressed before, and return whether the call ran to its end."""
+    done = []
+    # No Python code runs between these calls, so the first one's signal is pending in the second.
+    with pytest.raises(KeyboardInterrupt):
+        done.extend(map(operator.call, [_thread.interrupt_main, call]))
+    return len(done) > 1
+
+
+@pytest.mark.parametrize("method", ["send_batch", "send_batch_nowait"])
+@pytest.mark.parametrize("atomic", [False, True])
+def test_ctrl_c_ends_a_long_batch_and_whole_chunks_stay(store, method, atomic):
+    orders = store.producer("orders", queue=0)
+    bodies = [b""] * 1_000_000
+    call = functools.partial(getattr(orders, method), bodies, atomic=atomic)
+    assert not pressed_before(call)
+    sent = store.topics["orders"].queues[0].max_offset
+    assert sent < len(bodies)
+    assert sent == 0 or not atomic
+    assert orders.send(b"next").offset == sent
+
+
+def test_ctrl_c_ends_send_arrow(store):
+    orders = store.producer("orders", queue=0)
+    batch = pa.record_batch({"body": [b"x"] * 1000})
+    endless = pa.RecordBatchReader.from_batches(batch.schema, itertools.repeat(batch))
+    assert not pressed_before(functools.partial(orders.send_arrow, endless))
+    assert store.producer("orders", queue=0).send(b"next").offset >= 0
+
+
+def test_ctrl_c_ends_a_query_that_reads_the_topic(tmp_path):
+    with forebay.open(tmp_path / "log", engine="partitionlog") as store:
+        store.producer("orders", queue=0).send_batch([b"x"] * 400_000)
+        assert not pressed_before(functools.partial(store.query, "orders", "absent"))
 
 
 def test_ctrl_c_ends_a_stream_that_foreign_code_reads(store):

@@ -57,10 +57,17 @@ impl Kept {
     pub fn load(disk: &dyn Disk, root: &Path, given: &Options, engine: EngineKind) -> Result<Kept> {
         let path = root.join(FILE_NAME);
         let mut flaw = None;
-        let before = read(disk, &path)?.unwrap_or_else(|| {
-            flaw = Some("not a table of options: the defaults are used".to_owned());
-            Map::new()
-        });
+        let before = match read(disk, &path)? {
+            Loaded::Table(members) => members,
+            Loaded::Nothing => Map::new(),
+            Loaded::Damaged(_, reason) => {
+                flaw = Some(format!(
+                    "not a table of options ({reason}): the defaults are used; pass the options \
+                     of the store to forebay.open once, or remove the file to keep the defaults"
+                ));
+                Map::new()
+            }
+        };
         let mut options = given.clone();
         let mut merge = Merge {
             members: before.clone(),
@@ -69,7 +76,10 @@ impl Kept {
         merge.all(&mut options, engine);
         if !merge.unusable.is_empty() {
             let names = merge.unusable.join(", ");
-            flaw = Some(format!("invalid value for {names}: the default is used"));
+            flaw = Some(format!(
+                "invalid value for {names}: the default is used; pass a value to forebay.open \
+                 once, which replaces the invalid one"
+            ));
         }
         options.check()?;
         Ok(Kept {
@@ -84,7 +94,7 @@ impl Kept {
 
     /// The name of an option that was given and is not what the file says.
     pub fn differing(&self, disk: &dyn Disk) -> Result<Option<String>> {
-        let before = read(disk, &self.path)?.unwrap_or_default();
+        let before = read(disk, &self.path)?.sound().unwrap_or_default();
         let mut members = self.members.iter();
         let other = members.find(|(name, value)| before.get(*name) != Some(*value));
         Ok(other.map(|(name, _)| name.clone()))
@@ -116,13 +126,9 @@ fn damage(path: &Path, reason: String) -> Damage {
     Damage::new(DamageKind::Options, path, 0..0, reason)
 }
 
-/// The members of the file: empty if it does not exist, `None` if it is not a table.
-fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
-    Ok(match load(disk, path, LEN_MAX, json::object)? {
-        Loaded::Nothing => Some(Map::new()),
-        Loaded::Damaged(..) => None,
-        Loaded::Table(members) => Some(members),
-    })
+/// The members of the file.
+fn read(disk: &dyn Disk, path: &Path) -> Result<Loaded<Map<String, Value>>> {
+    load(disk, path, LEN_MAX, json::object)
 }
 
 /// What is wrong with the file.
