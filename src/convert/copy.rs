@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// Rows that are read at a time.
 const ROWS: usize = 512;
-/// Offsets between two reports of the progress.
-const REPORT: u64 = 1 << 16;
+/// Offsets between two reports of the progress. A report is also where Ctrl-C ends the call.
+const REPORT: u64 = 1 << 13;
 
 /// A topic of the source, and what it becomes.
 pub struct LaneTopic {
