@@ -14,6 +14,7 @@ use crate::sync::Mutex;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -657,6 +658,45 @@ fn an_atomic_batch_of_several_partitions_is_whole_or_absent_after_a_crash() {
     fs::create_dir(&copy).unwrap();
     torn(&path, &copy, None);
     assert_eq!(found(&writing(&copy, &options).unwrap()), [3, 2, 1]);
+}
+
+#[test]
+fn an_intent_whose_batch_was_not_appended_takes_nothing_away() {
+    let root = tempfile::tempdir().unwrap();
+    let (path, copy) = (root.path().join("store"), root.path().join("copy"));
+    let options = Options {
+        default_queues: Some(2),
+        segment_bytes: Some(4096),
+        ..Options::default()
+    };
+    let fails = Arc::new(AtomicBool::new(false));
+    let (hook, of) = (Arc::clone(&fails), path.clone());
+    let disk = HookedDisk::shared(move |call, path| {
+        // The directory cannot be opened for the sync that follows the renaming of a file.
+        match call == Call::Sync && path == of && hook.load(Ordering::Relaxed) {
+            true => Err(std::io::Error::from_raw_os_error(libc::EMFILE)),
+            false => Ok(()),
+        }
+    });
+    let engine = PartitionLog::open(&Machine::stepped(disk), &path, &options).unwrap();
+    send(&engine, "a", &[(0, b"1"), (1, b"1")]);
+    engine.flush().unwrap();
+    fails.store(true, Ordering::Relaxed);
+    let refused = send_whole(&engine, &[("a", 0, b"2"), ("a", 1, b"2")]);
+    assert!(
+        matches!(refused, Err(Error::Io { .. })),
+        "{:?}",
+        refused.err()
+    );
+    assert!(send_whole(&engine, &[("a", 1, b"2")]).is_err());
+    fails.store(false, Ordering::Relaxed);
+    send(&engine, "a", &[(0, b"2")]);
+    engine.flush().unwrap();
+    fs::create_dir(&copy).unwrap();
+    torn(&path, &copy, None);
+    let again = writing(&copy, &options).unwrap();
+    assert_eq!(bodies(&again, "a", 0), [b"1", b"2"]);
+    assert_eq!(bodies(&again, "a", 1), [b"1"]);
 }
 
 #[test]

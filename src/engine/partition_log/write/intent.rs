@@ -53,6 +53,12 @@ pub fn save(disk: &dyn Disk, root: &Path, shares: &[Share]) -> Result<()> {
     replace(disk, &root.join(INTENT), text.as_bytes())
 }
 
+/// Removes an intent whose batch was not appended. Durable on return.
+pub fn withdraw(disk: &dyn Disk, root: &Path) -> Result<()> {
+    remove(disk, root)?;
+    disk.sync_directory(root)
+}
+
 /// Removes the intent, if there is one. Durable once another file of the directory is.
 pub fn remove(disk: &dyn Disk, root: &Path) -> Result<()> {
     match disk.unlink(&root.join(INTENT)) {

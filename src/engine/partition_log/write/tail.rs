@@ -132,6 +132,9 @@ pub struct Tail {
     unsaved: Vec<Key>,
     /// Partitions that may have segments which were begun in vain.
     strayed: Vec<Key>,
+    /// The log directory, if it may have an intent whose batch was not appended. Recovery would
+    /// judge later batches by it, so nothing is appended before it is withdrawn.
+    vain: Option<PathBuf>,
     /// Bytes of all partitions. Never decreases.
     end: u64,
     messages: u64,
@@ -187,6 +190,7 @@ impl Tail {
         batches: &mut [(&Topic, &mut Batch)],
         appended: &mut Appended,
     ) -> Result<()> {
+        self.withdraw_intent(&**with.disk)?;
         if let [(topic, batch)] = batches
             && let Some(batch) = batch.kafka_mut()
             && let [part] = batch.parts_mut()
@@ -264,7 +268,11 @@ impl Tail {
         let mut steps = Steps::new();
         let planned = self.plan_all(with, batches, &mut steps);
         let planned = planned.and_then(|()| match with.whole {
-            Some(root) => intent::save(&**with.disk, root, &self.shares(&steps)),
+            Some(root) => {
+                let saved = intent::save(&**with.disk, root, &self.shares(&steps));
+                // It may be there all the same.
+                saved.inspect_err(|_| self.vain = Some(root.to_owned()))
+            }
             None => Ok(()),
         });
         for step in &steps {
@@ -273,11 +281,14 @@ impl Tail {
             }
         }
         if let Err(error) = planned {
-            // What cannot be removed is tried again before the next sync.
-            return Err(match self.remove_strays(&**with.disk) {
-                Err(failed) if failed.is_of_sync() => failed,
-                _ => error,
-            });
+            // What cannot be removed is tried again before the next sync or append.
+            let removed = self.remove_strays(&**with.disk);
+            return Err(
+                match removed.and_then(|()| self.withdraw_intent(&**with.disk)) {
+                    Err(failed) if failed.is_of_sync() => failed,
+                    _ => error,
+                },
+            );
         }
         Ok(steps)
     }
@@ -411,6 +422,15 @@ impl Tail {
                 writing.remove_strays(disk, &ends.folder)?;
             }
             self.strayed.pop();
+        }
+        Ok(())
+    }
+
+    /// Removes an intent whose batch was not appended. Durable on return.
+    fn withdraw_intent(&mut self, disk: &dyn Disk) -> Result<()> {
+        if let Some(root) = &self.vain {
+            intent::withdraw(disk, root)?;
+            self.vain = None;
         }
         Ok(())
     }
