@@ -45,18 +45,13 @@ pub struct Share {
     pub offsets: Range<u64>,
 }
 
-/// Says what is about to be appended. Durable on return.
+/// Says what is about to be appended; nothing, if an intent was saved for a batch that was not
+/// appended. Durable on return.
 pub fn save(disk: &dyn Disk, root: &Path, shares: &[Share]) -> Result<()> {
     let one = |it: &Share| json!([&*it.topic, it.queue, it.offsets.start, it.offsets.end]);
     let shares: Vec<Value> = shares.iter().map(one).collect();
     let text = json!({"version": 1, "partitions": shares}).to_string();
     replace(disk, &root.join(INTENT), text.as_bytes())
-}
-
-/// Removes an intent whose batch was not appended. Durable on return.
-pub fn withdraw(disk: &dyn Disk, root: &Path) -> Result<()> {
-    remove(disk, root)?;
-    disk.sync_directory(root)
 }
 
 /// Removes the intent, if there is one. Durable once another file of the directory is.

@@ -426,10 +426,10 @@ impl Tail {
         Ok(())
     }
 
-    /// Removes an intent whose batch was not appended. Durable on return.
+    /// Withdraws an intent whose batch was not appended. Durable on return.
     fn withdraw_intent(&mut self, disk: &dyn Disk) -> Result<()> {
         if let Some(root) = &self.vain {
-            intent::withdraw(disk, root)?;
+            intent::save(disk, root, &[])?;
             self.vain = None;
         }
         Ok(())
