@@ -102,7 +102,7 @@ pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
     Filter, Finding, FoundHole, Linger, Lingering, Listener, Meanings, Place, Point, QueueLogs,
-    Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic, Verification, Waiter,
+    Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};

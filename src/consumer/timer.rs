@@ -19,7 +19,7 @@ use super::deliver::{Delivered, deliver};
 use super::pending::Pending;
 use super::service::Due;
 use crate::engine::directory::names;
-use crate::engine::{Atomicity, Check, Engine, Files, Filter, Point, Rows, Topic};
+use crate::engine::{Atomicity, Check, Engine, Filter, Point, Rows, Staging, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::plant::{Bug, planted};
@@ -149,7 +149,7 @@ impl Timer {
     /// Appends again, durably, what waits below `until` of the log. Returns false if nothing may be
     /// deleted at the moment, because a step runs or it is unknown what waits.
     pub(super) fn carry(&self, handle: &Handle, until: u64) -> Result<bool> {
-        let (Ok(engine), Some(files)) = (handle.writer(), handle.engine.files()) else {
+        let (Ok(engine), Some(staging)) = (handle.writer(), handle.engine.staging()) else {
             return Ok(false);
         };
         let Some(topic) = engine.topics().get(TIMER_TOPIC) else {
@@ -161,10 +161,10 @@ impl Timer {
         let Some(state) = &mut *state else {
             return Ok(engine.bounds(&topic, QUEUE)?.is_none_or(|it| it.is_empty()));
         };
-        files.make_readable(u64::MAX)?;
+        staging.make_readable(u64::MAX)?;
         state.read_on(handle, &topic)?;
         let end = engine.offset_at(&topic, QUEUE, Point::Position(until))?;
-        let carried = state.append_again(handle, files, &topic, end);
+        let carried = state.append_again(handle, staging, &topic, end);
         // What was appended before an error counts too.
         state.read_on(handle, &topic)?;
         carried.map(|()| true)
@@ -290,21 +290,21 @@ impl State {
     fn append_again(
         &self,
         handle: &Handle,
-        files: &dyn Files,
+        staging: &dyn Staging,
         topic: &Topic,
         end: u64,
     ) -> Result<()> {
-        let mut batch = files.batch();
+        let mut batch = staging.batch();
         let mut appended = None;
         let mut append = |batch: &mut Batch| -> Result<()> {
             if !batch.is_empty() {
-                appended = Some(files.append_staged(&mut [(topic, batch)], Atomicity::Rows)?);
+                appended = Some(staging.append_staged(&mut [(topic, batch)], Atomicity::Rows)?);
                 batch.clear();
             }
             Ok(())
         };
         for offset in self.pending.below(end) {
-            let Some(message) = get(files, topic, offset)? else {
+            let Some(message) = get(staging, topic, offset)? else {
                 continue;
             };
             let (record, of) = (message.record(), offset.to_string());
@@ -323,8 +323,8 @@ impl State {
         }
         append(&mut batch)?;
         if let Some(end) = appended {
-            files.flush_to(end)?;
-            files.make_readable(end)?;
+            staging.flush_to(end)?;
+            staging.make_readable(end)?;
         }
         Ok(())
     }

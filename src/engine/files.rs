@@ -4,11 +4,10 @@
 //! again; archives copy sealed files. A verification, which several processes can share, finds
 //! damage in files. A repair fixes it.
 
+use super::Engine;
 use super::archive::{SealedFile, Survey};
 use super::verification::{Finding, Repair, Stretch, Verification};
-use super::{Atomicity, Engine, Topic};
 use crate::error::Result;
-use crate::record::Batch;
 use std::ops::Range;
 
 /// An engine that keeps files; see [`Engine::files`].
@@ -24,25 +23,6 @@ pub trait Files: Engine {
 
     /// What the sealed log file that begins at `start` holds.
     fn survey(&self, start: u64) -> Result<Survey>;
-
-    // Rows that other processes have staged.
-
-    /// Appends rows that other processes have staged, and returns their end. Starts writing them to
-    /// the disk, so that a following flush has little left to do. The owner of the store did not
-    /// send them: a failure is not counted among its sends.
-    fn append_staged(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        atomicity: Atomicity,
-    ) -> Result<u64>;
-
-    /// Makes the log durable up to `end`, the end of an append. Syncs nothing if it already is.
-    fn flush_to(&self, end: u64) -> Result<()>;
-
-    /// Lets readers, here and in other processes, see the log up to `end`, or up to its end when
-    /// the call began if that is less. Reads leave out messages that cannot be published because
-    /// the disk is full; this call reports it as an error.
-    fn make_readable(&self, end: u64) -> Result<()>;
 
     // Verification in parts. Together they find what `Engine::verify` finds.
 

@@ -1,5 +1,6 @@
 //! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what one with a
-//! single log in files can do in addition, [`QueueLogs`] what one with a log for each queue can.
+//! single log in files can do in addition, [`QueueLogs`] what one with a log for each queue can,
+//! [`Staging`] what one can that takes up rows from other processes.
 //! [`Meanings`] has what differs between them for their users. [`commit_log`] keeps RocketMQ's
 //! files, [`partition_log`] Kafka's, [`memory`] keeps none.
 //! They share the directory of a store ([`directory`]), services that know no file format
@@ -19,6 +20,7 @@ pub mod queue_logs;
 pub mod report;
 pub mod rows;
 pub(crate) mod service;
+pub mod staging;
 pub mod stats;
 pub mod topic;
 pub mod verification;
@@ -34,6 +36,7 @@ pub use meanings::Meanings;
 pub use queue_logs::QueueLogs;
 pub use report::Report;
 pub use rows::{COPIED_MAX, Check, Cursor, Filter, Point, RowRef, Rows, STEP};
+pub use staging::Staging;
 pub use stats::{Recovery, Stats};
 pub use topic::{Topic, Topics};
 pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verification};
@@ -71,6 +74,12 @@ pub trait Engine: Send + Sync {
 
     /// Operations on single queues of a store that has a log for each; `None` for other engines.
     fn queue_logs(&self) -> Option<&dyn QueueLogs> {
+        None
+    }
+
+    /// Appending rows that other processes have staged, in a store that they can stage for; `None`
+    /// for other engines.
+    fn staging(&self) -> Option<&dyn Staging> {
         None
     }
 

@@ -30,7 +30,7 @@ use super::take::{self, Known, Turn, Turns};
 use super::writer::Writer;
 use super::{marker, sweep};
 use crate::disk::Kind;
-use crate::engine::Files;
+use crate::engine::Staging;
 use crate::engine::directory::home::Home;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
@@ -76,7 +76,7 @@ pub struct Intake {
 impl Intake {
     /// The intake of a store that was opened for writing with these options. No thread runs yet.
     pub fn new(
-        engine: Arc<dyn Files>,
+        engine: Arc<dyn Staging>,
         home: Home,
         options: &Options,
         record_len_max: u64,

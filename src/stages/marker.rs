@@ -138,7 +138,7 @@ impl Marker {
 }
 
 /// The last readable marker of a query, and its position: see
-/// [`Files::make_readable`](crate::engine::Files::make_readable). `indexed`: whether to ask the
+/// [`Staging::make_readable`](crate::engine::Staging::make_readable). `indexed`: whether to ask the
 /// index.
 pub fn last(engine: &dyn Engine, query: &str, indexed: bool) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
@@ -162,7 +162,7 @@ pub fn last(engine: &dyn Engine, query: &str, indexed: bool) -> Result<Option<(M
 }
 
 /// The last readable marker of a batch of a query: see
-/// [`Files::make_readable`](crate::engine::Files::make_readable).
+/// [`Staging::make_readable`](crate::engine::Staging::make_readable).
 pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Option<Marker>> {
     let Some(range) = bounds(engine)? else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! The store to which staged rows are appended, as the intake uses it.
 
 use crate::disk::Disk;
-use crate::engine::Files;
+use crate::engine::Staging;
 use crate::engine::directory::home::Home;
 use crate::machine::Drive;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The store to which commits are appended.
 pub struct Writer {
     /// Its engine.
-    pub engine: Arc<dyn Files>,
+    pub engine: Arc<dyn Staging>,
     /// Its directory.
     pub home: Home,
     /// Whether keys are indexed.

@@ -52,7 +52,7 @@ use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
 use super::{
     Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Meanings,
-    Point, Repair, Report, Stats, Stretch, Topic, Topics, Verification, Waiter,
+    Point, Repair, Report, Staging, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
@@ -258,6 +258,10 @@ impl Engine for CommitLog {
         Some(self)
     }
 
+    fn staging(&self) -> Option<&dyn Staging> {
+        Some(self)
+    }
+
     fn refresh(&self, topic: Option<&str>) -> Result<()> {
         view::refresh(self.seen()?, topic)
     }
@@ -451,31 +455,6 @@ impl Files for CommitLog {
         read::survey::survey(self.seen()?, start)
     }
 
-    fn append_staged(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        atomicity: Atomicity,
-    ) -> Result<u64> {
-        match &self.share {
-            Some(share) => send::append_staged_shared(&share.core, batches, atomicity),
-            None => send::append_staged(&self.parts, batches, atomicity),
-        }
-    }
-
-    fn flush_to(&self, end: u64) -> Result<()> {
-        match &self.share {
-            Some(share) => share.core.flush_to(end),
-            None => self.parts.flush_to(end),
-        }
-    }
-
-    fn make_readable(&self, end: u64) -> Result<()> {
-        match &self.share {
-            Some(share) => share.core.make_readable(end),
-            None => self.parts.make_readable(end),
-        }
-    }
-
     fn stretches(&self) -> Result<Vec<Stretch>> {
         let parts = self.seen()?;
         view::refresh(parts, None)?;
@@ -507,5 +486,32 @@ impl Files for CommitLog {
             return Err(Error::closed(&self.parts.root));
         }
         repair::repair(&self.parts, &self.services.retention, progress)
+    }
+}
+
+impl Staging for CommitLog {
+    fn append_staged(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+    ) -> Result<u64> {
+        match &self.share {
+            Some(share) => send::append_staged_shared(&share.core, batches, atomicity),
+            None => send::append_staged(&self.parts, batches, atomicity),
+        }
+    }
+
+    fn flush_to(&self, end: u64) -> Result<()> {
+        match &self.share {
+            Some(share) => share.core.flush_to(end),
+            None => self.parts.flush_to(end),
+        }
+    }
+
+    fn make_readable(&self, end: u64) -> Result<()> {
+        match &self.share {
+            Some(share) => share.core.make_readable(end),
+            None => self.parts.make_readable(end),
+        }
     }
 }
