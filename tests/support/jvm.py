@@ -11,7 +11,7 @@ JVM or Spark created it, sessions start too, but more slowly.
 Spark puts a zip file of PySpark before the installed package in the path of its Python workers.
 Python compiles modules from a zip file each time, which takes 0.4 core seconds per worker, and a
 session starts about fifteen. So the workers of the tests are started by a script that restores
-their path.
+their path, and then as forks of a process that has imported PySpark (`spark_workers`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import sys
 import uuid
 import zlib
 from pathlib import Path
+
+import spark_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "target" / "spark"
@@ -65,13 +67,20 @@ def environment(*more: str) -> dict[str, str]:
         # Spark binds to the address of the host name; tests listen on the loopback address.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SUBMIT_OPTS": " ".join((quick, YOUNG, *more)),
+        spark_workers.ADDRESS: spark_workers.start(),
     }
 
 
 def _worker() -> str:
     """Return the script that starts a Spark Python worker with the path of this process."""
     path, python = (shlex.quote(it) for it in (os.environ.get("PYTHONPATH", ""), sys.executable))
-    text = f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n'
+    client = f"{python} -I -S {shlex.quote(spark_workers.__file__)}"
+    text = (
+        "#!/bin/sh\n"
+        f"export PYTHONPATH={path}\n"
+        f'[ "$1" = -m ] && exec {client} {python} "$@"\n'
+        f'exec {python} "$@"\n'
+    )
     # One script per environment, as another process may be starting workers with its own.
     script = FOLDER / f"python-{zlib.crc32(text.encode()):08x}"
     own = FOLDER / f"{script.name}-{uuid.uuid4().hex}"
