@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::load::{TOPIC, options};
+use support::load::{TOPIC, message_count, options};
 use support::{Report, Scratch, is_wanted, rounds};
 
 /// What a child does: a role and its arguments.
@@ -28,8 +28,8 @@ const ROLE: &str = "FOREBAY_BENCH_ROLE";
 /// The path of the store.
 const STORE: &str = "FOREBAY_BENCH_STORE";
 const GROUP: &str = "workers";
-/// Messages of all senders of a run.
-const SENDS: u64 = 1_000_000;
+/// Length of a message.
+const BODY_LEN: usize = 100;
 /// Messages of all senders of a run with consumers.
 const WORK: u64 = 200_000;
 /// Processes of each kind in such a run.
@@ -89,14 +89,15 @@ fn send(report: &mut Report) {
     report.add("4 senders, shared", "messages/s", &four);
 }
 
-/// Messages a second of so many processes.
+/// Messages a second of so many processes, which send as many together as one sender does in the
+/// other benches. With a quarter of that, what it takes four processes to get going counts most.
 fn rate(mode: &str, processes: u32) -> f64 {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
     let mut senders: Vec<Process> = (0..processes)
         .map(|number| Process::start(&path, &format!("send {mode} {number}")))
         .collect();
-    let each = SENDS / u64::from(processes);
+    let each = message_count(BODY_LEN) as u64 / u64::from(processes);
     let began = Instant::now();
     for sender in &mut senders {
         sender.tell(&format!("{each} 0"));
@@ -251,7 +252,7 @@ fn act(role: &str) {
 fn send_as_told(store: &Store, queue: u32) {
     let producer = store.producer(TOPIC, Some(queue)).unwrap();
     println!("ready");
-    let mut body = [0x5A; 100];
+    let mut body = [0x5A; BODY_LEN];
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let (count, pause) = line.split_once(' ').unwrap();

@@ -305,6 +305,10 @@ impl Lead for Office {
         self.on_duty.store(0, Ordering::Relaxed);
     }
 
+    fn poll(&self, _timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
+        is_over()
+    }
+
     /// The thread, which has no more to do, is woken as by a close.
     fn dispatch(&self) -> bool {
         if self.is_due() {

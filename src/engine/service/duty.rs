@@ -12,8 +12,12 @@
 //!            --> go off duty --> dispatch if there is work
 //! ```
 //!
+//! While messages come fast, a reader on duty polls before it sleeps ([`Polling`]).
+//!
 //! A sender that saw the reader on duty has woken nobody else. So the reader checks for work once
 //! more after it has gone off duty, whatever it was woken for.
+//!
+//! [`Polling`]: super::polling::Polling
 
 use crate::plant::{Bug, planted};
 use crate::sync::{Ordering, fence};
@@ -68,6 +72,10 @@ pub trait Lead {
     /// Takes one from the readers on duty, unless the process has ceased to lead.
     fn end_duty(&self);
 
+    /// Checks once or for a moment whether the wait `is_over`, before a sleep of at most `timeout`.
+    /// Returns what the last check said.
+    fn poll(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool;
+
     /// Dispatches something. Returns false if that fails: the thread has to deal with it.
     fn dispatch(&self) -> bool;
 }
@@ -119,7 +127,7 @@ pub fn serve(lead: &impl Lead, timeout: Duration, ready: impl Fn() -> bool) -> b
         return false;
     }
     fence(Ordering::SeqCst);
-    if !ready() && !desk.is_due() {
+    if !lead.poll(timeout, &|| ready() || desk.is_due()) {
         desk.sleep_on_duty(seen, timeout);
     }
     lead.end_duty();

@@ -16,6 +16,7 @@ use crate::engine::service::durability::Durable;
 use crate::engine::service::duty;
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::polling::Polling;
 use crate::engine::service::shared_lock::Taken;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::service::watch::Watch;
@@ -83,6 +84,8 @@ pub struct Core {
     pub(super) lead: Lead,
     /// The published end when a reader of this process last began to sleep.
     pub(super) rested: AtomicU64,
+    /// Whether a reader of this process polls before it sleeps.
+    pub(super) polling: Polling,
     /// A layer above the engine that runs only in the process that leads.
     pub(super) watch: OnceLock<Arc<dyn Watch>>,
     pub(super) shutdown: Shutdown,

@@ -74,7 +74,10 @@ impl Core {
         }
         let published = self.published();
         let before = self.rested.swap(published, Ordering::Relaxed);
-        published.saturating_sub(before) < BUSY_LEN && duty::serve(self, timeout, ready)
+        published.saturating_sub(before) < BUSY_LEN
+            && self
+                .polling
+                .measure(timeout, || duty::serve(self, timeout, ready))
     }
 
     /// Whether a reader of this process that waits will dispatch something.
@@ -128,6 +131,10 @@ impl Lead for Core {
 
     fn end_duty(&self) {
         self.change_duty(|readers| readers.saturating_sub(1));
+    }
+
+    fn poll(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
+        self.polling.poll(timeout, is_over)
     }
 
     fn dispatch(&self) -> bool {

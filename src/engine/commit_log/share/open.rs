@@ -21,6 +21,7 @@ use crate::engine::service::durability::Durable;
 use crate::engine::service::group_commit::{self, GroupCommit};
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::polling::Polling;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::{Recovery, Stats};
 use crate::error::{Error, Op, Result};
@@ -351,6 +352,7 @@ fn assemble(
         role: Mutex::new(Role::Follower),
         lead: Lead::default(),
         rested: AtomicU64::new(0),
+        polling: Polling::default(),
         watch: OnceLock::new(),
         shutdown: Shutdown::default(),
         options: options.clone(),

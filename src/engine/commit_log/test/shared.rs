@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
 use crate::record::Draft;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -108,6 +109,31 @@ fn a_reader_of_the_process_that_leads_is_called_for_what_others_send() {
     assert_eq!(page.on_duty(), 0);
     other.close().unwrap();
     leader.close().unwrap();
+}
+
+/// A reader that was woken a moment ago checks again before it sleeps; one that has waited in vain
+/// does not.
+#[test]
+fn a_reader_of_the_process_that_leads_polls_while_its_waits_are_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let (share, _) = Share::open(&Machine::real(), dir.path(), &options(), Vec::new()).unwrap();
+    let checks_in_vain = || {
+        let count = Cell::new(0);
+        let ready = || {
+            count.set(count.get() + 1);
+            false
+        };
+        assert!(share.core.serve(Duration::ZERO, &ready));
+        count.get()
+    };
+    // The thread may lose its processor in between.
+    let polls = (0..1_000).any(|_| {
+        assert!(share.core.serve(Duration::from_mins(1), &|| true));
+        checks_in_vain() == 2
+    });
+    assert!(polls);
+    assert_eq!(checks_in_vain(), 1);
+    share.close().unwrap();
 }
 
 /// Asks for the table of groups until the process leaves the store.
