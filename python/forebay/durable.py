@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["replace_file", "sync_directory", "write_all"]
+__all__ = ["replace_file", "sync_directory", "write_all", "written_whole"]
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
@@ -42,3 +45,74 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
         os.close(file)
     os.replace(str(fresh), str(path))
     sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def written_whole(target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces the target on success and is removed on failure.
+
+    Other processes may write the same target: the last one to end wins. The new name is not durable
+    on return.
+    """
+    _remove_left_over(target)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        handle = _create(temporary)
+    except OSError as error:
+        # The name of the temporary file says nothing to the caller.
+        error.filename = os.fspath(target)
+        raise
+    with handle:
+        try:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove the temporary files that killed writers of the target have left."""
+    prefix, suffix = f".{target.name}.", ".tmp"
+    with contextlib.suppress(OSError):
+        for path in target.parent.iterdir():
+            number = path.name.removeprefix(prefix).removesuffix(suffix)
+            if path.name == f"{prefix}{number}{suffix}" and number.isdecimal():
+                _remove_if_unlocked(path)
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    # A number says nothing about a process of another container: the lock ends with its process.
+    with contextlib.suppress(OSError), open(path, "r+b") as handle:
+        if _lock(handle) and _is_at(handle, path):
+            path.unlink()
+
+
+def _create(path: Path) -> BinaryIO:
+    """Create a file and lock it. Before the lock, another process may take it for left over."""
+    while True:
+        handle = open(path, "xb")  # noqa: SIM115
+        if not _lock(handle) or _is_at(handle, path):
+            return handle
+        handle.close()
+
+
+def _is_at(handle: BinaryIO, path: Path) -> bool:
+    """Return whether the path leads to the open file."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _lock(handle: BinaryIO) -> bool:
+    """Lock a file until it is closed. False if it is locked, or if the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import forebay
 from forebay.cli.arguments import UsageError, add_bounds, add_store, limit
 from forebay.cli.read import Slice, report_damage
 from forebay.cli.rows import Writer
+from forebay.durable import written_whole
 from forebay.output import counted, human, stdout, write_line
 from forebay.progress import Bar
 
@@ -84,7 +84,7 @@ def _export(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store:
         slices = _slices(store, arguments, limits)
         total = sum(len(part) for part in slices)
-        opened = _standard_output(form) if piped else _written_whole(target)
+        opened = _standard_output(form) if piped else written_whole(target)
         with Bar("exporting", "messages") as progress, opened as handle:
             if form in ("parquet", "arrow"):
                 rows, damage = _write_arrow(store, arguments, limits, handle, form, progress, total)
@@ -209,70 +209,3 @@ def _standard_output(form: str) -> Iterator[BinaryIO]:
     if form in ("parquet", "arrow") and sys.stdout is not None and sys.stdout.isatty():
         raise UsageError(f"{form} is binary and not for a terminal: write it to a file or a pipe")
     yield cast("BinaryIO", _Pipe(stdout()))
-
-
-@contextlib.contextmanager
-def _written_whole(target: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces the target on success and is removed on failure."""
-    _remove_left_over(target)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        handle = _create(temporary)
-    except OSError as error:
-        # The name of the temporary file says nothing to the caller.
-        error.filename = os.fspath(target)
-        raise
-    with handle:
-        try:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-
-
-def _remove_left_over(target: Path) -> None:
-    """Remove the temporary files that killed exports to the target have left."""
-    prefix, suffix = f".{target.name}.", ".tmp"
-    with contextlib.suppress(OSError):
-        for path in target.parent.iterdir():
-            number = path.name.removeprefix(prefix).removesuffix(suffix)
-            if path.name == f"{prefix}{number}{suffix}" and number.isdecimal():
-                _remove_if_unlocked(path)
-
-
-def _remove_if_unlocked(path: Path) -> None:
-    # A number says nothing about a process of another container: the lock ends with its process.
-    with contextlib.suppress(OSError), open(path, "r+b") as handle:
-        if _lock(handle) and _is_at(handle, path):
-            path.unlink()
-
-
-def _create(path: Path) -> BinaryIO:
-    """Create a file and lock it. Before the lock, another process may take it for left over."""
-    while True:
-        handle = open(path, "xb")  # noqa: SIM115
-        if not _lock(handle) or _is_at(handle, path):
-            return handle
-        handle.close()
-
-
-def _is_at(handle: BinaryIO, path: Path) -> bool:
-    """Return whether the path leads to the open file."""
-    try:
-        return os.path.samestat(os.fstat(handle.fileno()), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
-def _lock(handle: BinaryIO) -> bool:
-    """Lock a file until it is closed. False if it is locked, or if the system has no such locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True

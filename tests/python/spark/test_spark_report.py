@@ -9,15 +9,15 @@ import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from streaming import Stream
 
 import forebay
 from forebay.spark import report
-from forebay.spark.jobs.figures import BEYOND_END, NO_QUEUE, NO_TOPIC
-from forebay.spark.jobs.page import _age, _size
+from forebay.spark.jobs.figures import BEYOND_END, NO_QUEUE, NO_TOPIC, Report
+from forebay.spark.jobs.page import _age, _size, write_page
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +191,17 @@ def test_the_page_loads_nothing(spark: Any, store: Path, tmp_path: Path) -> None
     for remark in (NO_TOPIC, NO_QUEUE, BEYOND_END):
         assert f"<p>Groups, {html.escape(remark)}: 1 (" in text
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_page_that_another_process_is_writing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.spark.jobs.page._page", lambda report: "whole")
+    path, other = tmp_path / "report.html", tmp_path / "report.html.tmp"
+    other.write_text("half of")
+    write_page(cast("Report", None), str(path))
+    assert (path.read_text(), other.read_text()) == ("whole", "half of")
+    assert set(tmp_path.iterdir()) == {path, other}
 
 
 def test_numbers_have_the_unit_that_fits_them() -> None:

@@ -7,7 +7,10 @@ import importlib
 import os
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from forebay.durable import written_whole
 
 if TYPE_CHECKING:
     from forebay.spark.jobs.figures import Report
@@ -55,11 +58,10 @@ def _plotly() -> Any:
 
 
 def write_page(report: Report, path: str) -> None:
-    """Write the page, replacing an existing one."""
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(_page(report))
-    os.replace(temporary, path)
+    """Write the page, replacing an existing one. Other processes may write the same page."""
+    page = _page(report)
+    with written_whole(Path(path)) as file:
+        file.write(page.encode())
 
 
 def _page(report: Report) -> str:
