@@ -2,6 +2,7 @@
 //! argument.
 
 use super::errors::invalid;
+use super::signals::look_for_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -239,10 +240,10 @@ pub(super) fn items_or<'py>(
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
         return Err(wrong_type(name, object, wanted));
     }
-    object
-        .try_iter()
-        .map_err(|_| wrong_type(name, object, wanted))?
-        .collect()
+    let entries = object.try_iter();
+    let entries = entries.map_err(|_| wrong_type(name, object, wanted))?;
+    let entry = |(row, entry)| look_for_signals(object.py(), row).and(entry);
+    entries.enumerate().map(entry).collect()
 }
 
 /// The tags of a filter: one tag, several joined by ``||``, or a sequence. ``None`` and ``"*"``

@@ -4,6 +4,7 @@
 use super::convert::{self, Queue, Time, items, text, wrong_type};
 use super::edge;
 use super::errors::invalid;
+use super::signals::look_for_signals;
 use crate::{Delay, Draft, Durability};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -171,10 +172,11 @@ pub(super) type HeaderBytes<'a> = (&'a str, Option<&'a [u8]>);
 /// The names and bytes of headers; they borrow from the pairs.
 pub(super) fn header_bytes<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<HeaderBytes<'a>>> {
     let bytes = |value: &'a Bound<'_, PyAny>| value.cast::<PyBytes>().ok().map(|it| it.as_bytes());
-    pairs
-        .iter()
-        .map(|(name, value)| Ok((text("header name", name)?, bytes(value))))
-        .collect()
+    let header = |(row, (name, value)): (usize, &'a Pair<'_>)| {
+        look_for_signals(name.py(), row)?;
+        Ok((text("header name", name)?, bytes(value)))
+    };
+    pairs.iter().enumerate().map(header).collect()
 }
 
 /// Name and value of a property, as Python objects.
@@ -203,10 +205,11 @@ pub(super) fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
 pub(super) fn pair_texts<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<Texts<'a>>> {
     let name = |object| text("property name", object);
     let value = |object| text("property value", object);
-    pairs
-        .iter()
-        .map(|pair| Ok((name(&pair.0)?, value(&pair.1)?)))
-        .collect()
+    let property = |(row, pair): (usize, &'a Pair<'_>)| {
+        look_for_signals(pair.0.py(), row)?;
+        Ok((name(&pair.0)?, value(&pair.1)?))
+    };
+    pairs.iter().enumerate().map(property).collect()
 }
 
 /// A delay level; 0 means no delay. The core checks that the level exists.

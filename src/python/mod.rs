@@ -29,6 +29,7 @@ mod rebuild;
 mod report;
 mod restore;
 mod sent;
+mod signals;
 mod stages;
 mod store;
 mod tail;

@@ -10,6 +10,7 @@ use super::log;
 use super::named;
 use super::progress::interruptible;
 use super::sent::{BatchResult, Origin, SendResult};
+use super::signals::is_row_to_look;
 use super::store::Store;
 use super::ticket::{BatchTicket, Ticket, in_time, wait};
 use crate::{Atomicity, Delay, Draft, Durability, Error, Flush, Sent};
@@ -21,9 +22,6 @@ use std::time::Duration;
 /// Bodies up to this length are appended without detaching from the interpreter: the append takes a
 /// few microseconds, which is less than detaching and attaching again.
 const ATTACHED_LEN_MAX: usize = 64 * 1024;
-
-/// Rows of a batch between two looks at whether a signal has come.
-const ROWS_BETWEEN_CALLS: usize = 1024;
 
 /// Sends messages to one topic. Made by `Store.producer`; any thread may use it.
 ///
@@ -672,10 +670,10 @@ fn while_going_on<'a>(
     drafts: impl Iterator<Item = Draft<'a>>,
     go_on: &mut dyn FnMut() -> bool,
 ) -> impl Iterator<Item = crate::Result<Draft<'a>>> {
-    drafts.enumerate().map(move |(row, draft)| {
-        match row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() {
+    drafts
+        .enumerate()
+        .map(move |(row, draft)| match is_row_to_look(row) && !go_on() {
             true => Err(Error::Closed { path: None }),
             false => Ok(draft),
-        }
-    })
+        })
 }

@@ -174,6 +174,17 @@ def test_ctrl_c_ends_a_long_batch_and_whole_chunks_stay(store, method, atomic):
     assert orders.send(b"next").offset == sent
 
 
+@pytest.mark.parametrize("method", ["send_batch", "send_batch_nowait"])
+def test_ctrl_c_ends_the_conversion_of_a_batch(store, method):
+    """It comes before the error about the last body, so not all were converted."""
+    orders = store.producer("orders", queue=0)
+    bodies = [b""] * 10_000
+    bodies.append(3)
+    with pytest.raises(TypeError):
+        getattr(orders, method)(bodies)
+    assert not pressed_before(functools.partial(getattr(orders, method), bodies))
+
+
 def test_ctrl_c_ends_send_arrow(store):
     orders = store.producer("orders", queue=0)
     batch = pa.record_batch({"body": [b"x"] * 1000})
