@@ -502,9 +502,9 @@ impl Store {
     /// Saves damaged bytes in the directory `damaged`, and repairs what it can; see [`Repair`].
     ///
     /// Fills holes of the log, so that RocketMQ can also read past them. Rebuilds queues, index and
-    /// Forebay's tables from the log; another system's tables are left unchanged. Messages can be
-    /// sent and read meanwhile. The repairs are durable on return; the next repair completes an
-    /// interrupted one.
+    /// Forebay's tables from the log; another system's tables are left unchanged. Of a partition
+    /// log only the saved options are repaired. Messages can be sent and read meanwhile. The
+    /// repairs are durable on return; the next repair completes an interrupted one.
     ///
     /// # Errors
     ///
@@ -512,10 +512,11 @@ impl Store {
     /// file is rewritten, so the disk needs room for one more.
     pub fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
         let engine = self.writer()?;
-        match engine.files() {
-            Some(files) => files.repair(progress),
+        match (engine.files(), engine.queue_logs()) {
+            (Some(files), _) => files.repair(progress),
+            (None, Some(logs)) => logs.repair(progress),
             // Without files nothing can be repaired: all damage remains.
-            None => Ok(Repair {
+            (None, None) => Ok(Repair {
                 steps: Vec::new(),
                 left: engine.verify(progress)?.damage,
             }),

@@ -2,7 +2,7 @@
 //!
 //! It can remove messages of one queue and keep those of the others, which one log for all cannot.
 
-use super::{Compacted, Engine, Linger, Topic};
+use super::{Compacted, Engine, Linger, Repair, Topic};
 use crate::error::Result;
 
 /// An engine with a log for each queue; see [`Engine::queue_logs`].
@@ -34,6 +34,10 @@ pub trait QueueLogs: Engine {
     ///
     /// [`crate::Error::UnknownQueue`]; errors of the disk.
     fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()>;
+
+    /// Repairs what it can; see [`Repair`]. `progress` works as in [`Engine::verify`]; if it
+    /// returns false, nothing is changed. Durable on return.
+    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair>;
 
     /// About the bytes of the messages from an offset on, which must be within the bounds: those of
     /// their batches. Reads no message.

@@ -379,8 +379,8 @@ const SHOWN_BY: [(&str, &str, What, &str); 22] = [
         "rare::torn_rebuild",
     ),
     (
-        "src/engine/commit_log/repair/salvage.rs",
-        "directory 1",
+        "src/engine/directory/salvage.rs",
+        "make_directory 1",
         What::Directory,
         "repairs::of_a_record",
     ),

@@ -13,6 +13,7 @@ import test_golden
 
 import forebay
 from forebay import _forebay
+from forebay.cli import main
 
 
 @pytest.fixture
@@ -144,6 +145,40 @@ def test_a_damaged_file_of_a_partition_log_is_reported_by_opening_and_verifying(
         (damage,) = store.damage
         assert "invalid value for segment_bytes, compression" in damage.reason
         store.send("orders", b"x")
+
+
+DAMAGED = b'{"segment_bytes": 7, "compression": "zstd"}'
+
+
+def test_a_repair_mends_the_file_of_a_partition_log(tmp_path):
+    path = tmp_path / "log"
+    forebay.open(path, engine="partitionlog").close()
+    for number, (content, left) in enumerate([(DAMAGED, {"compression": "zstd"}), (b"[1]", {})]):
+        (path / "forebay.options").write_bytes(content)
+        with forebay.open(path) as store:
+            repair = store.repair()
+            assert (repair.ok, store.damage) == (True, [])
+            assert store.repair().steps == []
+        (step,) = repair.steps
+        assert (step.path, step.length) == (str(path / "forebay.options"), len(content))
+        name = "forebay.options.damaged" + f".{number}" * (number > 0)
+        assert step.saved == str(path / name)
+        assert (path / name).read_bytes() == content
+        assert kept(path) == left
+    with forebay.open(path) as store:
+        assert store.damage == []
+
+
+def test_the_verb_repair_mends_the_file_of_a_partition_log(tmp_path, capsys):
+    path = tmp_path / "log"
+    forebay.open(path, engine="partitionlog").close()
+    (path / "forebay.options").write_bytes(DAMAGED)
+    assert main(["verify", str(path)]) == 1
+    assert main(["repair", str(path)]) == 0
+    assert main(["verify", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "invalid value for segment_bytes" in text
+    assert "rewritten with the options that could be read" in text
 
 
 @pytest.mark.parametrize("name", ["index", "checksum", "unique_ids", "default_queues", "flush"])

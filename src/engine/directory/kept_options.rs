@@ -137,6 +137,9 @@ pub fn flaw(disk: &dyn Disk, root: &Path, engine: EngineKind) -> Result<Option<S
     Ok(kept.damage.map(|damage| damage.reason))
 }
 
+/// What [`mend`] does.
+pub const MENDED: &str = "rewritten with the options that could be read";
+
 /// Durably rewrites the file with its usable members.
 pub fn mend(disk: &dyn Disk, root: &Path, engine: EngineKind) -> Result<()> {
     let mut kept = Kept::load(disk, root, &Options::default(), engine)?;

@@ -1,6 +1,6 @@
 //! The directory of a store, for every engine: the names in it, who created it, who may open it,
-//! the lock of its writer, the options that it keeps, and the page of marks that other processes
-//! read.
+//! the lock of its writer, the options that it keeps, the page of marks that other processes
+//! read, and the copies that a repair makes of damaged bytes.
 
 pub mod agreed;
 pub mod catalogue;
@@ -10,5 +10,6 @@ pub mod kept_options;
 pub mod names;
 pub mod page;
 pub mod recognise;
+pub mod salvage;
 mod sharing;
 pub mod writer;

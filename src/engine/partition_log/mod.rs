@@ -24,6 +24,7 @@ mod fit;
 mod folder;
 mod partition;
 mod query;
+mod repair;
 mod retention;
 pub(crate) mod segments;
 #[cfg(test)]
@@ -56,8 +57,8 @@ use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Filter,
-    Linger, Meanings, Point, QueueLogs, Recovery, Report, Rows, Stats, Topic, Topics, Verification,
-    Waiter,
+    Linger, Meanings, Point, QueueLogs, Recovery, Repair, Report, Rows, Stats, Topic, Topics,
+    Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -674,7 +675,8 @@ impl Engine for PartitionLog {
         let kind = EngineKind::PartitionLog;
         if let Some(reason) = kept_options::flaw(self.disk(), &self.root, kind)? {
             let path = self.root.join(kept_options::FILE_NAME);
-            let damage = Damage::new(DamageKind::Options, path, 0..0, reason);
+            let len = self.disk().stat(&path)?.map_or(0, |entry| entry.len);
+            let damage = Damage::new(DamageKind::Options, path, 0..len, reason);
             found.damage.push(damage);
         }
         for damage in &found.damage {
@@ -754,6 +756,10 @@ impl QueueLogs for PartitionLog {
             Some(retention) => retention.delete_before(&writer.parts, topic, starts),
             None => Ok(()),
         }
+    }
+
+    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        repair::repair(self, progress)
     }
 
     fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {

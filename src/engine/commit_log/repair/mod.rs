@@ -10,7 +10,6 @@
 //! meanwhile. A query by key waits while the index is rebuilt.
 
 pub mod rewrite;
-pub mod salvage;
 pub mod turn;
 
 use super::index::is_indexed;
@@ -20,12 +19,11 @@ use super::parts::Parts;
 use super::queues::queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
 use super::read::meant::leads_home;
 use super::retention::{Pause, Retention};
-use crate::engine::directory::kept_options;
+use crate::engine::directory::{kept_options, names, salvage};
 use rewrite::rewrite;
 
 use super::verify::inspection::{Inspection, LostRange};
 use super::verify::{inspect, verify};
-use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
@@ -33,6 +31,7 @@ use crate::options::EngineKind;
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Repairs an open store. `progress` receives the bytes inspected and the total. If it returns
 /// false during the inspection, the repair ends without changes.
@@ -66,6 +65,11 @@ pub fn repair(
     forget(parts);
     repair.left = verify(parts, &mut |_, _| true)?.damage;
     Ok(repair)
+}
+
+/// The directory for damaged bytes.
+fn damaged(parts: &Parts) -> PathBuf {
+    parts.root.join("damaged")
 }
 
 fn changes(
@@ -147,7 +151,7 @@ fn bridge_holes(
                 position: hole.range.start,
                 length: len,
                 what: format!("filled the hole ({})", hole.reason),
-                saved: salvage::save(parts, &path, within, &name)?,
+                saved: salvage::save(&*parts.disk, (&path, within), (&damaged(parts), &name))?,
                 lost: hole.lost.clone(),
             });
         }
@@ -361,7 +365,8 @@ fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>
     for damage in &found.tables {
         let name = damage.path.file_name().unwrap_or_default();
         let saved_as = format!("{}-{}", name.to_string_lossy(), damage.length);
-        let saved = salvage::save(parts, &damage.path, 0..damage.length, &saved_as)?;
+        let from = (&*damage.path, 0..damage.length);
+        let saved = salvage::save(&*parts.disk, from, (&damaged(parts), &saved_as))?;
         let what = match damage.kind {
             DamageKind::Topics => {
                 let mut table = parts.table.lock();
@@ -379,7 +384,7 @@ fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>
             }
             DamageKind::Options => {
                 kept_options::mend(&*parts.disk, &parts.root, EngineKind::CommitLog)?;
-                "rewritten with the options that could be read"
+                kept_options::MENDED
             }
             // The inventory is written after everything else, the state page by the next opening.
             _ => "rewritten",

@@ -8,10 +8,11 @@
 //! While the current file is copied, nothing is appended, dispatched or synced. Afterwards appends
 //! and dispatch continue in the copy.
 
-use super::salvage;
+use super::damaged;
 use crate::engine::commit_log::log::bridge::{fill, first};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::verify::inspection::LostRange;
+use crate::engine::directory::salvage;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::mapped::{Extent, MappedFile, TransientPool};
@@ -60,7 +61,8 @@ pub fn rewrite(parts: &Parts, start: u64, holes: &[LostRange]) -> Result<()> {
 fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[LostRange]) -> Result<PathBuf> {
     let disk = &*parts.disk;
     let from = parts.log.files.path_of(file.start);
-    let directory = salvage::directory(parts)?;
+    let directory = damaged(parts);
+    salvage::make_directory(disk, &directory)?;
     let to = directory.join(format!("{}.repaired", file_name(file.start)));
     let io = |error: Error| error.undone(Op::Rewrite, &from);
     if disk.stat(&to).map_err(io)?.is_some() {

@@ -1,41 +1,40 @@
 //! Saves damaged bytes beside the log before they are replaced.
 //!
-//! Each damaged range becomes a file in the directory `damaged`, named after its source. An
-//! existing file is never changed: other bytes with the same name get a number.
+//! Each damaged range becomes a file, named after its source. An existing file is never changed:
+//! other bytes with the same name get a number.
 
 use crate::disk::Disk;
-use crate::engine::commit_log::parts::Parts;
 use crate::error::{Error, Op, Result};
 use crate::num::index;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Name of the directory, in the store's directory.
-pub const DIRECTORY: &str = "damaged";
-
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Creates the directory and returns its path.
-pub fn directory(parts: &Parts) -> Result<PathBuf> {
-    let path = parts.root.join(DIRECTORY);
-    let disk = &*parts.disk;
-    disk.create_directory(&path)?;
-    disk.sync_directory(&parts.root)?;
-    Ok(path)
+/// Durably creates a directory for damaged bytes.
+pub fn make_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
+    disk.create_directory(path)?;
+    match path.parent() {
+        Some(above) => disk.sync_directory(above),
+        None => Ok(()),
+    }
 }
 
-/// Durably saves a range of a file as `name` and returns the path. `None` if the file does not
-/// exist or the range holds only zeros.
-pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
-    let disk = &*parts.disk;
+/// Durably saves a range of a file as `name` in `directory`, which is created if necessary.
+/// Returns the path; `None` if the file does not exist or the range holds only zeros.
+pub fn save(
+    disk: &dyn Disk,
+    (from, range): (&Path, Range<u64>),
+    (directory, name): (&Path, &str),
+) -> Result<Option<PathBuf>> {
     let io = |error: Error| error.during(Op::Save, from);
     let found = disk.stat(from).map_err(io)?;
     let end = found.map_or(0, |entry| entry.len).min(range.end);
     if !has_data(disk, from, range.start..end).map_err(io)? {
         return Ok(None);
     }
-    let directory = directory(parts)?;
+    make_directory(disk, directory)?;
     let mut path = directory.join(name);
     let len = end - range.start;
     let (mut number, mut is_saved, mut others) = (1, false, Vec::new());
@@ -59,7 +58,7 @@ pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result
     for path in others.iter().chain([&path]) {
         disk.sync_file(path).map_err(io)?;
     }
-    disk.sync_directory(&directory).map_err(io)?;
+    disk.sync_directory(directory).map_err(io)?;
     Ok(Some(path))
 }
 
