@@ -2240,7 +2240,9 @@ class Store:
         """Delete the messages of a topic before an offset or a time.
 
         The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in
-        Kafka. Segments that hold no other messages are removed. Durable on return.
+        Kafka. Segments that hold no other messages are removed. Durable on return. After Ctrl-C
+        the messages may be deleted already, and segments that are left go with the next removal,
+        or when the store is opened again.
 
         Parameters
         ----------
@@ -2349,9 +2351,10 @@ class Store:
         Damaged bytes are saved in the store's directory `damaged`. Holes in the log are filled
         with records that belong to no queue, so that RocketMQ, too, can read past them. Queue
         entries, index files and the tables that Forebay writes are rebuilt from the log. Damaged
-        tables of another system are saved and left as they are. Other threads may send and read
-        meanwhile; readers in other processes see the repaired files when they open the store
-        again. The disk needs space for one more log file.
+        tables of another system are saved and left as they are. Of a partition log only the
+        options that it keeps are repaired; the old file becomes `forebay.options.damaged`. Other
+        threads may send and read meanwhile; readers in other processes see the repaired files
+        when they open the store again. The disk needs space for one more log file.
 
         Parameters
         ----------

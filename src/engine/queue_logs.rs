@@ -28,12 +28,18 @@ pub trait QueueLogs: Engine {
 
     /// Raises the first offsets of queues: messages before them are deleted, and log files that
     /// hold no others. An offset that is lower than the first one changes nothing. Durable on
-    /// return. The offsets are at most the next to be written.
+    /// return. The offsets are at most the next to be written. Once `go_on` returns false, the log
+    /// files that are left are removed later, at the latest by the next opening.
     ///
     /// # Errors
     ///
     /// [`crate::Error::UnknownQueue`]; errors of the disk.
-    fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()>;
+    fn delete_before(
+        &self,
+        topic: &Topic,
+        starts: &[(u32, u64)],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()>;
 
     /// Repairs what it can; see [`Repair`]. `progress` works as in [`Engine::verify`]; if it
     /// returns false, nothing is changed. Durable on return.

@@ -3,7 +3,7 @@
 use super::convert::limit;
 use super::log;
 use super::named;
-use super::progress::with_progress;
+use super::progress::{interruptible, with_progress};
 use super::report::Compaction;
 use super::store::Store;
 use pyo3::prelude::*;
@@ -64,7 +64,9 @@ impl Store {
     /// Delete the messages of a topic before an offset or a time.
     ///
     /// The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in Kafka.
-    /// Segments that hold no other messages are removed. Durable on return.
+    /// Segments that hold no other messages are removed. Durable on return. After Ctrl-C the
+    /// messages may be deleted already, and segments that are left go with the next removal, or
+    /// when the store is opened again.
     ///
     /// Parameters
     /// ----------
@@ -105,7 +107,10 @@ impl Store {
         to: &Bound<'_, PyAny>,
     ) -> PyResult<BTreeMap<u32, u64>> {
         let to = limit("to", to)?;
-        let starts = self.call(py, |core| core.delete_before(topic, &to))?;
-        Ok(starts.into_iter().collect())
+        let starts = interruptible(py, |go_on| {
+            self.core().delete_before_while(topic, &to, go_on)
+        });
+        log::warnings(py, self.core());
+        Ok(starts?.into_iter().collect())
     }
 }

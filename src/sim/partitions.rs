@@ -261,7 +261,10 @@ impl Partitions {
         let until = self.world.random.below(bounds.end + 1);
         let asked = self.asked.entry(place).or_default();
         *asked = until.max(*asked);
-        let done = life.engine.delete_before(&topic, &[(place.1, until)]);
+        // Of what a removal that was stopped has left, the next one or the next opening takes care.
+        let stops = self.world.random.chance(30);
+        let starts = [(place.1, until)];
+        let done = life.engine.delete_before(&topic, &starts, &mut || !stops);
         if done.is_ok() && !life.disk.is_dead() {
             let start = self.starts.entry(place).or_default();
             *start = until.max(*start);

@@ -17,6 +17,22 @@ impl Store {
     /// [`crate::Error::OffsetOutOfRange`] for an offset after the next to be written;
     /// [`crate::Error::ReadOnly`]; errors of the disk.
     pub fn delete_before(&self, topic: &str, to: &Bound) -> Result<Vec<(u32, u64)>> {
+        self.delete_before_while(topic, to, &mut || true)
+    }
+
+    /// As [`Store::delete_before`]. Calls `go_on` after every few dozen log files; once it
+    /// returns false, those that are left are removed later, at the latest by the next opening. The
+    /// messages are deleted all the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::delete_before`].
+    pub fn delete_before_while(
+        &self,
+        topic: &str,
+        to: &Bound,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<(u32, u64)>> {
         let logs = self.queue_logs("deleting messages of one queue")?;
         let engine = self.writer()?;
         let topic = self.topic(topic)?;
@@ -41,7 +57,7 @@ impl Store {
             let start = bounded.start(to, at)?;
             starts.push((queue, start.max(min)));
         }
-        logs.delete_before(&topic, &starts)?;
+        logs.delete_before(&topic, &starts, go_on)?;
         Ok(starts)
     }
 }

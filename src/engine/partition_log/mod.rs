@@ -750,10 +750,15 @@ impl QueueLogs for PartitionLog {
         compactor.compact(&writer.parts, topic, progress)
     }
 
-    fn delete_before(&self, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
+    fn delete_before(
+        &self,
+        topic: &Topic,
+        starts: &[(u32, u64)],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
         let writer = self.writer()?;
         match &self.retention {
-            Some(retention) => retention.delete_before(&writer.parts, topic, starts),
+            Some(retention) => retention.delete_before(&writer.parts, topic, starts, go_on),
             None => Ok(()),
         }
     }

@@ -5,10 +5,10 @@
 //! no message comes back:
 //!
 //! ```text
-//!   everything durable, indexes complete                        or nothing is deleted
+//!   everything durable                                          or nothing is deleted
 //!   --> first offsets durable, in log-start-offset-checkpoint
-//!   --> readers begin there
-//!   --> index files unlinked --> sync of the folder --> log files unlinked --> sync
+//!   --> readers begin there, and full passes leave out what goes
+//!   --> index files unlinked --> sync of the folder --> log files unlinked --> sync, in pieces
 //! ```
 //!
 //! Only whole segments go, and never the one that is written. A segment that ends before the first

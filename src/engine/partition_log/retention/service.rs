@@ -11,7 +11,6 @@ use crate::engine::partition_log::write::ends::Ends;
 use crate::engine::partition_log::write::files;
 use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::report::Report;
-use crate::engine::service::durability::Durable;
 use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::service::retention::{INTERVAL, Limits, Times, jump};
 use crate::engine::service::shutdown::Shutdown;
@@ -26,6 +25,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+/// Segments that are removed at once. A signal waits for them, and each piece needs two syncs.
+pub const PIECE: usize = if cfg!(test) { 4 } else { 64 };
 
 type Key = (Arc<str>, u32);
 /// Topic, queue and ends of a partition.
@@ -201,7 +203,8 @@ impl Retention {
             self.raise(parts, progress, &all, &raised)?;
         }
         if !raised.is_empty() || progress.is_held || !progress.left.is_empty() {
-            self.remove(parts, progress, &all)?;
+            let mut go_on = || !self.shutdown.has_begun();
+            self.remove(parts, progress, &all, &mut go_on)?;
         }
         outcome
     }
@@ -220,12 +223,19 @@ impl Retention {
     }
 
     /// Raises the first offsets of partitions, and removes the segments that end before them.
-    /// Durable on return, except that a compaction may keep segments for a while.
+    /// Durable on return, except that a compaction may keep segments for a while. Once `go_on`
+    /// returns false, the removal ends. The next one, or the next opening, completes it.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownQueue`], [`Error::Closed`]; errors of the disk.
-    pub fn delete_before(&self, parts: &Parts, topic: &Topic, starts: &[(u32, u64)]) -> Result<()> {
+    pub fn delete_before(
+        &self,
+        parts: &Parts,
+        topic: &Topic,
+        starts: &[(u32, u64)],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
         let mut progress = self.progress.lock();
         if self.shutdown.has_begun() || parts.health.is_closed() {
             return Err(Error::closed(&parts.root));
@@ -239,7 +249,7 @@ impl Retention {
             raised.push((one.ok_or_else(|| topic.unknown_queue(*queue))?, *until));
         }
         self.raise(parts, &progress, &all, &raised)?;
-        self.remove(parts, &mut progress, &all)
+        self.remove(parts, &mut progress, &all, go_on)
     }
 
     /// Removes the segments that an earlier process was about to remove.
@@ -249,7 +259,7 @@ impl Retention {
     /// Errors of the disk.
     pub fn complete(&self, parts: &Parts) -> Result<()> {
         let all = parts.all_ends();
-        self.remove(parts, &mut self.progress.lock(), &all)
+        self.remove(parts, &mut self.progress.lock(), &all, &mut || true)
     }
 
     fn raise(
@@ -259,8 +269,8 @@ impl Retention {
         all: &[One],
         raised: &[Raise<'_>],
     ) -> Result<()> {
-        // No sync and no write of an index may meet a removed segment.
-        parts.full_pass()?;
+        // A first offset must not become durable before the messages up to it.
+        parts.flush()?;
         let mut starts: BTreeMap<(&str, u32), u64> = BTreeMap::new();
         let unfinished = all.iter().filter(|one| one.2.start() > one.2.first_base());
         for (topic, queue, ends) in unfinished.chain(progress.left.iter().map(|it| &it.0)) {
@@ -281,24 +291,45 @@ impl Retention {
         Ok(())
     }
 
-    /// Removes the segments that end before the first offset of their partition.
-    fn remove(&self, parts: &Parts, progress: &mut Progress, all: &[One]) -> Result<()> {
+    /// Removes the segments that end before the first offset of their partition, until `go_on`
+    /// returns false.
+    fn remove(
+        &self,
+        parts: &Parts,
+        progress: &mut Progress,
+        all: &[One],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
         progress.is_held = false;
         for one in all.iter().filter(|one| one.2.start() > one.2.first_base()) {
             match one.2.try_change() {
                 Some(changing) => {
                     let gone = one.2.retire(&changing);
                     if !gone.is_empty() {
+                        // No full pass may write an index of a removed segment.
+                        parts.forget(&gone);
                         progress.left.push((one.clone(), gone));
                     }
                 }
                 None => progress.is_held = true,
             }
         }
-        while let Some(((_, _, ends), gone)) = progress.left.last() {
-            let removed = unlink(&*parts.disk, &ends.folder, gone);
+        while let Some(((_, _, ends), gone)) = progress.left.last_mut() {
+            // From the oldest, so that what is left has no gaps.
+            let count = gone.len().min(PIECE);
+            let removed = unlink(
+                &*parts.disk,
+                &ends.folder,
+                gone.get(..count).unwrap_or(gone),
+            );
             removed.inspect_err(|error| fail_of(parts, error))?;
-            progress.left.pop();
+            gone.drain(..count);
+            if gone.is_empty() {
+                progress.left.pop();
+            }
+            if !go_on() {
+                break;
+            }
         }
         Ok(())
     }
@@ -317,9 +348,9 @@ fn unlink(disk: &dyn Disk, folder: &Path, gone: &[Arc<Segment>]) -> Result<()> {
     for endings in [&others[..], &[".log"]] {
         for segment in gone {
             for ending in endings {
-                let path = beside(&segment.path, ending);
-                if disk.stat(&path)?.is_some() {
-                    disk.unlink(&path)?;
+                match disk.unlink(&beside(&segment.path, ending)) {
+                    Err(error) if error.is_not_found() => {}
+                    done => done?,
                 }
             }
         }

@@ -5,6 +5,7 @@ mod follow;
 mod golden;
 mod linger;
 mod live;
+mod removal;
 mod retention;
 mod transactions;
 mod write;

@@ -13,19 +13,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
-const NOW: i64 = 20_000 * 24 * HOUR_MS;
+pub(super) const NOW: i64 = 20_000 * 24 * HOUR_MS;
 
 /// A store, stepped by a test.
-struct Stepped {
-    root: TempDir,
-    clock: Arc<ManualClock>,
-    options: Options,
-    engine: PartitionLog,
-    steps: u64,
-    begin: Instant,
+pub(super) struct Stepped {
+    pub(super) root: TempDir,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) options: Options,
+    pub(super) engine: PartitionLog,
+    pub(super) steps: u64,
+    pub(super) begin: Instant,
 }
 
-fn machine(clock: &Arc<ManualClock>) -> Machine {
+pub(super) fn machine(clock: &Arc<ManualClock>) -> Machine {
     Machine {
         clock: Arc::<ManualClock>::clone(clock),
         ..Machine::stepped(Arc::new(RealDisk))
@@ -33,7 +33,7 @@ fn machine(clock: &Arc<ManualClock>) -> Machine {
 }
 
 impl Stepped {
-    fn new(options: Options) -> Stepped {
+    pub(super) fn new(options: Options) -> Stepped {
         let root = tempfile::tempdir().unwrap();
         let clock = ManualClock::at(NOW);
         let options = Options {
@@ -53,7 +53,7 @@ impl Stepped {
     }
 
     /// Closes the store, and opens it with other options.
-    fn again(self, options: Options) -> Stepped {
+    pub(super) fn again(self, options: Options) -> Stepped {
         self.engine.close().unwrap();
         let options = Options {
             segment_bytes: self.options.segment_bytes,
@@ -69,7 +69,7 @@ impl Stepped {
     }
 
     /// Sends messages of a kilobyte, one a batch, so that three make a segment.
-    fn send(&self, topic: &str, times: impl IntoIterator<Item = i64>) {
+    pub(super) fn send(&self, topic: &str, times: impl IntoIterator<Item = i64>) {
         let topic = self.engine.topic_for_append(topic).unwrap();
         for time in times {
             let mut batch = self.engine.batch();
@@ -90,20 +90,20 @@ impl Stepped {
         }
     }
 
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.engine.flush().unwrap();
         self.steps += 2;
         let now = self.begin + Duration::from_secs(self.steps);
         self.engine.step_retention(self.clock.now_ms(), now);
     }
 
-    fn start(&self, topic: &str) -> u64 {
+    pub(super) fn start(&self, topic: &str) -> u64 {
         let topic = self.engine.topics().get(topic).unwrap();
         self.engine.bounds(&topic, 0).unwrap().unwrap().start
     }
 
     /// Base offsets of the segments that have files.
-    fn bases(&self, topic: &str) -> Vec<u64> {
+    pub(super) fn bases(&self, topic: &str) -> Vec<u64> {
         let folder = self.root.path().join(format!("{topic}-0"));
         let mut bases = Vec::new();
         for entry in fs::read_dir(folder).unwrap() {
@@ -119,7 +119,7 @@ impl Stepped {
         bases
     }
 
-    fn offsets(&self, topic: &str) -> Vec<u64> {
+    pub(super) fn offsets(&self, topic: &str) -> Vec<u64> {
         offsets(&self.engine, topic)
     }
 }
@@ -130,7 +130,7 @@ fn offsets(engine: &PartitionLog, topic: &str) -> Vec<u64> {
     offsets.map(i64::cast_unsigned).collect()
 }
 
-fn by_bytes(bytes: u64) -> Options {
+pub(super) fn by_bytes(bytes: u64) -> Options {
     Options {
         retention_bytes: Some(bytes),
         ..Options::default()
@@ -260,7 +260,10 @@ fn a_first_offset_within_a_segment_hides_messages_and_is_durable() {
     let view = store.engine.existing(&topic, 0).unwrap();
     let all = Filter::default();
     let mut before = store.engine.cursor_over(view, 0..8, &all, Check::Full);
-    store.engine.delete_before(&topic, &[(0, 4)]).unwrap();
+    store
+        .engine
+        .delete_before(&topic, &[(0, 4)], &mut || true)
+        .unwrap();
     assert_eq!(store.offsets("t"), [4, 5, 6, 7]);
     assert_eq!(store.bases("t"), [3, 6]);
     let path = store.root.path().join("log-start-offset-checkpoint");
@@ -270,14 +273,20 @@ fn a_first_offset_within_a_segment_hides_messages_and_is_durable() {
     before.next(100, &mut rows).unwrap();
     let first = rows.record(&rows.rows[0]).unwrap();
     assert!(first.queue_offset() >= 3);
-    let unknown = store.engine.delete_before(&topic, &[(7, 0)]);
+    let unknown = store.engine.delete_before(&topic, &[(7, 0)], &mut || true);
     assert!(matches!(unknown, Err(Error::UnknownQueue { .. })));
     // It is raised, and never lowered.
-    store.engine.delete_before(&topic, &[(0, 2)]).unwrap();
+    store
+        .engine
+        .delete_before(&topic, &[(0, 2)], &mut || true)
+        .unwrap();
     let store = store.again(Options::default());
     assert_eq!(store.start("t"), 4);
     let topic = store.engine.topics().get("t").unwrap();
-    store.engine.delete_before(&topic, &[(0, 8)]).unwrap();
+    store
+        .engine
+        .delete_before(&topic, &[(0, 8)], &mut || true)
+        .unwrap();
     assert_eq!((store.offsets("t"), store.bases("t")), (vec![], vec![6]));
     let store = store.again(Options::default());
     store.send("t", [NOW]);
@@ -342,11 +351,11 @@ fn a_close_waits_until_nothing_is_being_deleted() {
     let engine = PartitionLog::open(&machine, store.root.path(), &store.options).unwrap();
     let engine = Arc::new(engine);
     *to_close.lock() = Some(Arc::clone(&engine));
-    let deleted = engine.delete_before(&topic(&engine, "t"), &[(0, 6)]);
+    let deleted = engine.delete_before(&topic(&engine, "t"), &[(0, 6)], &mut || true);
     deleted.unwrap();
     assert_eq!(store.bases("t"), [6]);
     engine.close().unwrap();
-    let refused = engine.delete_before(&topic(&engine, "t"), &[(0, 7)]);
+    let refused = engine.delete_before(&topic(&engine, "t"), &[(0, 7)], &mut || true);
     assert!(matches!(refused, Err(Error::Closed { .. })));
 }
 

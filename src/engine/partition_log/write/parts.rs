@@ -21,6 +21,7 @@ use super::unsynced::{self, Folders, Unsynced};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::beside;
+use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::service::durability::Durable;
@@ -33,7 +34,7 @@ use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::Mutex;
 use crossbeam_utils::CachePadded;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -353,6 +354,17 @@ impl Parts {
         let next =
             |(key, ends): (&(Arc<str>, u32), &Arc<Ends>)| (key.clone(), ends.next_offset(durable));
         all.iter().map(next).collect()
+    }
+
+    /// Has no full pass write the indexes of these segments, which are about to be removed: readers
+    /// no longer see them, and durably so. Waits for a pass that is being made.
+    pub fn forget(&self, gone: &[Arc<Segment>]) {
+        let gone: HashSet<&Path> = gone.iter().map(|segment| &*segment.path).collect();
+        let mut passes = self.unsaved.lock();
+        passes.left.extend(self.tail.lock().take_unsaved());
+        for unsaved in &mut passes.left {
+            unsaved.forget(&gone);
+        }
     }
 
     /// Writes the index files of complete segments.

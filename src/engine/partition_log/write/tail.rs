@@ -124,6 +124,15 @@ pub struct Unsaved {
     pub pieces: Option<(PathBuf, [super::indexes::Piece; 2])>,
 }
 
+impl Unsaved {
+    /// Drops what it has of the segments with these log files.
+    pub fn forget(&mut self, gone: &HashSet<&Path>) {
+        self.sealed.retain(|(log, _)| !gone.contains(&**log));
+        // The last segment of then may be complete by now.
+        self.pieces.take_if(|(log, _)| gone.contains(&**log));
+    }
+}
+
 /// The ends of all partitions.
 #[derive(Debug, Default)]
 pub struct Tail {

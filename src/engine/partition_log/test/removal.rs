@@ -1,0 +1,122 @@
+//! Removal of segments: what it writes, and what an interrupted one leaves.
+
+use super::retention::{NOW, Stepped, machine};
+use super::*;
+use crate::disk::{Call, HookedDisk};
+use crate::engine::QueueLogs;
+use crate::engine::partition_log::retention::service::PIECE;
+use crate::engine::service::durability::Durable;
+use crate::sync::Mutex;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Of three messages each.
+const SEGMENTS: usize = 20;
+
+/// Opens the store anew, on a disk that tells of its calls.
+fn hooked(
+    store: Stepped,
+    before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
+) -> Stepped {
+    store.engine.close().unwrap();
+    let machine = Machine {
+        disk: HookedDisk::shared(before),
+        ..machine(&store.clock)
+    };
+    let engine = PartitionLog::open(&machine, store.root.path(), &store.options).unwrap();
+    Stepped { engine, ..store }
+}
+
+/// Deletes the messages before an offset, in one piece or all of them.
+fn delete(store: &Stepped, to: u64, goes_on: bool) {
+    let topic = topic(&store.engine, "t");
+    let deleted = store
+        .engine
+        .delete_before(&topic, &[(0, to)], &mut || goes_on);
+    deleted.unwrap();
+}
+
+/// Names of the index files of a topic.
+fn indexes(store: &Stepped) -> Vec<String> {
+    let entries = fs::read_dir(store.root.path().join("t-0")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.ends_with("index")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn no_index_of_a_segment_that_goes_is_synced() {
+    let synced: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+    let told = Arc::clone(&synced);
+    let store = hooked(Stepped::new(Options::default()), move |call, path| {
+        if matches!(call, Call::Fsync | Call::SyncRange) {
+            told.lock().push(path.to_owned());
+        }
+        Ok(())
+    });
+    store.send("t", [NOW; 3 * SEGMENTS + 1]);
+    store.engine.flush().unwrap();
+    synced.lock().clear();
+    let to = 3 * SEGMENTS as u64;
+    delete(&store, to, true);
+    assert_eq!(store.bases("t"), [to]);
+    let calls = std::mem::take(&mut *synced.lock());
+    let is_index = |path: &&PathBuf| path.to_string_lossy().ends_with("index");
+    assert_eq!(calls.iter().find(is_index), None);
+    // The first offset and its name; for each piece twice the folder.
+    assert_eq!(calls.len(), 2 + 2 * SEGMENTS.div_ceil(PIECE), "{calls:?}");
+}
+
+#[test]
+fn what_a_stopped_removal_leaves_goes_later() {
+    let store = Stepped::new(Options::default());
+    store.send("t", [NOW; 3 * SEGMENTS + 1]);
+    let to = 3 * SEGMENTS as u64;
+    delete(&store, to, false);
+    let left = (3 * PIECE as u64..=to).step_by(3).collect::<Vec<_>>();
+    assert_eq!((store.start("t"), store.bases("t")), (to, left.clone()));
+    // It has no indexes, and no pass makes any.
+    store.engine.roll().unwrap();
+    assert_eq!(
+        indexes(&store),
+        [
+            "00000000000000000060.index",
+            "00000000000000000060.timeindex"
+        ]
+    );
+    let store = store.again(Options::default());
+    assert_eq!((store.start("t"), store.bases("t")), (to, vec![to, to + 1]));
+    assert_eq!(store.offsets("t"), [to]);
+    // Within the life of a process, the next removal completes it.
+    store.send("t", [NOW; 3 * SEGMENTS]);
+    delete(&store, 2 * to, false);
+    delete(&store, 2 * to, true);
+    assert_eq!(store.bases("t").len(), 1);
+}
+
+#[test]
+fn what_a_pass_could_not_write_is_not_written_after_the_segment_is_gone() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_full);
+    let options = Options {
+        index_interval_bytes: Some(0),
+        ..Options::default()
+    };
+    let store = hooked(Stepped::new(options), move |call, path| {
+        let is_index = path.to_string_lossy().ends_with("index");
+        match call == Call::Write && is_index && told.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            false => Ok(()),
+        }
+    });
+    store.send("t", [NOW; 2]);
+    is_full.store(true, Ordering::Relaxed);
+    let parts = &store.engine.writer().unwrap().parts;
+    assert!(parts.full_pass().unwrap_err().is_out_of_room());
+    is_full.store(false, Ordering::Relaxed);
+    store.send("t", [NOW; 2]);
+    delete(&store, 3, true);
+    store.engine.writer().unwrap().parts.full_pass().unwrap();
+    assert_eq!(store.bases("t"), [3]);
+}
