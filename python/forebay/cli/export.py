@@ -153,14 +153,24 @@ def _write_arrow(
     return rows, [*scan.damage, *store.damage]
 
 
-def _sink(form: str, handle: BinaryIO, schema: pyarrow.Schema) -> Any:
+@contextlib.contextmanager
+def _sink(form: str, handle: BinaryIO, schema: pyarrow.Schema) -> Iterator[Any]:
+    """Yield the format's writer of batches, and close it."""
     if form == "parquet":
         from pyarrow.parquet import ParquetWriter  # type: ignore[import-untyped]
 
-        return ParquetWriter(handle, schema, compression="zstd")
-    import pyarrow
+        sink = ParquetWriter(handle, schema, compression="zstd")
+    else:
+        import pyarrow
 
-    return pyarrow.ipc.new_file(handle, schema)
+        sink = pyarrow.ipc.new_file(handle, schema)
+    try:
+        yield sink
+        sink.close()
+    except BaseException:
+        # The file will be removed. Its finaliser would close the writer, and print that it cannot.
+        sink.is_open = False
+        raise
 
 
 def _need_pyarrow(form: str) -> None:

@@ -3,6 +3,7 @@
 import base64
 import csv
 import fcntl
+import gc
 import json
 import os
 import subprocess
@@ -102,6 +103,26 @@ def test_an_export_that_fails_leaves_the_old_file_and_no_other(
     assert (status, err) == (1, "forebay: No space left on device\n")
     assert target.read_text() == "precious"
     assert sorted(file.name for file in tmp_path.iterdir()) == [target.name, "store"]
+
+
+def test_ctrl_c_when_parquet_is_complete_prints_nothing(run, store, tmp_path, monkeypatch):
+    closes = []
+
+    def close(writer, close=pyarrow.parquet.ParquetWriter.close):
+        closes.append(writer)
+        if len(closes) == 1:
+            raise KeyboardInterrupt
+        close(writer)
+
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(pyarrow.parquet.ParquetWriter, "close", close)
+    assert run("export", store, tmp_path / "all.parquet") == (130, b"", "")
+    assert list(tmp_path.glob("*all*")) == []
+    closes.clear()
+    gc.collect()
+    # Its finaliser would have closed the writer of the file that is gone.
+    assert (closes, unraisable) == ([], [])
 
 
 def test_an_export_removes_what_killed_ones_left_and_nothing_of_live_ones(run, store, tmp_path):
