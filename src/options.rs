@@ -263,8 +263,8 @@ pub struct Options {
     pub roll_after: Option<Duration>,
     /// Store to each page of a log file before it is used.
     pub warm_up: bool,
-    /// Pages of 4 KiB between two syncs while a file is warmed up.
-    pub warm_up_flush_pages: u32,
+    /// Pages of 4 KiB between two syncs while a file is warmed up; 4,096 by default.
+    pub warm_up_flush_pages: Option<u32>,
     /// Lock the current and the next log file in memory; gives a warning if the system refuses.
     pub lock_memory: bool,
     /// Handle SIGBUS, so that a failed load from or store to a map is an error. An installed
@@ -294,8 +294,8 @@ pub struct Options {
     /// Keep messages that are missing from an archive listed in `forebay.archived`.
     pub keep_unarchived: bool,
     /// Bytes of the file system to keep free by retiring the oldest log files, even if not due.
-    /// Effective only with `retention` or `retention_bytes`.
-    pub disk_reserve: u64,
+    /// Effective only with `retention` or `retention_bytes`; 256 MiB by default.
+    pub disk_reserve: Option<u64>,
     /// Hours of the local day in which due files are retired: `"04"`, or several separated by `;`.
     pub delete_when: Option<String>,
     /// Fraction of the file system in use, above 0 and at most 1, above which the oldest log files
@@ -358,7 +358,7 @@ impl Default for Options {
             commit_least_pages: 4,
             roll_after: None,
             warm_up: false,
-            warm_up_flush_pages: 4096,
+            warm_up_flush_pages: None,
             lock_memory: false,
             guard_maps: true,
             read_ahead: true,
@@ -372,7 +372,7 @@ impl Default for Options {
             retention_bytes: None,
             keep_unconsumed: true,
             keep_unarchived: false,
-            disk_reserve: 256 << 20,
+            disk_reserve: None,
             delete_when: None,
             disk_warning_ratio: None,
         }
@@ -426,8 +426,8 @@ impl Options {
             0,
             1024,
         )?;
-        let pages = u64::from(self.warm_up_flush_pages);
-        check_range("warm_up_flush_pages", Some(pages), 1, 1 << 19)?;
+        let pages = self.warm_up_flush_pages.map(u64::from);
+        check_range("warm_up_flush_pages", pages, 1, 1 << 19)?;
         if self.roll_after.is_some_and(|age| age.is_zero()) {
             let rule = "must be longer than 0; None seals a log file only when it is full";
             return Err(Error::option("roll_after", 0, rule));
@@ -458,6 +458,16 @@ impl Options {
     /// Whether keys are indexed.
     pub fn index(&self) -> bool {
         self.index.unwrap_or(true)
+    }
+
+    /// Pages of 4 KiB between two syncs while a file is warmed up.
+    pub fn warm_up_flush_pages(&self) -> u32 {
+        self.warm_up_flush_pages.unwrap_or(4096)
+    }
+
+    /// Bytes of the file system to keep free by retiring log files.
+    pub fn disk_reserve(&self) -> u64 {
+        self.disk_reserve.unwrap_or(256 << 20)
     }
 
     /// Queues of a topic that is created by sending to it.

@@ -22,7 +22,7 @@ fn options() -> Options {
         default_queues: Some(1),
         busy_timeout: LONG,
         flush_interval: Duration::from_millis(10),
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         ..Options::default()
     }
 }

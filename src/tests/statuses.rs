@@ -152,7 +152,7 @@ fn retiring(bed: &Bed) -> Store {
         index: Some(false),
         retention: Some(Duration::from_mins(5)),
         keep_unconsumed: false,
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         flush_interval: Duration::from_millis(10),
         ..Options::default()
     };

@@ -231,7 +231,7 @@ fn retention_takes_old_files_and_loses_no_message_that_waits() {
         index_slots: Some(10),
         index_entries: Some(40),
         retention_bytes: Some(32 << 10),
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         flush_interval: Duration::from_millis(10),
         ..Options::default()
     };

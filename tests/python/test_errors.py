@@ -363,7 +363,7 @@ def test_options_take_the_documented_types(open_store):
         flush_thorough_interval=timedelta(seconds=1),
         busy_timeout=Fraction(1, 2),
         default_queues=numpy.int64(3),
-        index=True,
+        index=None,
         roll_after=timedelta(days=1),
     )
     result = store.send("orders", b"x")

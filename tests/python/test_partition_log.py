@@ -188,9 +188,16 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
         {"warm_up": True},
         {"lock_memory": True},
         {"read_ahead": False},
+        {"warm_up_flush_pages": 4096},
+        {"index": True},
+        {"index": False},
+        {"disk_reserve": 1},
+        {"disk_reserve": 256 << 20, "retention_bytes": 1 << 20},
     ):
         with pytest.raises(forebay.InvalidOptionError, match=next(iter(option))):
             open_log(tmp_path / "other", **option)
+    # What a partition log does in any case may be said.
+    open_log(tmp_path / "other", disk_reserve=0, retention_bytes=1 << 20, index=None).close()
     with pytest.raises(forebay.UnsupportedError, match="share"):
         open_log(tmp_path / "other", mode="share")
     with pytest.raises(forebay.StoreExistsError):

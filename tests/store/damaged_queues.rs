@@ -25,7 +25,7 @@ fn open(root: &Path, mode: Mode, change: impl FnOnce(&mut Options)) -> Store {
         queue_file_entries: Some(FILE_ENTRIES),
         max_message_size: Some(8 << 10),
         flush_interval: Duration::from_millis(10),
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         ..small_options()
     };
     change(&mut options);

@@ -25,7 +25,7 @@ fn options() -> Options {
         max_message_size: Some(8 << 10),
         flush_interval: Duration::from_millis(10),
         retention_bytes: Some(2 * FILE_LEN),
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         ..small_options()
     }
 }

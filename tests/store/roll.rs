@@ -12,7 +12,7 @@ const FILE_LEN: u64 = 64 << 10;
 fn options() -> Options {
     Options {
         flush_interval: Duration::from_millis(10),
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         ..small_options()
     }
 }
@@ -204,7 +204,7 @@ fn zero_age_and_zero_pages_are_rejected() {
         matches!(given.check(), Err(Error::InvalidOption { name, .. }) if name == "roll_after")
     );
     let mut given = options();
-    given.warm_up_flush_pages = 0;
+    given.warm_up_flush_pages = Some(0);
     assert!(given.check().is_err());
 }
 
@@ -214,7 +214,7 @@ fn files_are_warmed_up_in_steps_of_any_number_of_pages() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), |options| {
             options.warm_up = true;
-            options.warm_up_flush_pages = pages;
+            options.warm_up_flush_pages = Some(pages);
         });
         send(&store, "a");
         store.roll().unwrap();

@@ -59,7 +59,7 @@ impl Agreed {
             roll_after: options.roll_after.map(in_ms),
             retention: options.retention.map(in_ms),
             retention_bytes: options.retention_bytes,
-            disk_reserve: options.disk_reserve,
+            disk_reserve: options.disk_reserve(),
             disk_warning_ratio: options.disk_warning_ratio,
             hours: hours.fold(0, |bits, hour| bits | 1 << hour),
             keep_unconsumed: options.keep_unconsumed,
@@ -85,7 +85,7 @@ impl Agreed {
         options.roll_after = self.roll_after;
         options.retention = self.retention;
         options.retention_bytes = self.retention_bytes;
-        options.disk_reserve = self.disk_reserve;
+        options.disk_reserve = Some(self.disk_reserve);
         options.disk_warning_ratio = self.disk_warning_ratio;
         options.delete_when = (self.hours != 0).then(|| self.hours());
         options.keep_unconsumed = self.keep_unconsumed;
@@ -196,7 +196,7 @@ mod test {
             roll_after: Some(Duration::from_secs(60)),
             retention: Some(Duration::from_secs(3600)),
             retention_bytes: Some(1 << 30),
-            disk_reserve: 0,
+            disk_reserve: Some(0),
             disk_warning_ratio: Some(0.75),
             delete_when: Some("4;16".to_owned()),
             keep_unconsumed: false,

@@ -313,7 +313,7 @@ fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
 pub fn preparation(options: &Options) -> Preparation {
     Preparation {
         warm_up: options.warm_up,
-        warm_up_pages: options.warm_up_flush_pages,
+        warm_up_pages: options.warm_up_flush_pages(),
         lock: options.lock_memory,
         random_reads: !options.read_ahead,
     }

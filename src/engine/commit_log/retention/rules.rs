@@ -37,7 +37,7 @@ impl Rules {
     pub(super) fn new(options: &Options) -> Result<Option<Rules>> {
         Ok(Limits::new(options)?.map(|limits| Rules {
             limits,
-            reserve: options.disk_reserve,
+            reserve: options.disk_reserve(),
             ratio: options.disk_warning_ratio.unwrap_or(1.0),
         }))
     }

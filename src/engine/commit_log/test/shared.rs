@@ -25,7 +25,7 @@ fn options() -> Options {
         commitlog_file_size: Some(FILE_LEN),
         default_queues: Some(1),
         retention_bytes: Some(2 * FILE_LEN),
-        disk_reserve: 0,
+        disk_reserve: Some(0),
         ..Options::default()
     }
 }

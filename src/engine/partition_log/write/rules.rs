@@ -77,9 +77,13 @@ impl Rules {
 ///
 /// [`Error::InvalidOption`].
 pub fn check(options: &Options) -> Result<()> {
+    let space = "retention of a partition log does not go by the space of the disk";
     if let Some(ratio) = options.disk_warning_ratio {
-        let reason = "retention of a partition log does not go by the space of the disk";
-        return Err(Error::option("disk_warning_ratio", ratio, reason));
+        return Err(Error::option("disk_warning_ratio", ratio, space));
+    }
+    // None reserved is what it has.
+    if let Some(reserve) = options.disk_reserve.filter(|reserve| *reserve > 0) {
+        return Err(Error::option("disk_reserve", reserve, space));
     }
     if options.keep_unarchived && options.retires() {
         let reason = "a partition log has no archives";
@@ -93,18 +97,7 @@ pub fn check(options: &Options) -> Result<()> {
             reason,
         ));
     }
-    let prepared = [
-        ("warm_up", options.warm_up),
-        ("lock_memory", options.lock_memory),
-    ];
-    if let Some((name, _)) = prepared.into_iter().find(|(_, given)| *given) {
-        let reason = "a partition log does not prepare its files";
-        return Err(Error::option(name, "True", reason));
-    }
-    if !options.read_ahead {
-        let reason = "a partition log leaves reading ahead to the kernel";
-        return Err(Error::option("read_ahead", "False", reason));
-    }
+    check_files(options)?;
     if let Some(host) = options.store_host {
         let reason = "messages of a partition log have no hosts";
         return Err(Error::option("store_host", host, reason));
@@ -116,6 +109,31 @@ pub fn check(options: &Options) -> Result<()> {
     if !options.checksum() {
         let reason = "batches of a partition log always have a checksum";
         return Err(Error::option("checksum", false, reason));
+    }
+    Ok(())
+}
+
+/// Refuses options of files that a partition log does not have, or does not prepare.
+fn check_files(options: &Options) -> Result<()> {
+    let truth = |name, given: bool| given.then(|| (name, "True".to_owned()));
+    let pages = options.warm_up_flush_pages;
+    let prepared = [
+        truth("warm_up", options.warm_up),
+        truth("lock_memory", options.lock_memory),
+        pages.map(|pages| ("warm_up_flush_pages", pages.to_string())),
+    ];
+    if let Some((name, value)) = prepared.into_iter().flatten().next() {
+        let reason = "a partition log does not prepare its files";
+        return Err(Error::option(name, value, reason));
+    }
+    if let Some(index) = options.index {
+        let reason = "a partition log has no index of keys: a query reads the topic";
+        let value = if index { "True" } else { "False" };
+        return Err(Error::option("index", value, reason));
+    }
+    if !options.read_ahead {
+        let reason = "a partition log leaves reading ahead to the kernel";
+        return Err(Error::option("read_ahead", "False", reason));
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ impl Bench {
             queue_file_entries: Some(8),
             index_slots: Some(8),
             index_entries: Some(16),
-            disk_reserve: 0,
+            disk_reserve: Some(0),
             ..Options::default()
         };
         change(&mut options);

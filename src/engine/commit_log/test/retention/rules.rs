@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[test]
 fn nothing_goes_where_nobody_asked_for_it() {
-    let mut bench = Bench::new(|options| options.disk_reserve = u64::MAX);
+    let mut bench = Bench::new(|options| options.disk_reserve = Some(u64::MAX));
     bench.fill("a", &[1, 2, 3]);
     assert_eq!(bench.step(i64::MAX), [0, 1, 2, 3]);
 }
@@ -164,7 +164,7 @@ fn files_that_are_due_wait_for_their_hour_unless_the_disk_is_full() {
     assert_eq!(bench.step(noon), [0, 1, 2]);
     assert_eq!(bench.step(noon + 1_800_000), [2]);
     let full: [fn(&mut Options); 2] = [
-        |options| options.disk_reserve = u64::MAX,
+        |options| options.disk_reserve = Some(u64::MAX),
         |options| options.disk_warning_ratio = Some(1e-9),
     ];
     for full in full {
@@ -181,7 +181,7 @@ fn files_that_are_due_wait_for_their_hour_unless_the_disk_is_full() {
 fn a_full_disk_takes_files_that_are_not_due_but_none_that_is_not_consumed() {
     let full = |options: &mut Options| {
         options.retention = Some(Duration::from_secs(1 << 40));
-        options.disk_reserve = u64::MAX;
+        options.disk_reserve = Some(u64::MAX);
     };
     let mut bench = Bench::new(full);
     bench.fill("a", &[1, 1, 1]);
