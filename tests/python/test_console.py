@@ -1,6 +1,7 @@
 """The console: who is answered, what the pages get, how it stays live, and how it ends."""
 
 import asyncio
+import gc
 import json
 import re
 import signal
@@ -24,7 +25,7 @@ import forebay
 from forebay.cli import main
 from forebay.console import Console
 from forebay.console.guard import host_name
-from forebay.console.serve import listen
+from forebay.console.serve import Server, listen
 
 TOKEN = "the-token-of-these-tests"
 BEARER = {"authorization": f"Bearer {TOKEN}"}
@@ -553,6 +554,20 @@ def test_the_command_serves_until_ctrl_c_also_with_an_open_page(path):
         child.kill()
         child.communicate()
     assert (child.returncode, out, err) == (130, "", "")
+
+
+def test_ctrl_c_before_the_server_has_begun_ends_it_in_order(path, monkeypatch, recwarn):
+    begin = Server.serve
+
+    def pressed(server, sockets=None):
+        serving = begin(server, sockets)
+        signal.raise_signal(signal.SIGINT)
+        return serving
+
+    monkeypatch.setattr(Server, "serve", pressed)
+    assert main(["console", str(path), "--port", "0"]) == 130
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path, monkeypatch):

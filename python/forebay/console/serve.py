@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import signal
 import socket
 import sys
 import webbrowser
@@ -72,6 +73,18 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._console = console
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._interrupted = False
+
+    def run_until_signal(self, bound: socket.socket) -> None:
+        """Serve in the main thread until a signal, and raise `KeyboardInterrupt` after Ctrl-C."""
+        # The handler of asyncio would cancel what has hardly begun, which prints warnings.
+        before = signal.signal(signal.SIGINT, self.handle_exit)
+        try:
+            self.run(sockets=[bound])
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal."""
@@ -81,6 +94,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End because of a signal, which may interrupt the event loop anywhere."""
         super().handle_exit(sig, frame)
+        self._interrupted |= sig == signal.SIGINT
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._console.close)
 
@@ -98,4 +112,4 @@ def serve(
             print("other machines can connect; nothing is encrypted", file=sys.stderr, flush=True)
         if browse:
             webbrowser.open(url)
-        Server(console).run(sockets=[bound])
+        Server(console).run_until_signal(bound)
