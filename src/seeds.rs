@@ -10,6 +10,11 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// Whether this run is long.
+pub fn in_proof() -> bool {
+    std::env::var_os("FOREBAY_PROOF").is_some()
+}
+
 /// First of the seeds used in every run.
 const FIXED: u64 = 1;
 
@@ -70,8 +75,13 @@ impl Seeds {
 
     /// The stories are the same in every run, unless `FOREBAY_SEED` is set.
     pub fn fixed() -> Seeds {
+        Seeds::fixed_from(FIXED)
+    }
+
+    /// The same, beginning at another seed.
+    pub fn fixed_from(first: u64) -> Seeds {
         Seeds {
-            first: number("FOREBAY_SEED").unwrap_or(FIXED),
+            first: number("FOREBAY_SEED").unwrap_or(first),
             drawn: None,
         }
     }

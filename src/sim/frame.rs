@@ -171,7 +171,7 @@ pub fn body(id: u64, len: Option<usize>, max: u64) -> Vec<u8> {
     let len = len.unwrap_or(drawn);
     let mut body = id.to_le_bytes().to_vec();
     while body.len() < len {
-        body.extend(random.next().to_le_bytes());
+        body.extend_from_slice(&random.next().to_le_bytes());
     }
     body.truncate(len);
     body

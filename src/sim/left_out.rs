@@ -9,7 +9,7 @@ use super::consumers::Consumers;
 use super::life::Lives;
 use super::partitions::Partitions;
 use super::{Tell, partitions, rare, repairs, settled, sites, tell};
-use crate::seeds::Seeds;
+use crate::seeds::{Seeds, in_proof};
 use sites::{Site, What};
 use std::collections::BTreeMap;
 
@@ -515,7 +515,7 @@ fn every_sync_that_is_left_out_is_noticed() {
     assert!(unknown.is_empty(), "not found in the source: {unknown:#?}");
 
     let seeds = Seeds::fixed();
-    let long = std::env::var_os("FOREBAY_PROOF").is_some();
+    let long = in_proof();
     let mut unnoticed = Vec::new();
     for (site, kinds) in met.iter().filter(|(site, _)| !is_excused(site)) {
         let alone = said_of(site, &SHOWN_BY);

@@ -32,6 +32,11 @@ impl Random {
     }
 }
 
+/// Whether this run is long.
+pub(crate) fn in_proof() -> bool {
+    std::env::var_os("FOREBAY_PROOF").is_some()
+}
+
 /// Draws the points of a test, and prints the seed.
 pub(crate) struct Draw {
     fixed: Random,
@@ -65,7 +70,7 @@ impl Draw {
         Draw {
             fixed: Random::of_seed(1),
             random: Random::of_seed(seed()),
-            all: std::env::var_os("FOREBAY_PROOF").is_some(),
+            all: in_proof(),
         }
     }
 

@@ -1,13 +1,12 @@
 //! The fuzz targets with bytes from proptest: random ones, and valid ones with changes.
 
-use crate::draw::proptest_config;
+use crate::draw::{in_proof, proptest_config};
 use crate::fuzz_targets::{TARGETS, run};
 use proptest::prelude::*;
 
 fn config() -> ProptestConfig {
-    let long = std::env::var_os("FOREBAY_PROOF").is_some();
     ProptestConfig {
-        cases: if long { 5_000 } else { 150 },
+        cases: if in_proof() { 5_000 } else { 150 },
         ..proptest_config()
     }
 }

@@ -488,16 +488,24 @@ fn with_fields(fields: &[(usize, u64)], left: Left) {
     exercise(folder.path());
 }
 
+/// A field of the state page, an extreme value of it, and how the store was left.
+pub(crate) type Extreme = (usize, u64, Left);
+
 /// Each field of the state page with each extreme value.
-pub(crate) fn each_field(mut told: impl FnMut(usize, u64, Left)) {
-    for (field, (at, _)) in STATE_FIELDS.into_iter().enumerate() {
+pub(crate) fn extremes() -> Vec<Extreme> {
+    let lefts = [Left::Closed, Left::Halted, Left::Bare];
+    let mut extremes = Vec::new();
+    for field in 0..STATE_FIELDS.len() {
         for value in EDGES {
-            for left in [Left::Closed, Left::Halted, Left::Bare] {
-                told(at, value, left);
-                with_fields(&[(field, value)], left);
-            }
+            extremes.extend(lefts.map(|left| (field, value, left)));
         }
     }
+    extremes
+}
+
+/// Uses a store whose state page has an extreme value.
+pub(crate) fn with_extreme((field, value, left): Extreme) {
+    with_fields(&[(field, value)], left);
 }
 
 /// Some fields of the state page at or near extreme values. Field, value and distance take three of

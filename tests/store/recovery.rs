@@ -140,22 +140,21 @@ fn small_files_may_be_missing_empty_or_garbage() {
         ("garbage", |path| fs::write(path, [0xA5; 4096]).unwrap()),
     ];
     let names = ["forebay.state", "forebay.offsets", "checkpoint", "abort"];
+    let sets = (1..16u32).flat_map(|set| changes.map(|change| (set, change)));
+    let points: Vec<_> = sets.collect();
     both(300, |root, world| {
-        for set in 1..16u32 {
-            for (kind, change) in &changes {
-                let copy = Place::copy_of(root);
-                for (bit, name) in names.iter().enumerate() {
-                    if set >> bit & 1 == 1 {
-                        change(&copy.root().join(name));
-                    }
+        Draw::new().each(24, points.clone(), |(set, (_, change))| {
+            let copy = Place::copy_of(root);
+            for (bit, name) in names.iter().enumerate() {
+                if set >> bit & 1 == 1 {
+                    change(&copy.root().join(name));
                 }
-                println!("{kind} {set:b}");
-                open_each_way(&copy.root(), |store| {
-                    world.check(store);
-                    assert_eq!(store.damage(), []);
-                });
             }
-        }
+            open_each_way(&copy.root(), |store| {
+                world.check(store);
+                assert_eq!(store.damage(), []);
+            });
+        });
     });
 }
 
@@ -167,17 +166,19 @@ fn wrong_marks_are_not_trusted() {
                 .try_into()
                 .unwrap(),
         );
+        let mut points = Vec::new();
         for mark in [PUBLISHED, DISPATCHED, DURABLE, SETTLED] {
             for value in [0, 1, end / 2, end - 1, end - 50, u64::MAX, 1 << 40] {
-                for change in [|_: &Path| {}, change_mount, change_boot] {
-                    let copy = Place::copy_of(root);
-                    set_mark(&copy.root(), mark, value);
-                    change(&copy.root());
-                    println!("{mark} {value}");
-                    open_each_way(&copy.root(), |store| world.check(store));
-                }
+                let changes = [|_: &Path| {}, change_mount, change_boot];
+                points.extend(changes.map(|change| (mark, value, change)));
             }
         }
+        Draw::new().each(30, points, |(mark, value, change)| {
+            let copy = Place::copy_of(root);
+            set_mark(&copy.root(), *mark, *value);
+            change(&copy.root());
+            open_each_way(&copy.root(), |store| world.check(store));
+        });
     });
 }
 

@@ -5,7 +5,7 @@
 //! case of that seed, `FOREBAY_PROOF` many.
 
 use crate::damage::{change, names, open, small};
-use crate::draw::Random;
+use crate::draw::{Random, in_proof};
 use crate::world::{Place, World};
 use forebay::{Draft, Durability, Error, Mode, Store};
 use std::collections::hash_map::RandomState;
@@ -190,8 +190,7 @@ fn a_repaired_store_is_clean_and_stays_so() {
         Case::new(seed).run();
         return;
     }
-    let proof = std::env::var_os("FOREBAY_PROOF").is_some();
-    let cases = if proof { CASES_PROOF } else { CASES };
+    let cases = if in_proof() { CASES_PROOF } else { CASES };
     let drawn = RandomState::new().hash_one(0) >> 16;
     let seeds = (0..cases / 2).chain((0..cases / 2).map(|n| drawn + n));
     let fails = |seed: &u64| std::panic::catch_unwind(|| Case::new(*seed).run()).is_err();

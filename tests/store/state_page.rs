@@ -1,22 +1,18 @@
 //! The state page: which fields are trusted, and which values they may have.
 
-use crate::fuzz_targets::each_field;
+use crate::draw::Draw;
+use crate::fuzz_targets::{extremes, with_extreme};
 use crate::world::{Place, World, change_mount, open_each_way, options, read, write};
 use forebay::{Draft, Durability, Mode, Options, Store};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 /// A size of 0 once caused a division by zero, and one of 4095 a store after the end of a file.
 #[test]
 fn no_value_of_a_field_causes_a_panic() {
-    let last = Mutex::new(None);
-    let swept = std::panic::catch_unwind(|| {
-        each_field(|at, value, left| *last.lock().unwrap() = Some((at, value, left)));
-    });
-    assert!(swept.is_ok(), "{:?}", last.lock().unwrap());
+    Draw::new().each(300, extremes(), |extreme| with_extreme(*extreme));
 }
 
 /// A device disappears and comes back, a snapshot is mounted, or an image is copied: the boot is

@@ -1,6 +1,7 @@
 //! A store with messages of all kinds, and its expected contents.
 
 use crate::bed::small_options;
+use crate::draw::in_proof;
 use crate::folder;
 use forebay::{Atomicity, Draft, Durability, Filter, Mode, Options, Store};
 use std::collections::BTreeMap;
@@ -68,8 +69,7 @@ impl Place {
 
     /// For the `number`-th of many stores: a few of a short run and all of a long run are on disk.
     pub(crate) fn nth(number: usize) -> Place {
-        let long = std::env::var_os("FOREBAY_PROOF").is_some();
-        match long || number.is_multiple_of(8) {
+        match in_proof() || number.is_multiple_of(8) {
             true => Place::new(),
             false => Place::fast(),
         }
