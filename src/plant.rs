@@ -42,6 +42,10 @@ pub enum Bug {
     ForgetMarkers,
     /// The files of a commit are removed before it is durable.
     FinishEarly,
+    /// The marker of a part is appended before its rows, by itself.
+    MarkerFirst,
+    /// The marker of a part is appended after its rows, by itself.
+    MarkerLater,
     /// A commit replaces an earlier one of the same batch that has begun.
     ReplaceManifest,
     /// Retention retires the last marker of a query.

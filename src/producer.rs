@@ -407,7 +407,7 @@ impl Producer {
         }
         let needs_key = || {
             let logs = to.engine.queue_logs();
-            logs.is_some_and(|it| it.needs_key(topic))
+            logs.is_some_and(|it| it.needs_key(&topic.name))
         };
         if draft.first_key().is_none() && needs_key() {
             let reason = "a message of a topic that is compacted must have a key";

@@ -16,7 +16,6 @@ use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue, Waiting};
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
-use crate::engine::partition_log::PartitionLog;
 use crate::engine::service::hold::Hold;
 use crate::engine::{
     Compacted, Damage, Durability, Engine, Files, Point, QueueLogs, Recovery, Repair, Stats, Topic,
@@ -648,12 +647,13 @@ fn open_handle(
         // Absolute, so that it does not depend on the current directory of the process.
         let root = std::path::absolute(path).at(Op::Find, path)?;
         if is_partition_log(machine, &root, &options)? {
-            let engine = PartitionLog::open_with(machine, &root, &options, Some(hold))?;
-            options = engine.options().clone();
+            let opened = Opened::open_partition_log(machine, &root, &options, Some(hold))?;
+            options = opened.engine.options().clone();
             // Keys are found by scanning.
             options.index = Some(false);
+            services = opened.services();
             place = Some(TablePlace::flat(Arc::clone(&machine.disk), root));
-            (Arc::new(engine), None)
+            (opened.engine, opened.intake)
         } else {
             if options.guard_maps {
                 crate::region::guard::install();

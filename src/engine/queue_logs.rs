@@ -8,7 +8,7 @@ use crate::error::Result;
 /// An engine with a log for each queue; see [`Engine::queue_logs`].
 pub trait QueueLogs: Engine {
     /// Whether a message without a key is refused, because the topic is compacted.
-    fn needs_key(&self, topic: &Topic) -> bool;
+    fn needs_key(&self, topic: &str) -> bool;
 
     /// Where messages linger; `None` if each is appended at once.
     fn linger(&self) -> Option<&dyn Linger>;

@@ -83,8 +83,8 @@ mod _forebay {
     use super::sent::{BatchResult, SendResult};
     #[pymodule_export]
     use super::stages::{
-        CommitProgress, Stager, check_topic, close_query, discard_stages, holds_commit,
-        last_marker, publish_commit, resolve_commit, stage_target, take_commits, wait_for_commit,
+        CommitProgress, Stager, close_query, discard_stages, holds_commit, last_marker,
+        publish_commit, resolve_commit, stage_target, take_commits, wait_for_commit,
         withdraw_commit, writer_of,
     };
     #[pymodule_export]

@@ -72,10 +72,17 @@ impl Stager {
     }
 }
 
-/// Return whether a Forebay store exists at a path; raise an error if there cannot be one.
+/// Return the engine of the Forebay store at a path, ``None`` if there is no store; raise an error
+/// if there cannot be one, or if the topic of all rows is invalid.
 #[pyfunction]
-pub(crate) fn stage_target(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-    Ok(py.detach(|| crate::check_target(&RealDisk, &path))?)
+#[pyo3(signature = (path, topic=None))]
+pub(crate) fn stage_target(
+    py: Python<'_>,
+    path: PathBuf,
+    topic: Option<&str>,
+) -> PyResult<Option<&'static str>> {
+    let found = py.detach(|| crate::check_target(&RealDisk, &path, topic))?;
+    Ok(found.map(|kind| kind.word()))
 }
 
 /// Write the manifest of a commit. Return whether the writer will process it, and not an earlier
@@ -255,10 +262,4 @@ pub(crate) fn discard_stages(
 #[pyfunction]
 pub(crate) fn close_query(py: Python<'_>, path: PathBuf, query: &str) -> PyResult<()> {
     Ok(py.detach(|| commit::close(&RealDisk, &path, query))?)
-}
-
-/// Raise an error if a topic name is invalid.
-#[pyfunction]
-pub(crate) fn check_topic(name: &str) -> PyResult<()> {
-    Ok(crate::check_topic(name)?)
 }

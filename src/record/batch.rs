@@ -229,6 +229,17 @@ impl Batch {
             (Batch::RocketMq(batch), Row::RocketMq(staged)) => {
                 batch.push_staged(topic, queue, staged, with_id, clock_ms)
             }
+            (Batch::Kafka(batch), Row::RocketMq(_)) => {
+                let to = Copied {
+                    topic,
+                    queue,
+                    without: &[],
+                    with: &[],
+                    reconsume_times: 0,
+                    clock_ms,
+                };
+                copy_coded::to_kafka(batch, staged, &to)
+            }
             _ => Err(other_form()),
         }
     }

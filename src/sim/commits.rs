@@ -20,12 +20,12 @@ use super::rare::{new_disk, next, said};
 use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::commit_log::CommitLog;
+use crate::engine::directory::names::STAGES;
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
 use crate::error::{Error, Result as Done};
 use crate::options::{Flush, Options};
 use crate::record::Draft;
 use crate::stages::commit::{Patience, publish_cut, state, wait, withdraw};
-use crate::stages::manifest::DIRECTORY;
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
 };
@@ -219,7 +219,7 @@ impl Commits {
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
-        let directory = Path::new(ROOT).join(DIRECTORY).join(QUERY);
+        let directory = Path::new(ROOT).join(STAGES).join(QUERY);
         if withdrawn {
             let done = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
             hold!(done, "the batch could not be withdrawn");
@@ -263,7 +263,7 @@ impl Commits {
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
         let root = Path::new(ROOT);
-        let directory = root.join(DIRECTORY).join(QUERY);
+        let directory = root.join(STAGES).join(QUERY);
         disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
         disk.end_within(1 + story.world.random.below(40));
         let _ = engine.take_commits();
@@ -494,7 +494,7 @@ impl Commits {
         self.published = Some(published);
         if self.world.random.chance(30) {
             // The file system makes the names durable by itself.
-            let top = Path::new(ROOT).join(DIRECTORY);
+            let top = Path::new(ROOT).join(STAGES);
             for path in [Path::new(ROOT), &top, &top.join(QUERY)] {
                 let _ = disk.sync(Synced::Directory(path));
             }
@@ -594,7 +594,7 @@ impl Commits {
         if self.checked {
             return Ok(());
         }
-        let directory = Path::new(ROOT).join(DIRECTORY).join(QUERY);
+        let directory = Path::new(ROOT).join(STAGES).join(QUERY);
         let begun = directory.join(format!("taken-{}", self.batch));
         let mut names = vec![format!("commit-{}", self.batch)];
         names.extend(self.staged.iter().map(|stage| stage.name.clone()));
@@ -651,7 +651,7 @@ impl Commits {
             "the last commit did not succeed: {published:?}"
         );
         self.check_rows(engine, disk, false)?;
-        let directory = Path::new(ROOT).join(DIRECTORY).join(QUERY);
+        let directory = Path::new(ROOT).join(STAGES).join(QUERY);
         let left = disk.list(&directory).unwrap_or_default();
         let pending = left.iter().filter(|entry| {
             let name = entry.name.as_deref().unwrap_or_default();

@@ -12,8 +12,9 @@
 //! knows their messages and checks the store. Those of [`commits`] are of rows that are staged,
 //! committed and taken up, each exactly once, those of [`consumers`] of messages that are settled,
 //! retried and delayed: none is skipped. Those of [`partitions`] are of a partition log, those of
-//! [`compactions`] of one that is compacted. [`rare`], [`settled`] and [`repairs`] cover cases that
-//! these reach too seldom. [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
+//! [`compactions`] of one that is compacted, those of [`staged`] of rows that are committed to one.
+//! [`rare`], [`settled`] and [`repairs`] cover cases that these reach too seldom. [`left_out`]
+//! leaves out each sync, and [`seeds`] chooses the stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -41,6 +42,7 @@ mod rare;
 mod repairs;
 mod settled;
 mod sites;
+mod staged;
 
 use crate::plant::{Bug, plant};
 use crate::seeds::{Seeds, in_proof, number};
@@ -50,6 +52,7 @@ use consumers::Consumers;
 use frame::{Breach, Story};
 use life::Lives;
 use partitions::Partitions;
+use staged::Staged;
 use std::time::Instant;
 
 /// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
@@ -417,5 +420,25 @@ fn the_simulator_finds_planted_bugs_of_compaction() {
         ],
         CRASHES_TO_FIND,
         tell::<Compactions>,
+    );
+}
+
+#[test]
+fn every_row_committed_to_a_partition_log_is_there_exactly_once() {
+    hold_through(crashes() / 40, tell::<Staged>);
+}
+
+#[test]
+fn the_simulator_finds_planted_bugs_of_commits_to_a_partition_log() {
+    find_each(
+        &[
+            Bug::MarkerFirst,
+            Bug::MarkerLater,
+            Bug::ForgetMarkers,
+            Bug::FinishEarly,
+            Bug::ForgetIntent,
+        ],
+        CRASHES_TO_FIND / 20,
+        tell::<Staged>,
     );
 }

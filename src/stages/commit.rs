@@ -11,14 +11,13 @@
 
 use super::manifest::{
     CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Slice, files, read, refusal, sync,
-    unlink,
 };
+use super::place::{QueryPlace, StagePlace, unlink};
 use super::stager::Stage;
-use super::{directory_of, make_directory, part_len, unique};
+use super::{part_len, unique};
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
-use crate::engine::directory::names;
-use crate::engine::directory::page::{StatePage, Word};
+use crate::engine::directory::page::Word;
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
@@ -136,13 +135,14 @@ pub fn resolve(
 
 /// Publishes a manifest and wakes the writer.
 fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published> {
-    let directory = make_directory(disk, root, &manifest.query)?;
+    let stages = StagePlace::of(disk, root)?;
+    let place = stages.make(disk, &manifest.query)?;
     // A refusal of an earlier attempt does not concern this one.
-    unlink(disk, &directory.join(Name::Refused(manifest.batch).text()))?;
-    let path = directory.join(Name::Commit(manifest.batch).text());
-    let temporary = directory.join(format!("commit-{}.tmp", manifest.id));
+    unlink(disk, &place.path(&Name::Refused(manifest.batch).text()))?;
+    let path = place.path(&Name::Commit(manifest.batch).text());
+    let temporary = place.path(&format!("commit-{}.tmp", manifest.id));
     disk.write_at(&temporary, 0, &manifest.text())?;
-    let taken = directory.join(Name::Taken(manifest.batch).text());
+    let taken = place.path(&Name::Taken(manifest.batch).text());
     let begun = disk.stat(&taken)?.is_some();
     let published = match begun {
         true if planted(Bug::ReplaceManifest) => {
@@ -165,7 +165,7 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     }
     // The manifest has its name. If the writer is not woken, it finds the manifest later, or the
     // driver opens the store itself.
-    let _ = notify(disk, root);
+    let _ = notify(disk, &stages);
     Ok(published)
 }
 
@@ -194,17 +194,9 @@ fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Slice>> {
     parts
 }
 
-/// The state page, if the store exists.
-fn page(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
-    match StatePage::open(disk, root, Access::ReadWrite) {
-        Err(error) if error.is_not_found() => Ok(None),
-        page => page,
-    }
-}
-
 /// Wakes the writer, if there is one.
-fn notify(disk: &dyn Disk, root: &Path) -> Result<()> {
-    if let Some(page) = page(disk, root)? {
+fn notify(disk: &dyn Disk, stages: &StagePlace) -> Result<()> {
+    if let Some(page) = stages.page(disk, Access::ReadWrite)? {
         page.notify(Word::Pending);
     }
     Ok(())
@@ -212,9 +204,12 @@ fn notify(disk: &dyn Disk, root: &Path) -> Result<()> {
 
 /// The state of the commit of a batch.
 pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<CommitState> {
-    let directory = directory_of(root, query)?;
+    state_at(disk, &StagePlace::of(disk, root)?.query(query)?, batch)
+}
+
+fn state_at(disk: &dyn Disk, place: &QueryPlace, batch: u64) -> Result<CommitState> {
     let is_there = |name: Name| {
-        let path = directory.join(name.text());
+        let path = place.path(&name.text());
         let found = disk.stat(&path);
         found.map(|entry| entry.is_some())
     };
@@ -229,7 +224,7 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
             return Ok(state);
         }
     }
-    let refused = refusal(disk, &directory.join(Name::Refused(batch).text()))?;
+    let refused = refusal(disk, &place.path(&Name::Refused(batch).text()))?;
     Ok(refused.map_or(CommitState::Gone, CommitState::Refused))
 }
 
@@ -278,19 +273,20 @@ pub fn wait(
 ) -> Result<(CommitState, bool)> {
     const PAUSE: Duration = Duration::from_millis(50);
     let began = Instant::now();
-    let lock = root.join(names::LOCK);
+    let stages = StagePlace::of(disk, root)?;
+    let place = stages.query(query)?;
     loop {
-        let page = page(disk, root)?;
+        let page = stages.page(disk, Access::ReadWrite)?;
         let seen = page.as_ref().map_or(0, |page| page.read_word(Word::Taken));
         patience.note(seen);
-        let state = state(disk, root, query, batch)?;
-        let holder = disk.probe(&lock)?;
+        let state = state_at(disk, &place, batch)?;
+        let holder = disk.probe(&stages.lock())?;
         let left = slice.saturating_sub(began.elapsed()).min(patience.left());
         if matches!(state, CommitState::Refused(_)) {
             // A caller that sees this may commit the rows under another name. The removal of the
             // manifest must be durable first, so that a power loss cannot bring it back, and the
             // writer may not have synced it yet.
-            sync(disk, &directory_of(root, query)?)?;
+            sync(disk, &place.folder)?;
         }
         let waits = matches!(state, CommitState::Pending | CommitState::Begun);
         if !waits || holder == Holder::Nobody || left.is_zero() {
@@ -305,30 +301,30 @@ pub fn wait(
 
 /// The process that writes the store, according to its state page.
 pub fn writer(disk: &dyn Disk, root: &Path) -> Result<Option<u32>> {
-    let page = StatePage::open(disk, root, Access::Read)?;
+    let page = StagePlace::of(disk, root)?.page(disk, Access::Read)?;
     Ok(page.and_then(|page| page.pid()))
 }
 
 /// Withdraws the commit of a batch and its stages. Returns false if the writer has begun or
 /// finished it.
 pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<bool> {
-    let directory = directory_of(root, query)?;
-    let path = directory.join(Name::Commit(batch).text());
-    let Some(pending) = read(disk, &directory, Name::Commit(batch))? else {
+    let place = StagePlace::of(disk, root)?.query(query)?;
+    let path = place.path(&Name::Commit(batch).text());
+    let Some(pending) = read(disk, &place, Name::Commit(batch))? else {
         return Ok(false);
     };
-    let taken = directory.join(Name::Taken(batch).text());
+    let taken = place.path(&Name::Taken(batch).text());
     if disk.stat(&taken)?.is_some() {
         // Where a file cannot be renamed to a free name atomically, a dead writer may leave both
         // names.
         return Ok(false);
     }
-    let away = directory.join(format!("withdrawn-{}.tmp", unique()));
+    let away = place.path(&format!("withdrawn-{}.tmp", unique()));
     match disk.rename(&path, &away) {
         Err(error) if error.is_not_found() => return Ok(false),
         renamed => renamed?,
     }
-    sync(disk, &directory)?;
+    sync(disk, &place.folder)?;
     unlink(disk, &away)?;
     let stages = pending.manifest.map_or_else(Vec::new, |it| it.stages);
     discard(disk, root, query, &stages)?;
@@ -337,11 +333,11 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
 
 /// Removes stages, except those that a manifest names.
 pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> Result<()> {
-    let directory = directory_of(root, query)?;
+    let place = StagePlace::of(disk, root)?.query(query)?;
     let mut named = HashSet::new();
-    for (_, name) in files(disk, &directory)? {
+    for (_, name) in files(disk, &place)? {
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
-            match read(disk, &directory, name)? {
+            match read(disk, &place, name)? {
                 Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
                 // It has just been begun. Its stages are unknown, so all stay for the sweep.
                 None => return Ok(()),
@@ -350,7 +346,7 @@ pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> 
     }
     for stage in stages {
         if Name::of(stage) == Name::Stage && !named.contains(stage) {
-            unlink(disk, &directory.join(stage))?;
+            unlink(disk, &place.path(stage))?;
         }
     }
     Ok(())
@@ -358,8 +354,8 @@ pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> 
 
 /// Removes the directory of a query that will have no further commits, with Forebay's files in it.
 pub fn close(disk: &dyn Disk, root: &Path, query: &str) -> Result<()> {
-    let directory = directory_of(root, query)?;
-    let found = files(disk, &directory)?;
+    let place = StagePlace::of(disk, root)?.query(query)?;
+    let found = files(disk, &place)?;
     if found
         .iter()
         .any(|(_, name)| matches!(name, Name::Commit(_) | Name::Taken(_) | Name::Other))
@@ -367,10 +363,9 @@ pub fn close(disk: &dyn Disk, root: &Path, query: &str) -> Result<()> {
         return Ok(());
     }
     for (name, _) in found {
-        unlink(disk, &directory.join(name))?;
+        unlink(disk, &place.path(&name))?;
     }
-    // A task that is no longer known may have just created a file in it.
-    let _ = disk.remove_directory(&directory);
+    place.remove(disk);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What the services of an engine ask the stages.
 
 use super::intake::Intake;
-use crate::engine::service::hold::Hold;
+use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::service::watch::Watch;
 use crate::error::Result;
 use std::sync::{Arc, OnceLock, Weak};
@@ -25,6 +25,13 @@ impl Hold for Markers {
         match self.0.get().and_then(Weak::upgrade) {
             Some(intake) => intake.keep_markers(until),
             None => Ok(false),
+        }
+    }
+
+    fn kept_offsets(&self) -> Result<Option<Kept>> {
+        match self.0.get().and_then(Weak::upgrade) {
+            Some(intake) => intake.kept_markers(),
+            None => Ok(None),
         }
     }
 }

@@ -24,19 +24,18 @@
 //! another commit has it by then. Commits of different queries take turns of a few parts each. A
 //! lone commit continues until another comes.
 
-use super::manifest::{self, DIRECTORY, Pending, Refusal};
+use super::manifest::{self, Pending, Refusal};
+use super::place::StagePlace;
 use super::stop::Stop;
 use super::take::{self, Known, Turn, Turns};
 use super::writer::Writer;
 use super::{marker, sweep};
-use crate::disk::Kind;
-use crate::engine::Staging;
-use crate::engine::directory::home::Home;
+use crate::disk::Disk;
 use crate::engine::directory::page::Word;
+use crate::engine::service::hold::Kept;
 use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Result};
 use crate::handle::Service;
-use crate::options::Options;
 use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -47,6 +46,8 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the thread sleeps if nothing wakes it.
 const REST: Duration = Duration::from_secs(600);
+/// As [`REST`], in a partition log: somebody may have deleted the page through which others wake.
+const FLAT_REST: Duration = Duration::from_secs(10);
 
 /// How long a process waits for another one that takes commits up, and how often it checks.
 const ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,6 +63,8 @@ struct Alone {
     /// Refusals by id of the commit. A permanent failure may seem to be gone on a retry: a sync can
     /// succeed then.
     refused: HashMap<String, Refusal>,
+    /// The offset from which retention keeps markers, in a partition log.
+    kept_from: u64,
 }
 
 /// Takes up the commits for a store.
@@ -74,28 +77,17 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// The intake of a store that was opened for writing with these options. No thread runs yet.
-    pub fn new(
-        engine: Arc<dyn Staging>,
-        home: Home,
-        options: &Options,
-        record_len_max: u64,
-    ) -> Intake {
+    /// The intake of a store that is open for writing. No thread runs yet.
+    pub fn new(writer: Writer) -> Intake {
         Intake {
-            writer: Writer {
-                engine,
-                indexed: options.index(),
-                unique_ids: options.unique_ids(),
-                record_len_max,
-                home,
-            },
+            writer,
             shutdown: Shutdown::default(),
             alone: Mutex::default(),
             thread: Mutex::default(),
         }
     }
 
-    /// Starts the thread, if the directory of stages exists and no thread runs.
+    /// Starts the thread, if rows were ever staged and no thread runs.
     pub fn start(self: &Arc<Intake>) {
         let mut thread = self.thread.lock();
         if thread.is_some() || self.shutdown.has_begun() || !self.is_asked_for() {
@@ -114,17 +106,21 @@ impl Intake {
     }
 
     fn run(&self) {
-        let page = &self.writer.home.page;
+        let words = &self.writer.words;
+        let rest = match self.writer.place.is_flat() {
+            true => FLAT_REST,
+            false => REST,
+        };
         while !self.shutdown.has_begun() {
             // Read before the work, so that a commit that arrives meanwhile ends the sleep at once.
-            let seen = page.read_word(Word::Pending);
+            let seen = words.read(Word::Pending);
             let pause = match self.step() {
-                Ok(()) => REST,
+                Ok(()) => rest,
                 Err(error) if is_final(&error) => return,
                 Err(_) => RETRY,
             };
             if !self.shutdown.has_begun() {
-                page.sleep_on(Word::Pending, seen, pause);
+                words.sleep_on(Word::Pending, seen, pause);
             }
         }
     }
@@ -136,16 +132,11 @@ impl Intake {
     ///
     /// As [`Intake::step`]; [`Error::Busy`] if commits are pending after a while.
     pub fn step_elsewhere(&self, leads: &dyn Fn() -> bool) -> Result<()> {
-        let (page, began) = (&self.writer.home.page, Instant::now());
+        let (words, began) = (&self.writer.words, Instant::now());
         while self.is_asked_for() {
-            let seen = page.read_word(Word::Taken);
+            let seen = words.read(Word::Taken);
             let (mut waiting, mut failed) = (HashSet::new(), None);
-            let pending = list(
-                &self.writer.home,
-                &VecDeque::new(),
-                &mut waiting,
-                &mut failed,
-            )?;
+            let pending = self.list(&VecDeque::new(), &mut waiting, &mut failed)?;
             match failed {
                 Some(error) => return Err(error),
                 None if pending.is_empty() => return Ok(()),
@@ -157,16 +148,30 @@ impl Intake {
                 let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::Busy { waited_ms });
             }
-            page.notify(Word::Pending);
-            page.sleep_on(Word::Taken, seen, CHECK);
+            words.notify(Word::Pending);
+            words.sleep_on(Word::Taken, seen, CHECK);
         }
         Ok(())
     }
 
+    /// Whether rows were ever staged.
     fn is_asked_for(&self) -> bool {
-        let directory = self.writer.home.root.join(DIRECTORY);
-        let found = self.writer.disk().stat(&directory);
-        found.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == Kind::Directory))
+        let Writer { place, words, .. } = &self.writer;
+        let disk = self.writer.disk();
+        // Without words commits are found all the same, only later.
+        let _ = words.find(disk, place);
+        place.is_used(disk).unwrap_or(false)
+    }
+
+    /// [`list`] of this store.
+    fn list(
+        &self,
+        before: &VecDeque<Query>,
+        waiting: &mut HashSet<String>,
+        first: &mut Option<Error>,
+    ) -> Result<VecDeque<Query>> {
+        let disk = self.writer.disk();
+        list(disk, &self.writer.place, before, (waiting, first))
     }
 
     /// Durably appends again the last markers of commits that would be deleted with the log below
@@ -177,6 +182,20 @@ impl Intake {
         };
         marker::keep(&self.writer, until)?;
         Ok(true)
+    }
+
+    /// The offset from which retention must keep markers. `None` while a manifest is taken up.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading, and of appending markers again.
+    pub fn kept_markers(&self) -> Result<Option<Kept>> {
+        let Some(mut alone) = self.alone.try_lock() else {
+            return Ok(None);
+        };
+        alone.kept_from = marker::keep_from(&self.writer, alone.kept_from)?;
+        let marks = (marker::TOPIC.into(), marker::QUEUE);
+        Ok(Some(Kept::from([(marks, alone.kept_from)])))
     }
 
     /// Takes up all pending commits. They are durable on return.
@@ -192,7 +211,7 @@ impl Intake {
             return Ok(());
         }
         let writer = &self.writer;
-        let notified = || writer.home.page.read_word(Word::Pending);
+        let notified = || writer.words.read(Word::Pending);
         // Commits of one query wait for each other, those of different queries do not.
         let mut waiting = HashSet::new();
         let (mut queries, mut listed) = (VecDeque::new(), None);
@@ -203,7 +222,7 @@ impl Intake {
             // next round.
             let seen = notified();
             if listed != Some(seen) {
-                queries = list(&writer.home, &queries, &mut waiting, &mut first)?;
+                queries = self.list(&queries, &mut waiting, &mut first)?;
                 listed = Some(seen);
             }
             let Some(mut query): Option<Query> = queries.pop_front() else {
@@ -224,7 +243,7 @@ impl Intake {
                 Ok(Turn::More) => query.push_front(pending),
                 Err(closed @ Error::Closed { .. }) => return Err(closed),
                 Err(error) => {
-                    waiting.insert(pending.query);
+                    waiting.insert(pending.place.query);
                     first.get_or_insert(error);
                     continue;
                 }
@@ -237,8 +256,8 @@ impl Intake {
             // No query waits.
             alone.checked.clear();
             alone.refused.clear();
-            let clock_ms = writer.home.machine.clock.now_ms();
-            alone.due.sweep(&writer.home, clock_ms);
+            let clock_ms = writer.machine.clock.now_ms();
+            alone.due.sweep(writer.disk(), &writer.place, clock_ms);
         }
         first.map_or(Ok(()), Err)
     }
@@ -247,7 +266,7 @@ impl Intake {
 impl Service for Intake {
     fn end(&self) {
         self.shutdown.begin();
-        self.writer.home.page.notify(Word::Pending);
+        self.writer.words.notify(Word::Pending);
         // No other thread is started after this.
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
@@ -268,31 +287,32 @@ type Query = VecDeque<Pending>;
 /// listed is added to them, and its error becomes the `first` one. Queries in `before` keep their
 /// turn; others follow in the order in which their first commits were written.
 fn list(
-    home: &Home,
+    disk: &dyn Disk,
+    stages: &StagePlace,
     before: &VecDeque<Query>,
-    waiting: &mut HashSet<String>,
-    first: &mut Option<Error>,
+    (waiting, first): (&mut HashSet<String>, &mut Option<Error>),
 ) -> Result<VecDeque<Query>> {
-    let disk = &*home.machine.disk;
     let turns = before.iter().filter_map(VecDeque::front).enumerate();
-    let turns: HashMap<_, _> = turns.map(|(turn, it)| (it.query.as_str(), turn)).collect();
+    let turns: HashMap<_, _> = turns
+        .map(|(turn, it)| (it.place.query.as_str(), turn))
+        .collect();
     let mut queries: Vec<Query> = Vec::new();
-    for (name, directory) in manifest::queries(disk, &home.root)? {
-        if waiting.contains(&name) {
+    for place in stages.queries(disk)? {
+        if waiting.contains(&place.query) {
             continue;
         }
-        match manifest::of_query(disk, &directory) {
+        match manifest::of_query(disk, &place) {
             Ok(found) if found.is_empty() => {}
             Ok(found) => queries.push(found.into()),
             Err(error) => {
-                waiting.insert(name);
+                waiting.insert(place.query);
                 first.get_or_insert(error);
             }
         }
     }
     queries.sort_by_key(|query| {
         let front = query.front();
-        let turn = front.and_then(|it| turns.get(it.query.as_str()));
+        let turn = front.and_then(|it| turns.get(it.place.query.as_str()));
         let manifest = front.and_then(|it| it.manifest.as_ref());
         let written_ms = manifest.map_or(0, |manifest| manifest.created_ms);
         (turn.copied().unwrap_or(usize::MAX), written_ms)
@@ -327,6 +347,6 @@ fn take(
         }
         Err(Stop::Later(error)) => return Err(error),
     }
-    writer.home.page.notify(Word::Taken);
+    writer.words.notify(Word::Taken);
     Ok(Turn::Last)
 }

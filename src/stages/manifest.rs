@@ -16,8 +16,8 @@
 //! Rows and sum tell a retry of a batch from another batch with its number. Manifests of release
 //! 0.1.0 have neither.
 
-use crate::disk::{Disk, Kind, read_small};
-use crate::engine::directory::names;
+use super::place::{QueryPlace, StagePlace, is_query, unlink};
+use crate::disk::{Disk, read_small};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
@@ -26,9 +26,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// The directory of stages and manifests, in the store's directory.
-pub const DIRECTORY: &str = names::STAGES;
 
 /// Maximum length of a manifest that is read.
 const LEN_MAX: u64 = 64 << 20;
@@ -288,10 +285,8 @@ pub struct Refusal {
 /// A manifest that waits to be taken up or was begun.
 #[derive(Debug)]
 pub struct Pending {
-    /// The directory of its query.
-    pub directory: PathBuf,
-    /// The query, from the name of the directory.
-    pub query: String,
+    /// The files of its query.
+    pub place: QueryPlace,
     /// Its current name.
     pub name: Name,
     /// Its contents; `None` if it is not a manifest of this version.
@@ -316,7 +311,7 @@ impl Pending {
 
     /// The file.
     pub fn path(&self) -> PathBuf {
-        self.directory.join(self.name.text())
+        self.place.path(&self.name.text())
     }
 
     /// Why it cannot be read.
@@ -333,12 +328,12 @@ impl Pending {
     /// was withdrawn meanwhile, even if another commit of the batch has its name by then.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
-        match disk.rename(&from, &self.directory.join(name.text())) {
+        match disk.rename(&from, &self.place.path(&name.text())) {
             Err(error) if error.is_not_found() => return Ok(false),
             renamed => renamed?,
         }
         self.name = name;
-        let there = read(disk, &self.directory, name)?;
+        let there = read(disk, &self.place, name)?;
         if there.is_none_or(|there| there.manifest != self.manifest) {
             self.take_back(disk)?;
             return Ok(false);
@@ -349,13 +344,10 @@ impl Pending {
     /// Removes it and its stages, whose rows are in the durable log. Also removes the refusal of an
     /// earlier commit of the batch, which no longer matters.
     pub fn finish(&self, disk: &dyn Disk) -> Result<()> {
-        unlink(
-            disk,
-            &self.directory.join(Name::Refused(self.batch()).text()),
-        )?;
+        unlink(disk, &self.place.path(&Name::Refused(self.batch()).text()))?;
         self.unlink_stages(disk)?;
         unlink(disk, &self.path())?;
-        sync(disk, &self.directory)
+        sync(disk, &self.place.folder)
     }
 
     /// Allows it to be withdrawn again: nothing of it is in the log. Not durable: it may simply be
@@ -363,7 +355,7 @@ impl Pending {
     /// batch has the name.
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
-        match disk.rename_new(&from, &self.directory.join(name.text())) {
+        match disk.rename_new(&from, &self.place.path(&name.text())) {
             Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => return Ok(()),
             renamed => renamed?,
         }
@@ -374,12 +366,13 @@ impl Pending {
     /// Records why it can never be appended, and durably removes it, with its stages if nothing of
     /// it is in the log.
     pub fn refuse(&self, disk: &dyn Disk, refusal: &Refusal) -> Result<()> {
-        let path = self.directory.join(Name::Refused(self.batch()).text());
+        let refused = Name::Refused(self.batch()).text();
+        let path = self.place.path(&refused);
         let id = self.manifest.as_ref().map(|manifest| manifest.id.as_str());
         let Refusal { reason, appended } = refusal;
         let text = json!({"reason": reason, "id": id, "appended": appended}).to_string();
         // Only for the waiting driver, so it need not survive a power loss.
-        let temporary = path.with_extension("tmp");
+        let temporary = self.place.path(&format!("{refused}.tmp"));
         unlink(disk, &temporary)?;
         disk.write_at(&temporary, 0, text.as_bytes())?;
         disk.rename(&temporary, &path)?;
@@ -390,20 +383,12 @@ impl Pending {
         if !refusal.appended {
             self.unlink_stages(disk)?;
         }
-        sync(disk, &self.directory)
+        sync(disk, &self.place.folder)
     }
 
     fn unlink_stages(&self, disk: &dyn Disk) -> Result<()> {
         let mut stages = self.manifest.iter().flat_map(|manifest| &manifest.stages);
-        stages.try_for_each(|stage| unlink(disk, &self.directory.join(stage)))
-    }
-}
-
-/// Unlinks a file, if it exists.
-pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
-    match disk.unlink(path) {
-        Err(error) if error.is_not_found() => Ok(()),
-        done => done,
+        stages.try_for_each(|stage| unlink(disk, &self.place.path(stage)))
     }
 }
 
@@ -413,12 +398,17 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
     disk.sync_directory(directory)
 }
 
-/// Makes the names in the directory of a query durable, and those up to the store's directory,
+/// Makes the names of a query's files durable, and those of the folders up to that of the store,
 /// which may be new too. The writer made the name of the store durable when it opened it.
-pub fn sync_up(disk: &dyn Disk, root: &Path, directory: &Path) -> Result<()> {
-    sync(disk, directory)?;
-    sync(disk, &root.join(DIRECTORY))?;
-    sync(disk, root)
+pub fn sync_up(disk: &dyn Disk, stages: &StagePlace, place: &QueryPlace) -> Result<()> {
+    sync(disk, &place.folder)?;
+    if stages.is_flat() {
+        return Ok(());
+    }
+    if let Some(top) = place.folder.parent() {
+        sync(disk, top)?;
+    }
+    sync(disk, stages.root())
 }
 
 /// Why a commit was refused, if the file with the refusal exists.
@@ -435,26 +425,11 @@ pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
     }))
 }
 
-/// Directories of queries below `root`, with their names. Links are not followed.
-pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let top = root.join(DIRECTORY);
-    match disk.stat(&top)? {
-        Some(entry) if entry.kind == Kind::Directory => {}
-        _ => return Ok(Vec::new()),
-    }
-    let entries = disk.list(&top)?;
-    let queries = entries.into_iter().filter_map(|entry| {
-        let name = entry.name.filter(|_| entry.kind == Kind::Directory)?;
-        is_query(&name).then(|| (name.clone(), top.join(name)))
-    });
-    Ok(queries.collect())
-}
-
-/// The files in the directory of a query, with their meanings; none if it does not exist.
+/// The files of a query, with their meanings.
 ///
 /// A manifest that is renamed during a listing may be missed under both names. So the directory is
 /// listed until two consecutive listings have manifests of the same batches.
-pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
+pub fn files(disk: &dyn Disk, place: &QueryPlace) -> Result<Vec<(String, Name)>> {
     let batches = |files: &[(String, Name)]| -> BTreeSet<u64> {
         let names = files.iter().map(|(_, name)| *name);
         let batch = |name| match name {
@@ -463,9 +438,9 @@ pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
         };
         names.filter_map(batch).collect()
     };
-    let mut found = listed(disk, directory)?;
+    let mut found = listed(disk, place)?;
     loop {
-        let again = listed(disk, directory)?;
+        let again = listed(disk, place)?;
         if batches(&again) == batches(&found) {
             return Ok(again);
         }
@@ -473,37 +448,31 @@ pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
     }
 }
 
-fn listed(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
-    let entries = match disk.list(directory) {
-        Err(error) if error.is_not_found() => return Ok(Vec::new()),
-        found => found?,
-    };
-    let files = entries.into_iter().filter_map(|entry| {
-        let name = entry.name.filter(|_| entry.kind == Kind::File)?;
+fn listed(disk: &dyn Disk, place: &QueryPlace) -> Result<Vec<(String, Name)>> {
+    let names = place.list(disk)?.into_iter();
+    let named = names.map(|name| {
         let says = Name::of(&name);
-        Some((name, says))
+        (name, says)
     });
-    Ok(files.collect())
+    Ok(named.collect())
 }
 
 /// Reads a manifest; `None` if the file no longer exists.
-pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pending>> {
-    let path = directory.join(name.text());
+pub fn read(disk: &dyn Disk, place: &QueryPlace, name: Name) -> Result<Option<Pending>> {
+    let path = place.path(&name.text());
     let text = match read_small(disk, &path, LEN_MAX) {
         Err(error) if error.kind() == Some(ErrorKind::InvalidData) => Some(Vec::new()),
         Err(error) if error.is_not_found() => None,
         text => text?,
     };
-    let query = directory.file_name().and_then(|name| name.to_str());
     let mut pending = Pending {
-        directory: directory.to_owned(),
-        query: query.unwrap_or_default().to_owned(),
+        place: place.clone(),
         name,
         manifest: None,
         version: None,
     };
     let Some(text) = text else { return Ok(None) };
-    let fits = |it: &Manifest| it.query == pending.query && it.batch == pending.batch();
+    let fits = |it: &Manifest| it.query == pending.place.query && it.batch == pending.batch();
     let value = json::parse(&text);
     let manifest = value.as_ref().and_then(Manifest::parse).filter(fits);
     pending.manifest = manifest;
@@ -513,19 +482,13 @@ pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pend
 
 /// The pending and begun manifests of a query, in the order in which to take them up: begun ones
 /// first, then by batch.
-pub fn of_query(disk: &dyn Disk, directory: &Path) -> Result<Vec<Pending>> {
+pub fn of_query(disk: &dyn Disk, place: &QueryPlace) -> Result<Vec<Pending>> {
     let mut found = Vec::new();
-    for (_, name) in files(disk, directory)? {
+    for (_, name) in files(disk, place)? {
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
-            found.extend(read(disk, directory, name)?);
+            found.extend(read(disk, place, name)?);
         }
     }
     found.sort_by_key(|it| (!it.is_begun(), it.batch()));
     Ok(found)
-}
-
-/// Whether a name is valid for a query. It is used as a directory and as a key.
-pub fn is_query(name: &str) -> bool {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=64).contains(&name.len()) && name.bytes().all(known)
 }

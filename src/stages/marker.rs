@@ -12,15 +12,17 @@
 //! existing parts of the batch do not count. The search reads the newest markers directly, then
 //! asks the index, then walks the rest of the topic's queue backwards.
 //!
+//! The first key is that of the message in a partition log, so compaction keeps the last marker of
+//! each query.
+//!
 //! Rows and sum are those of the whole batch. A batch that runs again has the same values; one with
 //! other values under a number in the log is not a retry. Markers of release 0.1.0 have neither;
 //! for them the number alone decides.
 
-use super::manifest::{
-    CommitKind, DIRECTORY, Manifest, Name, Resolution, is_query, read_contents, write_contents,
-};
+use super::manifest::{CommitKind, Manifest, Name, Resolution, read_contents, write_contents};
+use super::place::is_query;
 use super::writer::Writer;
-use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
+use crate::engine::{Atomicity, Check, Engine, Filter, Point, Rows, Topic};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, Contents, Draft, Row};
@@ -30,12 +32,15 @@ use std::ops::Range;
 
 /// The topic of the markers.
 pub const TOPIC: &str = "rmq_sys_forebay_commits";
-const QUEUE: u32 = 0;
+/// The queue of the markers.
+pub const QUEUE: u32 = 0;
 /// Number of markers of a query requested from the index. Only the newest counts, but a repair may
 /// have put keys in another order.
 const ASKED: usize = 16;
 /// Number of queue entries read at a time.
 const WALK: u64 = 256;
+/// At least this many of the last markers of a partition log stay.
+const KEPT: u64 = if cfg!(test) { 8 } else { 1024 };
 
 /// A marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +142,7 @@ impl Marker {
     }
 }
 
-/// The last readable marker of a query, and its position: see
+/// The last readable marker of a query, and its offset: see
 /// [`Staging::make_readable`](crate::engine::Staging::make_readable). `indexed`: whether to ask the
 /// index.
 pub fn last(engine: &dyn Engine, query: &str, indexed: bool) -> Result<Option<(Marker, u64)>> {
@@ -150,7 +155,7 @@ pub fn last(engine: &dyn Engine, query: &str, indexed: bool) -> Result<Option<(M
     // An index that lost an entry would return an older marker, and rows would be appended twice.
     // So the newest markers are read directly.
     let recent = end.saturating_sub(WALK).max(start);
-    let is_its = |marker: &Marker, _| marker.query == query;
+    let is_its = |marker: &Marker| marker.query == query;
     let mut found = by_walk(engine, is_its, recent..end)?;
     if found.is_none() && indexed {
         found = by_index(engine, query)?;
@@ -168,7 +173,7 @@ pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Opt
         return Ok(None);
     };
     // Rarely needed. The keys in the index include the part, which is unknown here.
-    let is_its = |marker: &Marker, _| marker.query == query && marker.batch == batch;
+    let is_its = |marker: &Marker| marker.query == query && marker.batch == batch;
     let found = by_walk(engine, is_its, range)?;
     Ok(found.map(|(marker, _)| marker))
 }
@@ -185,18 +190,19 @@ pub fn holds(
         return Ok(true);
     }
     engine.refresh(Some(TOPIC))?;
-    let Some(range) = bounds(engine)? else {
+    let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(false);
     };
-    let durable = engine.durable_position();
-    let is_of_it = |marker: &Marker, position: u64| {
+    let durable = engine.bounds_below(&topic, QUEUE, engine.durable_position())?;
+    let is_of_it = |marker: &Marker| {
         let is_whole = marker.batch == batch && marker.is_whole();
         let has_them = skips || marker.contents.is_none_or(|own| own == contents);
-        marker.query == query
-            && position < durable
-            && (is_whole && has_them || skips && marker.batch > batch)
+        marker.query == query && (is_whole && has_them || skips && marker.batch > batch)
     };
-    Ok(by_walk(engine, is_of_it, range)?.is_some())
+    match durable {
+        Some(range) => Ok(by_walk(engine, is_of_it, range)?.is_some()),
+        None => Ok(false),
+    }
 }
 
 fn by_index(engine: &dyn Engine, query: &str) -> Result<Option<(Marker, u64)>> {
@@ -207,24 +213,23 @@ fn by_index(engine: &dyn Engine, query: &str) -> Result<Option<(Marker, u64)>> {
     let markers = found.iter().filter_map(|message| {
         let record = message.record();
         let marker = Marker::of(&record).filter(|marker| marker.query == query)?;
-        Some((marker, record.position().cast_unsigned()))
+        Some((marker, record.queue_offset().cast_unsigned()))
     });
-    Ok(markers.max_by_key(|(_, position)| *position))
+    Ok(markers.max_by_key(|(_, offset)| *offset))
 }
 
 fn by_walk(
     engine: &dyn Engine,
-    is_its: impl Fn(&Marker, u64) -> bool,
+    is_its: impl Fn(&Marker) -> bool,
     range: Range<u64>,
 ) -> Result<Option<(Marker, u64)>> {
     let (mut last, mut end) = (None, range.end);
     while end > range.start && last.is_none() {
         let start = end.saturating_sub(WALK).max(range.start);
-        each(engine, start..end, |marker, position| {
-            if is_its(&marker, position) {
-                last = Some((marker, position));
+        each(engine, start..end, |marker, offset| {
+            if is_its(&marker) {
+                last = Some((marker, offset));
             }
-            true
         })?;
         end = start;
     }
@@ -238,13 +243,8 @@ fn bounds(engine: &dyn Engine) -> Result<Option<Range<u64>>> {
     }
 }
 
-/// Calls `visit` with the markers in a range of offsets, and their positions, until it returns
-/// false.
-fn each(
-    engine: &dyn Engine,
-    range: Range<u64>,
-    mut visit: impl FnMut(Marker, u64) -> bool,
-) -> Result<()> {
+/// Calls `visit` with the markers in a range of offsets, and their offsets.
+fn each(engine: &dyn Engine, range: Range<u64>, mut visit: impl FnMut(Marker, u64)) -> Result<()> {
     let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(());
     };
@@ -253,46 +253,72 @@ fn each(
     let mut rows = Rows::default();
     while cursor.refill(64, &mut rows)? {
         for record in rows.rows.iter().filter_map(|row| rows.record(row)) {
-            let position = record.position().cast_unsigned();
-            if let Some(marker) = Marker::of(&record)
-                && !visit(marker, position)
-            {
-                return Ok(());
+            if let Some(marker) = Marker::of(&record) {
+                visit(marker, record.queue_offset().cast_unsigned());
             }
         }
     }
     Ok(())
 }
 
-/// Durably appends again the last marker of each query that would be deleted with the log below
-/// `until`: of streams, whose next batch must find it, and of queries that still have a manifest.
-/// No manifests may be taken up meanwhile.
+/// Durably appends again the last marker of each query that would be deleted with the log below the
+/// position `until`: of streams, whose next batch must find it, and of queries that still have a
+/// manifest. No manifests may be taken up meanwhile.
 pub fn keep(writer: &Writer, until: u64) -> Result<()> {
     let engine = &*writer.engine;
-    if engine.topics().get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
+    let Some(topic) = engine
+        .topics()
+        .get(TOPIC)
+        .filter(|_| !planted(Bug::RetireMarkers))
+    else {
         return Ok(());
-    }
+    };
     engine.make_readable(u64::MAX)?;
     let Some(range) = bounds(engine)? else {
         return Ok(());
     };
+    let until = engine.offset_at(&topic, QUEUE, Point::Position(until))?;
+    append_again(writer, &topic, range.start..until)
+}
+
+/// The offset from which a partition log must keep its markers. Those that are needed and lie far
+/// behind the last one are first durably appended again, so that the log of a query that has ended
+/// keeps no others. `before`: the result of the last call, 0 before the first. No manifests may be
+/// taken up meanwhile.
+pub fn keep_from(writer: &Writer, before: u64) -> Result<u64> {
+    let engine = &*writer.engine;
+    if planted(Bug::RetireMarkers) {
+        return Ok(u64::MAX);
+    }
+    let (Some(topic), Some(range)) = (engine.topics().get(TOPIC), bounds(engine)?) else {
+        return Ok(0);
+    };
+    let from = before.max(range.start);
+    if range.end.saturating_sub(from) < 2 * KEPT {
+        return Ok(from);
+    }
+    let until = range.end - KEPT;
+    append_again(writer, &topic, range.start..until)?;
+    Ok(until)
+}
+
+/// Durably appends again the markers among these offsets that are needed.
+fn append_again(writer: &Writer, topic: &Topic, range: Range<u64>) -> Result<()> {
+    let (engine, until) = (&*writer.engine, range.end);
     let mut queries = HashSet::new();
-    each(engine, range, |marker, position| {
-        let goes = position < until;
-        if goes && (marker.kind == CommitKind::Stream || is_pending(writer, &marker)) {
+    each(engine, range, |marker, _| {
+        if marker.kind == CommitKind::Stream || is_pending(writer, &marker) {
             queries.insert(marker.query);
         }
-        goes
     })?;
-    let clock_ms = writer.home.machine.clock.now_ms();
-    let topic = engine.topic_for_append(TOPIC)?;
+    let clock_ms = writer.machine.clock.now_ms();
     let mut kept = None;
     for query in queries {
-        if let Some((marker, position)) = last(engine, &query, writer.indexed)?
-            && position < until
+        if let Some((marker, offset)) = last(engine, &query, writer.indexed)?
+            && offset < until
         {
             let mut batch = marker.encode(engine, clock_ms)?;
-            let batches = &mut [(&*topic, &mut batch)];
+            let batches = &mut [(topic, &mut batch)];
             kept = Some(engine.append_staged(batches, Atomicity::Rows)?);
         }
     }
@@ -306,9 +332,10 @@ pub fn keep(writer: &Writer, until: u64) -> Result<()> {
 
 /// Whether the manifest of a marker exists. True if that cannot be checked.
 fn is_pending(writer: &Writer, marker: &Marker) -> bool {
-    let (disk, root) = (writer.disk(), &writer.home.root);
-    let directory = root.join(DIRECTORY).join(&marker.query);
+    let Ok(place) = writer.place.query(&marker.query) else {
+        return true;
+    };
     [Name::Commit(marker.batch), Name::Taken(marker.batch)]
         .into_iter()
-        .any(|name| !matches!(disk.stat(&directory.join(name.text())), Ok(None)))
+        .any(|name| !matches!(writer.disk().stat(&place.path(&name.text())), Ok(None)))
 }

@@ -10,20 +10,23 @@
 //!
 //! On the writer's side, `intake` lists pending commits and gives each its turns; `take` appends
 //! the parts of one; `staged` and `rows` read and encode the rows; `marker` finds what the log
-//! holds; `manifest` knows the files; `sweep` removes unused ones; `hold` keeps retention from
-//! deleting markers. All of them use the store through `writer`.
+//! holds; `manifest` knows the files, and `place` where they are; `sweep` removes unused ones;
+//! `hold` keeps retention from deleting markers. All of them use the store through `writer`, and
+//! wake drivers through `words`.
 
 pub mod commit;
 pub mod hold;
 pub mod intake;
 pub mod manifest;
 pub mod marker;
+pub mod place;
 pub mod rows;
 pub mod staged;
 pub mod stager;
 pub mod stop;
 pub mod sweep;
 pub mod take;
+pub mod words;
 pub mod writer;
 
 pub use crate::record::Contents;
@@ -34,9 +37,11 @@ pub use stager::{Stage, Stager};
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::directory::recognise::{Maker, recognise};
+use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::error::{Error, Result};
-use manifest::{DIRECTORY, is_query};
-use std::path::{Path, PathBuf};
+use crate::options::EngineKind;
+use place::StagePlace;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum bytes of a commit that is a single part, unless it is one row.
@@ -54,44 +59,33 @@ fn part_len(len: u64) -> u64 {
 }
 
 /// Checks that rows may be staged for the store at `root`: a store of Forebay, or none yet. Returns
-/// whether there is a store.
+/// the engine of the store, if there is one. `topic`: the topic of all rows.
 ///
 /// # Errors
 ///
 /// [`Error::Foreign`] for another system's store, which must be adopted by opening it; others as
-/// for opening.
-pub fn check_target(disk: &dyn Disk, root: &Path) -> Result<bool> {
-    match recognise(disk, root)? {
-        Maker::Nobody => Ok(false),
-        Maker::Forebay => Ok(true),
+/// for opening. [`Error::InvalidTopic`].
+pub fn check_target(
+    disk: &dyn Disk,
+    root: &Path,
+    topic: Option<&str>,
+) -> Result<Option<EngineKind>> {
+    let place = StagePlace::of(disk, root)?;
+    topic.map_or(Ok(()), |topic| place.check_topic(topic))?;
+    if place.is_flat() {
+        return Ok(Some(EngineKind::PartitionLog));
+    }
+    let maker = match is_log_directory(disk, root)? {
+        true => Maker::Other,
+        false => recognise(disk, root)?,
+    };
+    match maker {
+        Maker::Nobody => Ok(None),
+        Maker::Forebay => Ok(Some(EngineKind::CommitLog)),
         Maker::Other => Err(Error::Foreign {
             path: root.to_owned(),
         }),
     }
-}
-
-/// The directory of a query.
-fn directory_of(root: &Path, query: &str) -> Result<PathBuf> {
-    if !is_query(query) {
-        let reason = "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
-        return Err(Error::option("query", format!("{query:?}"), reason));
-    }
-    Ok(root.join(DIRECTORY).join(query))
-}
-
-/// Creates the directory of a query, if it does not exist. Links are not followed.
-fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> {
-    let directory = directory_of(root, query)?;
-    let top = root.join(DIRECTORY);
-    for path in [&top, &directory] {
-        disk.create_directory(path)?;
-        let found = disk.stat(path)?;
-        if found.is_some_and(|entry| entry.kind != crate::disk::Kind::Directory) {
-            let what = format!("{} is not a directory", path.display());
-            return Err(Error::Unsupported { what });
-        }
-    }
-    Ok(directory)
 }
 
 /// A name that no other process generates.

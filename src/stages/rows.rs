@@ -6,7 +6,8 @@ use crate::engine::topic::PERMISSION_WRITE;
 use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::options::TOPIC_QUEUES_MAX;
-use crate::record::{Batch, Row, check_topic, java_hash};
+use crate::record::{Batch, Labels, Row};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -93,6 +94,7 @@ impl<'a> PartRows<'a> {
         let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
             unreachable!("the topic was just numbered")
         };
+        check_key(&*writer.engine, staged).map_err(Stop::refuse)?;
         let queue = queue_of(&*writer.engine, topic, staged, *turn)?;
         let pushed = batch.push_staged(&topic.name, queue, staged, writer.unique_ids, clock_ms);
         pushed.map_err(Stop::refuse)
@@ -106,6 +108,7 @@ pub fn check(engine: &dyn Engine, staged: &Row<'_>, checked: &mut Vec<u8>) -> Re
         checked.clear();
         checked.extend_from_slice(staged.topic());
     }
+    check_key(engine, staged)?;
     queue_named(staged)?;
     staged.properties_text().map(drop)
 }
@@ -114,13 +117,37 @@ pub fn check(engine: &dyn Engine, staged: &Row<'_>, checked: &mut Vec<u8>) -> Re
 fn topic_of<'a>(engine: &dyn Engine, name: &'a [u8]) -> Result<&'a str> {
     let broken = |_| Error::option("topic", "staged", "not UTF-8");
     let name = str::from_utf8(name).map_err(broken)?;
-    check_topic(name)?;
+    engine.meanings().check_topic(name)?;
     match engine.topics().get(name) {
         Some(topic) if topic.permissions() & PERMISSION_WRITE == 0 => {
             Err(Error::read_only_topic(name))
         }
         _ => Ok(name),
     }
+}
+
+/// The key by which a row is placed.
+fn key_of<'a>(engine: &dyn Engine, staged: &Row<'a>) -> Option<Cow<'a, [u8]>> {
+    if !engine.meanings().in_kafka_form {
+        return staged.known().keys.map(Cow::Borrowed);
+    }
+    // The log keeps the bytes of the key, not their coded form.
+    let mut labels = Labels::default();
+    staged.read_labels(&mut labels, false);
+    labels.key()
+}
+
+/// Refuses a row without a key for a topic that is compacted.
+fn check_key(engine: &dyn Engine, staged: &Row<'_>) -> Result<()> {
+    let Some(logs) = engine.queue_logs() else {
+        return Ok(());
+    };
+    let topic = String::from_utf8_lossy(staged.topic());
+    if !logs.needs_key(&topic) || key_of(engine, staged).is_some() {
+        return Ok(());
+    }
+    let reason = format!("a row for topic {topic:?}, which is compacted, must have a key");
+    Err(Error::option("key", "null", reason))
 }
 
 /// The queue that a row names.
@@ -139,10 +166,8 @@ fn queue_named(staged: &Row<'_>) -> Result<Option<u32>> {
 fn queue_of(engine: &dyn Engine, topic: &Topic, staged: &Row<'_>, turn: u32) -> Result<u32, Stop> {
     let queues = topic.write_queues();
     let Some(queue) = queue_named(staged).map_err(Stop::refuse)? else {
-        let keys = staged.known().keys;
-        return Ok(keys.map_or(turn, |key| {
-            (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % queues.max(1)
-        }));
+        let key = key_of(engine, staged);
+        return Ok(key.map_or(turn, |key| engine.meanings().queue_of_key(&key, queues)));
     };
     if queue >= queues {
         engine.create_topic(&topic.name, queue + 1, Durability::Written)?;

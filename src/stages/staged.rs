@@ -1,6 +1,7 @@
 //! The staged rows that a commit names.
 
 use super::manifest::{Manifest, Slice};
+use super::place::QueryPlace;
 use super::rows::{self, PartRows};
 use super::stop::Stop;
 use super::writer::Writer;
@@ -25,8 +26,8 @@ const PARTS: usize = 2;
 pub struct Staged<'a> {
     /// The store to append to.
     pub writer: &'a Writer,
-    /// The directory of the stages.
-    pub directory: &'a Path,
+    /// The files of the query.
+    pub place: &'a QueryPlace,
     pub manifest: &'a Manifest,
     /// Ends the work early.
     pub shutdown: &'a Shutdown,
@@ -55,7 +56,7 @@ impl Staged<'_> {
                 };
                 self.each_record(**it, &mut bytes, check)?;
                 // A driver that waits for the commit sees the progress.
-                self.writer.home.page.notify(Word::Taken);
+                self.writer.words.notify(Word::Taken);
                 Ok(())
             })
         };
@@ -87,10 +88,10 @@ impl Staged<'_> {
         let disk = self.writer.disk();
         disk.sync_file(manifest).map_err(Stop::of_file)?;
         for stage in &self.manifest.stages {
-            let path = self.directory.join(stage);
+            let path = self.place.path(stage);
             disk.sync_file(&path).map_err(Stop::of_file)?;
             // A driver that waits for the commit sees the progress.
-            self.writer.home.page.notify(Word::Taken);
+            self.writer.words.notify(Word::Taken);
         }
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Staged<'_> {
         rows: &mut PartRows<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        rows.begin(self.writer.home.machine.clock.now_ms());
+        rows.begin(self.writer.machine.clock.now_ms());
         let mut slices = self.manifest.parts.get(part).into_iter().flatten();
         slices.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }
@@ -161,7 +162,7 @@ impl Staged<'_> {
         mut take: impl FnMut(&Row<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let name = self.manifest.stages.get(slice.stage);
-        let path = self.directory.join(name.map_or("", |name| name));
+        let path = self.place.path(name.map_or("", |name| name));
         bytes.resize(index(slice.end - slice.begin), 0);
         let have = self.writer.disk().read_at(&path, slice.begin, bytes);
         let have = have.map_err(Stop::of_file)?;

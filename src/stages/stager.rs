@@ -8,12 +8,13 @@
 //! tell whether it survived a power loss, and a task does not know whether its commit has one part
 //! or many. A writer that appends a commit of many parts first syncs its stages.
 
-use super::{PART_LEN, make_directory};
+use super::PART_LEN;
+use super::place::{QueryPlace, StagePlace};
 use crate::arrow::sink::SinkRows;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
-use crate::record::{Batch, Contents, Draft, check_topic};
+use crate::record::{Batch, Contents, Draft};
 use arrow_array::RecordBatch;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ pub struct Stage {
 #[derive(Debug)]
 pub struct Stager {
     disk: Arc<dyn Disk>,
-    directory: PathBuf,
+    stages: StagePlace,
+    place: QueryPlace,
     name: String,
     topic: Option<String>,
     /// The topic that was checked last.
@@ -70,13 +72,13 @@ impl Stager {
         query: &str,
         topic: Option<&str>,
     ) -> Result<Stager> {
-        if let Some(topic) = topic {
-            check_topic(topic)?;
-        }
-        let directory = make_directory(&*disk, root, query)?;
+        let stages = StagePlace::of(&*disk, root)?;
+        topic.map_or(Ok(()), |topic| stages.check_topic(topic))?;
+        let place = stages.make(&*disk, query)?;
         Ok(Stager {
             disk,
-            directory,
+            stages,
+            place,
             name: format!("stage-{}", super::unique()),
             topic: topic.map(str::to_owned),
             checked: String::new(),
@@ -97,7 +99,7 @@ impl Stager {
     }
 
     fn temporary(&self) -> PathBuf {
-        self.directory.join(format!("{}.tmp", self.name))
+        self.place.path(&format!("{}.tmp", self.name))
     }
 
     /// Adds the rows of a batch.
@@ -138,7 +140,7 @@ impl Stager {
             (Some(topic), _) => topic.as_str(),
             (None, Some(topic)) => {
                 if topic != self.checked {
-                    check_topic(topic)?;
+                    self.stages.check_topic(topic)?;
                     topic.clone_into(&mut self.checked);
                 }
                 topic
@@ -163,7 +165,7 @@ impl Stager {
         let written = match write(&self.batch) {
             // The directory was empty and old, and has been swept.
             Err(error) if error.is_not_found() && !self.is_there => {
-                let again = self.disk.create_directory(&self.directory);
+                let again = self.place.make_again(&*self.disk);
                 let again = again.map_err(|error| error.during(Op::Write, &path));
                 again.and_then(|()| write(&self.batch))
             }
@@ -198,7 +200,7 @@ impl Stager {
         if self.contents.rows == 0 {
             return Ok(None);
         }
-        let (from, to) = (self.temporary(), self.directory.join(&self.name));
+        let (from, to) = (self.temporary(), self.place.path(&self.name));
         self.disk.rename(&from, &to)?;
         self.is_there = false;
         Ok(Some(Stage {

@@ -5,8 +5,8 @@
 //! directories of queries. Other names stay, and links are not followed.
 
 use super::manifest::{self, Name};
+use super::place::{QueryPlace, StagePlace, unlink};
 use crate::disk::Disk;
-use crate::engine::directory::home::Home;
 use crate::error::Result;
 use std::collections::HashSet;
 use std::path::Path;
@@ -22,30 +22,29 @@ pub struct Due(i64);
 
 impl Due {
     /// Sweeps, if it is time to. What cannot be removed is left for the next time.
-    pub fn sweep(&mut self, home: &Home, clock_ms: i64) {
+    pub fn sweep(&mut self, disk: &dyn Disk, stages: &StagePlace, clock_ms: i64) {
         if clock_ms < self.0 {
             return;
         }
         self.0 = clock_ms + INTERVAL_MS;
-        let queries = manifest::queries(&*home.machine.disk, &home.root);
-        for (_, directory) in queries.unwrap_or_default() {
-            let _ = sweep_query(&*home.machine.disk, &directory, clock_ms);
+        for place in stages.queries(disk).unwrap_or_default() {
+            let _ = sweep_query(disk, &place, clock_ms);
         }
     }
 }
 
-fn sweep_query(disk: &dyn Disk, directory: &Path, clock_ms: i64) -> Result<()> {
+fn sweep_query(disk: &dyn Disk, place: &QueryPlace, clock_ms: i64) -> Result<()> {
     let is_old = |path: &Path| {
         let modified = disk.modified_ms(path).unwrap_or(None);
         modified.is_some_and(|modified| modified.saturating_add(AGE_MS) < clock_ms)
     };
     // Removing files changes the age of the directory, so it is read first.
-    let unused = is_old(directory);
-    let files = manifest::files(disk, directory)?;
+    let unused = is_old(&place.folder);
+    let files = manifest::files(disk, place)?;
     let mut named = HashSet::new();
     for (_, name) in &files {
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
-            match manifest::read(disk, directory, *name)? {
+            match manifest::read(disk, place, *name)? {
                 Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
                 // It was begun or withdrawn meanwhile, so its stages are unknown.
                 None => return Ok(()),
@@ -54,21 +53,20 @@ fn sweep_query(disk: &dyn Disk, directory: &Path, clock_ms: i64) -> Result<()> {
     }
     let mut left = false;
     for (text, name) in files {
-        let path = directory.join(&text);
+        let path = place.path(&text);
         let goes = match name {
             Name::Stage => !named.contains(&text),
             Name::Temporary | Name::Refused(_) => true,
             Name::Commit(_) | Name::Taken(_) | Name::Other => false,
         };
         if goes && is_old(&path) {
-            manifest::unlink(disk, &path)?;
+            unlink(disk, &path)?;
         } else {
             left = true;
         }
     }
     if unused && !left {
-        // This fails if a task has just created a file in it, as it should.
-        let _ = disk.remove_directory(directory);
+        place.remove(disk);
     }
     Ok(())
 }

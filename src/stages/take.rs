@@ -92,7 +92,7 @@ pub fn append(writer: &Writer, pending: &mut Pending, mut turns: Turns<'_>) -> R
 /// its only part is in the log.
 fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
     let engine = &*writer.engine;
-    let (query, batch) = (&pending.query, pending.batch());
+    let (query, batch) = (&pending.place.query, pending.batch());
     let of_batch = marker::last_of_batch(engine, query, batch)?;
     let Some(found) = of_batch.filter(|it| it.part > 0) else {
         let flaw = pending.flaw();
@@ -191,10 +191,10 @@ fn append_rest(
     turns: &mut Turns<'_>,
     done: &mut usize,
 ) -> Result<bool, Stop> {
-    let (disk, directory) = (writer.disk(), pending.directory.clone());
+    let (disk, place) = (writer.disk(), pending.place.clone());
     let staged = Staged {
         writer,
-        directory: &directory,
+        place: &place,
         manifest,
         shutdown: turns.shutdown,
     };
@@ -214,8 +214,8 @@ fn append_rest(
     if *done == 0 {
         let synced = match goes_first {
             true if planted(Bug::BeginUnsynced) => Ok(()),
-            true => sync_up(disk, &writer.home.root, &directory),
-            false => sync(disk, &directory),
+            true => sync_up(disk, &writer.place, &place),
+            false => sync(disk, &place.folder),
         };
         synced.map_err(Stop::of_file)?;
     }
@@ -228,7 +228,7 @@ fn append_rest(
         pass(Point::PartAppended);
         *done = part + 1;
         // A driver that waits for the commit sees the progress.
-        writer.home.page.notify(Word::Taken);
+        writer.words.notify(Word::Taken);
         let is_turn = (*done - first).is_multiple_of(TURN);
         Ok(!(is_turn && (turns.others)()))
     })?;
@@ -299,11 +299,19 @@ fn append_part(writer: &Writer, rows: &mut PartRows<'_>, marker: &Marker) -> Res
     let mut marker = marker.encode(engine, rows.clock_ms())?;
     let topic = engine.topic_for_append(marker::TOPIC)?;
     let mut batches: Vec<(&Topic, &mut Batch)> = rows.by_topic().collect();
-    batches.push((&topic, &mut marker));
-    engine
-        .append_staged(&mut batches, Atomicity::Whole)
-        .map_err(|error| match error {
-            error @ Error::TooLarge { .. } => Stop::refuse(error),
-            error => Stop::Later(error),
-        })
+    let own: (&Topic, &mut Batch) = (&topic, &mut marker);
+    let appended = if planted(Bug::MarkerFirst) {
+        let first = engine.append_staged(&mut [own], Atomicity::Whole);
+        first.and_then(|_| engine.append_staged(&mut batches, Atomicity::Whole))
+    } else if planted(Bug::MarkerLater) {
+        let first = engine.append_staged(&mut batches, Atomicity::Whole);
+        first.and_then(|_| engine.append_staged(&mut [own], Atomicity::Whole))
+    } else {
+        batches.push(own);
+        engine.append_staged(&mut batches, Atomicity::Whole)
+    };
+    appended.map_err(|error| match error {
+        error @ Error::TooLarge { .. } => Stop::refuse(error),
+        error => Stop::Later(error),
+    })
 }

@@ -5,7 +5,6 @@
 pub mod agreed;
 pub mod catalogue;
 pub mod group_table;
-pub mod home;
 pub mod kept_options;
 pub mod names;
 pub mod page;

@@ -30,5 +30,8 @@ pub const GROUPS: &str = "forebay.groups";
 pub const PENDING: &str = "forebay.pending";
 /// Which producers own queues.
 pub const PRODUCERS: &str = "forebay.producers";
-/// Directory of rows staged by other processes.
+/// Directory of rows staged by other processes; in a partition log, the beginning of their files'
+/// names.
 pub const STAGES: &str = "forebay.stages";
+/// In a partition log: the page through which those who stage and the writer wake each other.
+pub const INTAKE: &str = "forebay.intake";

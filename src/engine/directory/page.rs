@@ -318,39 +318,45 @@ impl StatePage {
 
     /// Opens the page of the store at `root`; `None` if there is none, or it is not Forebay's.
     pub fn open(disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
-        let path = root.join(FILE_NAME);
-        match disk.stat(&path)? {
-            Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
-            Some(entry) if entry.kind != Kind::File => {
-                let what = format!("{} is not a regular file", path.display());
-                return Err(Error::Unsupported { what });
-            }
-            _ => return Ok(None),
+        let Some(region) = map_page(disk, &root.join(FILE_NAME), access)? else {
+            return Ok(None);
+        };
+        StatePage::of(disk, root, region).checked()
+    }
+
+    /// Opens a page that is used for its words only; `None` if there is none.
+    pub fn open_words(disk: &dyn Disk, path: &Path, access: Access) -> Result<Option<StatePage>> {
+        let Some(region) = map_page(disk, path, access)? else {
+            return Ok(None);
+        };
+        StatePage::new(region, [0; 16], None).checked()
+    }
+
+    /// The bytes of a page without marks.
+    pub fn empty() -> Vec<u8> {
+        let mut page = MAGIC.to_vec();
+        page.extend(VERSION.to_ne_bytes());
+        page.resize(PAGE, 0);
+        page
+    }
+
+    /// The page, with the marks that it has; `None` if it is not Forebay's.
+    fn checked(self) -> Result<Option<StatePage>> {
+        let magic = self.region.words::<8>(0);
+        let magic = magic.at(Op::Read, self.region.path())?;
+        let ours = magic == MAGIC && self.word(AT_VERSION) == VERSION;
+        for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&self.own) {
+            mark.store(self.load(at), Ordering::Relaxed);
         }
-        if access == Access::ReadWrite {
-            // If the page shares its block with a copy of the store, a store to it needs another
-            // block. Reserving makes opening fail if there is none.
-            disk.reserve(&path, 0, PAGE as u64)?;
-        }
-        let region = disk.map(&path, PAGE, access)?;
-        let page = StatePage::of(disk, root, region);
-        let magic = page.region.words::<8>(0).at(Op::Read, &path)?;
-        let ours = magic == MAGIC && page.word(AT_VERSION) == VERSION;
-        for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&page.own) {
-            mark.store(page.load(at), Ordering::Relaxed);
-        }
-        page.check()?;
-        Ok(ours.then_some(page))
+        self.check()?;
+        Ok(ours.then_some(self))
     }
 
     /// Durably creates the page of a store that has none, or replaces it, with all marks zero. The
     /// page exists at every moment, because it identifies a store.
     pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
         let path = root.join(FILE_NAME);
-        let mut page = MAGIC.to_vec();
-        page.extend(VERSION.to_ne_bytes());
-        page.resize(PAGE, 0);
-        replace(disk, &path, &page)?;
+        replace(disk, &path, &StatePage::empty())?;
         disk.reserve(&path, 0, PAGE as u64)?;
         let region = disk.map(&path, PAGE, Access::ReadWrite)?;
         Ok(StatePage::of(disk, root, region))
@@ -738,6 +744,24 @@ impl StatePage {
             }
         })
     }
+}
+
+/// Maps the page at `path`; `None` if there is none of its length.
+fn map_page(disk: &dyn Disk, path: &Path, access: Access) -> Result<Option<Region>> {
+    match disk.stat(path)? {
+        Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
+        Some(entry) if entry.kind != Kind::File => {
+            let what = format!("{} is not a regular file", path.display());
+            return Err(Error::Unsupported { what });
+        }
+        _ => return Ok(None),
+    }
+    if access == Access::ReadWrite {
+        // If the page shares its block with a copy of the store, a store to it needs another
+        // block. Reserving makes opening fail if there is none.
+        disk.reserve(path, 0, PAGE as u64)?;
+    }
+    disk.map(path, PAGE, access).map(Some)
 }
 
 /// An identity as the words of the page.

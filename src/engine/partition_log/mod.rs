@@ -27,6 +27,7 @@ mod query;
 mod repair;
 mod retention;
 pub(crate) mod segments;
+mod staged;
 #[cfg(test)]
 mod stepped;
 mod time;
@@ -57,8 +58,8 @@ use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
     Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Filter,
-    Linger, Meanings, Point, QueueLogs, Recovery, Repair, Report, Rows, Stats, Topic, Topics,
-    Verification, Waiter,
+    Linger, Meanings, Point, QueueLogs, Recovery, Repair, Report, Rows, Staging, Stats, Topic,
+    Topics, Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -140,10 +141,10 @@ impl PartitionLog {
     /// As [`PartitionLog::open_with`].
     #[cfg(test)]
     pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
-        PartitionLog::open_with(machine, root, options, None)
+        PartitionLog::open_with(machine, root, options, Vec::new())
     }
 
-    /// Opens the log directory at `root`. Retention asks `hold`.
+    /// Opens the log directory at `root`. Retention asks the `holds`.
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ impl PartitionLog {
         machine: &Machine,
         root: &Path,
         options: &Options,
-        hold: Option<Arc<dyn Hold>>,
+        holds: Vec<Arc<dyn Hold>>,
     ) -> Result<PartitionLog> {
         let began = Instant::now();
         let disk = Arc::clone(&machine.disk);
@@ -188,7 +189,7 @@ impl PartitionLog {
                     ..Recovery::default()
                 }
             }
-            Mode::Append | Mode::Create => engine.open_for_writing(machine, options, hold)?,
+            Mode::Append | Mode::Create => engine.open_for_writing(machine, options, holds)?,
             Mode::Share => return unsupported("mode=\"share\" for a partition log"),
         };
         recovery.elapsed = began.elapsed();
@@ -200,7 +201,7 @@ impl PartitionLog {
         &mut self,
         machine: &Machine,
         options: &Options,
-        hold: Option<Arc<dyn Hold>>,
+        holds: Vec<Arc<dyn Hold>>,
     ) -> Result<Recovery> {
         let with = (&self.topics, &*self.shared.report, &self.news);
         let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
@@ -219,7 +220,7 @@ impl PartitionLog {
             options,
             &self.shared.report,
             known_times,
-            hold,
+            holds,
         )?);
         retention.complete(&writer.parts)?;
         if machine.drive == Drive::Threads {
@@ -394,6 +395,10 @@ impl Engine for PartitionLog {
     }
 
     fn queue_logs(&self) -> Option<&dyn QueueLogs> {
+        Some(self)
+    }
+
+    fn staging(&self) -> Option<&dyn Staging> {
         Some(self)
     }
 
@@ -713,9 +718,9 @@ impl Engine for PartitionLog {
 }
 
 impl QueueLogs for PartitionLog {
-    fn needs_key(&self, topic: &Topic) -> bool {
+    fn needs_key(&self, topic: &str) -> bool {
         let compactor = self.compactor.as_ref();
-        compactor.is_some_and(|compactor| compactor.compacts(&topic.name))
+        compactor.is_some_and(|compactor| compactor.compacts(topic))
     }
 
     fn linger(&self) -> Option<&dyn Linger> {

@@ -52,7 +52,7 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
         publish_cut(&*disk, root, &commit, 400).unwrap();
         assert_eq!(*synced.lock(), HashSet::new());
         engine.take_commits().unwrap();
-        for name in ["commit-0", &stages[0].name, DIRECTORY] {
+        for name in ["commit-0", &stages[0].name, STAGES] {
             assert_eq!(synced.lock().contains(name), parts > 1, "{name}");
         }
         let batch = ("q", 0);
@@ -87,7 +87,7 @@ fn a_missing_or_unsynced_file_is_not_retried() {
 fn a_truncated_manifest_blocks_nobody() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let path = root.join(DIRECTORY).join("q").join("commit-0");
+    let path = root.join(STAGES).join("q").join("commit-0");
     let store = Store::open(root, Options::default()).unwrap();
     let found = |text: &[u8]| {
         publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
@@ -113,7 +113,7 @@ fn a_truncated_manifest_blocks_nobody() {
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
     die_after_the_first_part(root, &bodies);
-    std::fs::write(root.join(DIRECTORY).join("q").join("taken-0"), b"").unwrap();
+    std::fs::write(root.join(STAGES).join("q").join("taken-0"), b"").unwrap();
     let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
     assert!(refusal(root, "q").contains("part 1 of"));
@@ -125,7 +125,7 @@ fn a_refusal_is_removed_by_the_next_commit() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
-    std::fs::write(root.join(DIRECTORY).join("q").join("refused-0"), b"{}").unwrap();
+    std::fs::write(root.join(STAGES).join("q").join("refused-0"), b"{}").unwrap();
     let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
     let state = commit::state(&RealDisk, root, "q", 0).unwrap();

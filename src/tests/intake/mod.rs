@@ -2,10 +2,12 @@
 
 mod durable;
 mod failing;
+mod flat;
 pub(super) mod thread;
 
 use crate::Store;
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
+use crate::engine::directory::names::STAGES;
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::page::Word;
 use crate::engine::topic::PERMISSION_READ;
@@ -16,8 +18,9 @@ use crate::record::rocketmq::{Batch, Record};
 use crate::record::{Draft, HostBytes, RecordStyle};
 use crate::region::Access;
 use crate::stages::commit::{self, Patience, publish_cut};
-use crate::stages::manifest::{self, DIRECTORY, Name, is_query};
+use crate::stages::manifest::{self, Name};
 use crate::stages::marker::{self, Marker};
+use crate::stages::place::{StagePlace, is_query};
 use crate::stages::stop::Stop;
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,
@@ -89,7 +92,7 @@ fn a_damaged_part_causes_refusal_before_the_first_part_is_appended() {
     let stages = [stage(root, "q", &bodies, 500)];
     assert!(stages[0].slices.len() > 3);
     publish(root, "q", &stages, 500);
-    let path = root.join(DIRECTORY).join("q").join(&stages[0].name);
+    let path = root.join(STAGES).join("q").join(&stages[0].name);
     let mut bytes = std::fs::read(&path).unwrap();
     let last = bytes.len() - 60;
     bytes[last] ^= 1;
@@ -194,14 +197,10 @@ fn a_commit_that_has_begun_is_not_withdrawn() {
     let root = root.path();
     let stages = [stage(root, "q", &[vec![1]], 500)];
     publish(root, "q", &stages, 500);
-    let directory = root.join(DIRECTORY).join("q");
+    let place = StagePlace::nested(root).query("q").unwrap();
     let name = manifest::Name::Commit(0);
-    let mut first = manifest::read(&RealDisk, &directory, name)
-        .unwrap()
-        .unwrap();
-    let mut second = manifest::read(&RealDisk, &directory, name)
-        .unwrap()
-        .unwrap();
+    let mut first = manifest::read(&RealDisk, &place, name).unwrap().unwrap();
+    let mut second = manifest::read(&RealDisk, &place, name).unwrap().unwrap();
     assert!(first.begin(&RealDisk).unwrap());
     assert!(!commit::withdraw(&RealDisk, root, "q", 0).unwrap());
     assert!(!second.begin(&RealDisk).unwrap());
@@ -218,7 +217,7 @@ fn a_commit_that_cannot_continue_does_not_block_others() {
     publish(root, "a", &a, 500);
     publish(root, "b", &b, 500);
     // The file of that name is not a manifest.
-    std::fs::write(root.join(DIRECTORY).join("a").join("commit-0"), b"{}").unwrap();
+    std::fs::write(root.join(STAGES).join("a").join("commit-0"), b"{}").unwrap();
     let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
     assert_eq!(count(&store, "t"), 2);
@@ -457,10 +456,7 @@ fn a_batch_whose_number_is_in_the_log_with_other_rows_is_refused() {
 
 /// Removes from a manifest what release 0.1.0 does not write.
 fn make_old(root: &Path, batch: u64) {
-    let path = root
-        .join(DIRECTORY)
-        .join("q")
-        .join(format!("commit-{batch}"));
+    let path = root.join(STAGES).join("q").join(format!("commit-{batch}"));
     let text = std::fs::read(&path).unwrap();
     let mut value: serde_json::Value = serde_json::from_slice(&text).unwrap();
     for name in ["rows", "sum", "conflict"] {
@@ -499,7 +495,7 @@ fn a_stage_lost_after_the_first_part_is_reported_with_the_appended_parts() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
-    let directory = root.join(DIRECTORY).join("q");
+    let directory = root.join(STAGES).join("q");
     let (rows, parts) = die_after_the_first_part(root, &bodies);
     // The manifest of the interrupted commit still exists, but not its stage.
     let store = Store::open(root, Options::default()).unwrap();
@@ -661,8 +657,8 @@ fn a_commit_longer_than_a_part_is_divided_into_short_ones() {
             stages: &stages,
         };
         commit::publish(&RealDisk, root, &commit).unwrap();
-        let directory = root.join(DIRECTORY).join("q");
-        let found = manifest::of_query(&RealDisk, &directory).unwrap().remove(0);
+        let place = StagePlace::nested(root).query("q").unwrap();
+        let found = manifest::of_query(&RealDisk, &place).unwrap().remove(0);
         let parts = found.manifest.unwrap().parts;
         let len = |part: &Vec<manifest::Slice>| part.iter().map(|it| it.end - it.begin).sum();
         let longest: u64 = parts.iter().map(len).max().unwrap();
@@ -694,8 +690,8 @@ fn a_waiting_driver_sees_each_part() {
 fn a_commit_whose_name_is_taken_by_another_is_not_begun() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let directory = root.join(DIRECTORY).join("q");
-    let of = |name| manifest::read(&RealDisk, &directory, name).unwrap();
+    let place = StagePlace::nested(root).query("q").unwrap();
+    let of = |name| manifest::read(&RealDisk, &place, name).unwrap();
     let again = || publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
     again();
     let mut first = of(Name::Commit(0)).unwrap();
@@ -707,7 +703,7 @@ fn a_commit_whose_name_is_taken_by_another_is_not_begun() {
     assert_ne!(second.manifest, first.manifest);
     // A begun commit does not remove the name of a later one.
     assert!(second.begin(&RealDisk).unwrap());
-    let path = directory.join("commit-0");
+    let path = place.path("commit-0");
     std::fs::write(&path, b"later").unwrap();
     second.take_back(&RealDisk).unwrap();
     assert!(second.is_begun());
@@ -719,7 +715,9 @@ fn a_manifest_that_is_being_renamed_is_listed() {
     let dir = tempfile::tempdir().unwrap();
     // Listing takes several calls of the kernel.
     let count = 2_000;
-    let name = |name: Name| dir.path().join(name.text());
+    let place = StagePlace::nested(dir.path()).query("q").unwrap();
+    std::fs::create_dir_all(&place.folder).unwrap();
+    let name = |name: Name| place.path(&name.text());
     for batch in 0..count {
         std::fs::write(name(Name::Commit(batch)), b"").unwrap();
     }
@@ -734,7 +732,7 @@ fn a_manifest_that_is_being_renamed_is_listed() {
         while !ended {
             // The last listing begins after the last rename.
             ended = renaming.is_finished();
-            let found = manifest::files(&RealDisk, dir.path()).unwrap();
+            let found = manifest::files(&RealDisk, &place).unwrap();
             let batches: HashSet<u64> = found
                 .iter()
                 .filter_map(|(_, name)| match name {

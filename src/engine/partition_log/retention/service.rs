@@ -40,7 +40,7 @@ pub struct Retention {
     limits: Option<Limits>,
     policy: CleanupPolicy,
     /// What may still need messages.
-    hold: Option<Arc<dyn Hold>>,
+    holds: Vec<Arc<dyn Hold>>,
     report: Arc<Report>,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -78,10 +78,10 @@ impl Retention {
         options: &Options,
         report: &Arc<Report>,
         known_times: Vec<i64>,
-        hold: Option<Arc<dyn Hold>>,
+        holds: Vec<Arc<dyn Hold>>,
     ) -> Result<Retention> {
         Ok(Retention {
-            hold,
+            holds,
             report: Arc::clone(report),
             limits: Limits::new(options)?,
             policy: options.compaction.cleanup_policy.clone(),
@@ -211,15 +211,20 @@ impl Retention {
 
     /// What must stay; `None` if that is not known, so nothing may be removed.
     fn kept(&self, parts: &Parts) -> Option<Kept> {
-        let Some(hold) = &self.hold else {
-            return Some(Kept::new());
-        };
-        hold.kept_offsets().unwrap_or_else(|error| {
-            let reason = format!("retention waits, because it cannot read who consumes: {error}");
-            let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
-            self.report.add(damage);
-            None
-        })
+        let mut all = Kept::new();
+        for hold in &self.holds {
+            let kept = hold.kept_offsets().unwrap_or_else(|error| {
+                let reason = format!("retention waits: it cannot read what must stay: {error}");
+                let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
+                self.report.add(damage);
+                None
+            });
+            for (queue, offset) in kept? {
+                let low = all.entry(queue).or_insert(offset);
+                *low = offset.min(*low);
+            }
+        }
+        Some(all)
     }
 
     /// Raises the first offsets of partitions, and removes the segments that end before them.

@@ -133,13 +133,19 @@ impl Parts {
         atomicity: Atomicity,
         appended: &mut Appended,
     ) -> Result<()> {
-        let done = self.append_all(batches, atomicity, appended);
+        let done = self.append_uncounted(batches, atomicity, appended);
         done.inspect_err(|_| {
             self.sends_failed.fetch_add(1, Ordering::Relaxed);
         })
     }
 
-    fn append_all(
+    /// [`Parts::append`] for others than the owner of the store: a failure is not counted among the
+    /// sends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Parts::append`].
+    pub fn append_uncounted(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,

@@ -4,13 +4,17 @@ use super::parts::Parts;
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
 use crate::engine::service::shutdown::Shutdown;
+use crate::engine::service::watch::Watch;
 use crate::machine::Drive;
 use crate::options::Options;
 use crate::region::guard;
 use crate::sync::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often the thread calls the watch.
+const WATCH_EACH: Duration = Duration::from_secs(1);
 
 /// The services.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub struct Services {
     pub flush_rules: FlushRules,
     /// Senders that wait for a sync.
     pub group: Arc<GroupCommit>,
+    /// A layer above the engine that checks from time to time whether it is needed.
+    watch: OnceLock<Arc<dyn Watch>>,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -29,9 +35,15 @@ impl Services {
         Services {
             flush_rules: FlushRules::new(options),
             group: Arc::new(GroupCommit::new(drive)),
+            watch: OnceLock::new(),
             shutdown: Shutdown::default(),
             thread: Mutex::default(),
         }
+    }
+
+    /// Sets the watch that is called about once a second.
+    pub fn set_watch(&self, watch: Arc<dyn Watch>) {
+        let _ = self.watch.set(watch);
     }
 
     /// Starts the thread.
@@ -56,11 +68,18 @@ impl Services {
         let start = Instant::now();
         let mut service = FlushService::new(self.flush_rules, start);
         let mut next = start + self.flush_rules.interval;
+        let mut watched = start;
         while !self.shutdown.has_begun() {
-            self.shutdown
-                .sleep(next.saturating_duration_since(Instant::now()));
+            let pause = next.saturating_duration_since(Instant::now());
+            self.shutdown.sleep(pause.min(WATCH_EACH));
             if self.shutdown.has_begun() {
                 return;
+            }
+            if watched.elapsed() >= WATCH_EACH
+                && let Some(watch) = self.watch.get()
+            {
+                watch.check();
+                watched = Instant::now();
             }
             guard::renew();
             if Instant::now() >= next {
