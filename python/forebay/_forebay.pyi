@@ -22,7 +22,7 @@ __all__ = [
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
     "Scan", "SealedFile", "SendResult", "Stager", "Stats", "Store", "StoreLock", "Stretch",
     "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
-    "block_schema", "bounds_below", "check_topic", "clock_moved", "close_query", "convert_store",
+    "block_schema", "bounds_below", "clock_moved", "close_query", "convert_store",
     "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
     "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
     "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
@@ -2658,11 +2658,10 @@ class CommitProgress:
     def held(self) -> bool:
         """Whether a process has the store open for writing."""
 
-def check_topic(name: str) -> None:
-    """Raise an error if a topic name is invalid."""
-
-def stage_target(path: str | PathLike[str]) -> bool:
-    """Return whether a Forebay store exists at a path; raise an error if there cannot be one."""
+def stage_target(path: str | PathLike[str], topic: str | None = None) -> str | None:
+    """Return the engine of the Forebay store at a path, ``None`` if there is no store; raise an
+    error if there cannot be one, or if the topic of all rows is invalid.
+    """
 
 def publish_commit(
     path: str | PathLike[str],

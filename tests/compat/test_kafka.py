@@ -13,13 +13,16 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
 import store_files
 from golden_stores import DIGESTS, digest, unpack_partitions
 from kafka import Kafka, KafkaError, Row, Served, row
 
 import forebay
+from forebay import _forebay
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Folders whose offsets have gaps.
@@ -350,19 +353,34 @@ def test_a_broker_serves_what_forebay_writes(kafka: Kafka, tmp_path: Path):
     with written(logs, default_queues=2, compression="zstd") as store:
         send(store, "orders")
         send(store, "bills")
+        # Rows that Spark has committed, and others that are only staged.
+        _forebay.publish_commit(logs, "q", 0, "stream", [staged(logs, "orders")])
+        _forebay.take_commits(store)
+        staged(logs, "bills")
         known = {
             f"{topic}-{queue}": digest(store.read(topic, queue, 0, max_messages=10_000).messages)
             for topic in ("orders", "bills")
             for queue in (0, 1)
         }
+        assert any(found.name.startswith("forebay.stages.q.stage-") for found in logs.iterdir())
     sent = [{**it, "topic": "orders"} for it in rows(30)]
     served = kafka.broker(logs, tmp_path / "cluster", produce=sent, codec="gzip")
+    # A digest of Forebay's covers no headers of its own, and a marker has one.
+    assert served.consumed.pop("rmq_sys_forebay_commits-0").records == 1
     assert {name: it.sha256 for name, it in served.consumed.items()} == known
     with forebay.open(logs) as store:
         assert not store.damage
         assert store.verify().ok
         assert len(messages(store, "orders")) == served_count(served, "orders") + 30
         send(store, "orders", 100)
+
+
+def staged(logs: Path, topic: str) -> Any:
+    """Stage rows as a task of Spark does."""
+    stager = _forebay.Stager(logs, "q", topic)
+    keys = [b"\xff%d" % number for number in range(20)]
+    stager.write(pyarrow.record_batch({"value": keys, "key": keys}))
+    return stager.finish()
 
 
 def served_count(served: Served, topic: str) -> int:

@@ -22,6 +22,8 @@ __all__ = ["add"]
 
 _DIRECTORY = "forebay.stages"
 _QUERY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+#: A file of a query in a partition log, which has no folders but those of its partitions.
+_FLAT = re.compile(r"forebay\.stages\.([A-Za-z0-9_-]{1,64})\.(.+)", re.ASCII)
 _FILE = re.compile(r"(commit|taken|refused)-(\d{1,19})", re.ASCII)
 _STATES = {"commit": "pending", "taken": "begun", "refused": "refused"}
 #: The largest file that is read; a manifest of many stages takes a few megabytes.
@@ -157,17 +159,29 @@ def _process(store: str, query: str, batch: int) -> tuple[str, str | None]:
 
 def _commits(store: str, query: str | None) -> Iterator[dict[str, Any]]:
     """Yield the commits of one query, or of all, that are not done."""
-    top = Path(store) / _DIRECTORY
-    for directory in sorted(top.iterdir()) if top.is_dir() else ():
-        if query not in (None, directory.name) or not _QUERY.fullmatch(directory.name):
+    for name, files in sorted(_queries(Path(store)).items()):
+        if query not in (None, name) or not _QUERY.fullmatch(name):
             continue
-        names = sorted(os.listdir(directory)) if directory.is_dir() else []
-        found = [one for one in map(_FILE.fullmatch, names) if one is not None]
-        for name in sorted(found, key=lambda one: (int(one[2]), one[1])):
-            fields = _fields(directory / name[0])
+        found = [(one, path) for path, text in files if (one := _FILE.fullmatch(text)) is not None]
+        for one, path in sorted(found, key=lambda pair: (int(pair[0][2]), pair[0][1])):
+            fields = _fields(path)
             if fields is not None:
-                facts = {"query": directory.name, "batch": int(name[2]), "state": _STATES[name[1]]}
+                facts = {"query": name, "batch": int(one[2]), "state": _STATES[one[1]]}
                 yield facts | _known(fields)
+
+
+def _queries(store: Path) -> dict[str, list[tuple[Path, str]]]:
+    """Return the files of each query, with their names: in folders, or flat in a partition log."""
+    top = store / _DIRECTORY
+    if top.is_dir():
+        folders = [folder for folder in top.iterdir() if folder.is_dir()]
+        return {it.name: [(it / name, name) for name in os.listdir(it)] for it in folders}
+    queries: dict[str, list[tuple[Path, str]]] = {}
+    for name in os.listdir(store):
+        found = _FLAT.fullmatch(name)
+        if found is not None:
+            queries.setdefault(found[1], []).append((store / name, found[2]))
+    return queries
 
 
 def _fields(path: Path) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import re
@@ -9,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import forebay
 from forebay import _forebay
-from forebay.errors import UnsupportedError
+from forebay.errors import StoreLockedError, UnsupportedError
 from forebay.spark.errors import did_you_mean, invalid, unknown
 from forebay.spark.options import LONG_MAX, directory, truth
 
@@ -35,11 +37,14 @@ NAMES = (
     "txnAppId",
     "txnVersion",
     "ignoreExtraColumns",
+    "engine",
 )
 #: Spark's own options, which it passes along with those of the format.
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
 _CONFLICTS = ("fail", "append", "skip")
+#: The engines of a store that a write may create.
+_ENGINES = ("commitlog", "partitionlog")
 #: Application ids that can be part of a query name; others are replaced by their hash.
 _PLAIN_ID = re.compile("[A-Za-z0-9_-]{1,60}")
 
@@ -60,6 +65,8 @@ class WriteOptions:
     transaction: tuple[str, int] | None = None
     #: Whether to ignore columns that a message does not have.
     ignore_extra: bool = False
+    #: The engine of the store; without it that of the store that exists, or a commit log.
+    engine: str | None = None
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -97,9 +104,12 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     conflict = options.get("batchConflict", "fail" if transaction is None else "skip")
     if conflict not in _CONFLICTS:
         raise invalid("batchConflict", conflict, f"must be one of {', '.join(_CONFLICTS)}")
+    engine = options.get("engine")
+    if engine is not None and engine not in _ENGINES:
+        raise invalid("engine", engine, f"must be one of {', '.join(_ENGINES)}")
     path = directory("path", options.get("path", ""), ".save(path) or .start(path)")
     ignore = truth(options, "ignoreExtraColumns", default=False)
-    return WriteOptions(path, options.get("topic"), timeout, conflict, transaction, ignore)
+    return WriteOptions(path, options.get("topic"), timeout, conflict, transaction, ignore, engine)
 
 
 def _transaction(options: Mapping[str, str]) -> tuple[str, int] | None:
@@ -144,16 +154,32 @@ def check_write(
         If the write is to overwrite: a log can only be appended to.
     ForebayError
         If the path cannot hold a store that Forebay may write, or the topic name is invalid.
+
+    Notes
+    -----
+    A partition log that does not exist is created here; a commit log by the first commit.
     """
     parsed = parse_write_options(options)
     if overwrite:
         message = f"a log can only be appended to: use {modes}; to start over, use another path"
         raise UnsupportedError(message)
     check_schema(schema, parsed.topic, ignore_extra=parsed.ignore_extra)
-    if parsed.topic is not None:
-        _forebay.check_topic(parsed.topic)
-    _forebay.stage_target(parsed.path)
+    _check_target(parsed)
     return parsed
+
+
+def _check_target(options: WriteOptions) -> None:
+    """Check the store and the topic; create a partition log, whose files tell tasks what it is."""
+    path, engine = options.path, options.engine
+    found = _forebay.stage_target(path)
+    if found is None and engine == "partitionlog":
+        with contextlib.suppress(StoreLockedError):
+            # Another driver may be creating it at the same time.
+            forebay.open(path, mode="a", engine="partitionlog").close()
+        found = engine
+    if found is not None and engine not in (None, found):
+        raise invalid("engine", str(engine), f"the store at {path} is a {found}")
+    _forebay.stage_target(path, options.topic)
 
 
 #: The columns of a message: those of the Kafka sink, and two more.

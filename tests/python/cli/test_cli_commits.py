@@ -67,6 +67,23 @@ def end_log_after_batch(path: Path, marker: int) -> None:
     (path / "abort").touch()
 
 
+def test_commits_to_a_partition_log_are_listed_and_withdrawn(run, tmp_path):
+    forebay.open(tmp_path, engine="partitionlog").close()
+    stages = [stage(tmp_path, "q", [b"a", b"b"])]
+    _forebay.publish_commit(tmp_path, "q", 7, "stream", stages)
+    (found,) = json.loads(run("commits", "list", str(tmp_path), "--json")[1])["commits"]
+    assert (found["query"], found["batch"], found["state"]) == ("q", 7, "pending")
+    assert found["rows"] == 2
+    assert b"withdrawn" in run("commits", "withdraw", str(tmp_path), "q", "7")[1]
+    assert b"no commit" in run("commits", "list", str(tmp_path))[1]
+    _forebay.publish_commit(tmp_path, "q", 8, "stream", [stage(tmp_path, "q", [b"c"])])
+    with forebay.open(tmp_path) as store:
+        _forebay.take_commits(store)
+    shown = run("commits", "show", str(tmp_path), "q")[1]
+    assert b"last in the log: batch 8, part 1 of 1, 1 rows" in shown
+    assert count(tmp_path) == 1
+
+
 def test_commits_are_listed_with_their_progress(run, cut):
     _forebay.publish_commit(cut, "r", 0, "batch", [stage(cut, "r", [b"a", b"b"])])
     (cut / "forebay.stages" / "r" / "taken-1").write_bytes(b"[" * 100_000)

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from golden_stores import unpack
@@ -324,6 +325,44 @@ def test_a_copy_of_a_kafka_topic_equals_the_original(spark, tmp_path):
             assert Counter(map(tuple, found)) == Counter(wanted), key
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_partition_log_is_written_in_batches_and_streams(spark, tmp_path):
+    """The columns and options are those of the Kafka connector's sink."""
+    path = str(tmp_path / "log")
+    schema = (
+        "key binary, value binary, topic string, partition int, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    sent = [
+        (key, value, "orders.paid", partition, headers)
+        for key, partition in ((b"k", None), (b"\x00\xff", 5), (None, 0))
+        for value in (b"v", b"", None)
+        for headers in (None, [("h", b"\xff"), ("h", None)])
+    ]
+    frame = spark.createDataFrame(sent, schema).repartition(2)
+    writer = frame.write.format("forebay").option("engine", "partitionlog").mode("append")
+    writer.save(path)
+    with pytest.raises(PySparkException, match="is a partitionlog"):
+        frame.write.format("forebay").option("engine", "commitlog").mode("append").save(path)
+    assert Path(path, "orders.paid-5").is_dir()
+    reader = spark.read.format("forebay").option("subscribe", "orders.paid")
+    read = reader.option("includeHeaders", "true").load(path).collect()
+    found = Counter((row.key, row.value, str(row.headers)) for row in read)
+    assert found == Counter((row[0], row[1], str(as_rows(row[4]))) for row in sent)
+    # A stream copies it to another topic. Run again from its checkpoint, it adds nothing.
+    for _ in range(2):
+        stream = spark.readStream.format("forebay").option("subscribe", "orders.paid")
+        stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 7)
+        copy = stream.load(path).select("key", "value").writeStream.format("forebay")
+        copy = copy.option("topic", "copy").option("checkpointLocation", str(tmp_path / "check"))
+        copy.trigger(availableNow=True).start(path).awaitTermination()
+        assert values(path, "copy") == Counter(row[1] or b"" for row in sent)
+    assert not [name for name in os.listdir(path) if name.startswith("forebay.stages")]
+
+
+def as_rows(headers):
+    return headers and [Row(key=name, value=value) for name, value in headers]
 
 
 def test_a_misspelt_column_is_not_ignored():
