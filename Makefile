@@ -52,7 +52,7 @@ PYTHON_SOURCES := $(wildcard python tests benches examples)
 CLIPPY := $(CARGO) clippy --locked --quiet
 DENY := -- -D warnings
 # A command that compiles this crate with clippy, which takes no longer than without it.
-LINTED := env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings
+LINTED := env RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/clippy CLIPPY_ARGS=-Dwarnings
 # The same for a crate that is only to be checked. Its dependencies are compiled, for the extension to use.
 ONLY_LINTED := env RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/clippy-only CLIPPY_ARGS=-Dwarnings
 
