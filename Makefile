@@ -133,7 +133,7 @@ test: tools $(VENV)/bin/python  ## the gate
 # the gaps.
 lane-rust: lint-core
 	@$(MAKE) -s built
-	@nice $(MAKE) -s test-rust docs-rust
+	@nice $(MAKE) -s test-rust
 
 # Collecting compiles the tests, and what they import; else each worker would. test_package.py runs the newcomer's
 # tests, from the wheel.
@@ -168,7 +168,8 @@ lint-python: $(PYTHON_READY)
 
 test-rust: tools $(VENV)/bin/python
 	@$(STEP) "cargo test, build" $(LINTED) $(CARGO) test --locked --quiet --no-run --all-targets
-	@STEP_LIMIT=$(RUST_LIMIT) $(STEP) "cargo test" $(LINTED) $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
+	@STEP_LIMIT=$(RUST_LIMIT) $(STEP) "cargo test" $(LINTED) RUSTDOC=$(CURDIR)/.ci/rustdoc \
+		$(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
 test-python: tools $(EXTENSION) $(WHEEL) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python
