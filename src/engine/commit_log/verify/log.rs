@@ -85,6 +85,15 @@ fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
     Some((topic.to_owned(), queue, offset))
 }
 
+/// Whether `is_hidden` holds, and not only until retention, which raises the first offsets of the
+/// queues before the first position of the log, has raised both.
+pub fn is_hidden_for_good(parts: &Parts, mut is_hidden: impl FnMut() -> bool) -> bool {
+    is_hidden() && {
+        let _both_raised = parts.raising.lock();
+        is_hidden()
+    }
+}
+
 /// Why no entry can point to a record. An existing but damaged entry does not count: it is found
 /// with its queue.
 fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
@@ -100,11 +109,7 @@ fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<
         return Ok(Some("its queue is missing"));
     };
     let is_hidden = || offset < queue.min() && position >= parts.log.min_position();
-    // Retention raises the first offsets of the queues before the first position of the log.
-    if is_hidden() && {
-        let _both_raised = parts.raising.lock();
-        is_hidden()
-    } {
+    if is_hidden_for_good(parts, is_hidden) {
         return Ok(Some("its queue begins after it"));
     }
     if parts.log.source.is_none() && offset >= queue.max() {
