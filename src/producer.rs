@@ -25,6 +25,8 @@ thread_local! {
     static SCRATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
+/// Rows of a batch between two calls of `go_on`.
+const ROWS_BETWEEN_CALLS: usize = 1024;
 const DELAY_TOO_LONG: &str = "a message is delivered at most 366 days after it is sent";
 
 /// When a message is delivered.
@@ -437,6 +439,21 @@ impl Producer {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
+        self.send_batch_while(drafts, (atomicity, durability), &mut || true)
+    }
+
+    /// As [`Producer::send_batch`]. Calls `go_on` now and then; once it returns false, the chunk
+    /// that has begun is not appended, and those before it are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send_batch`].
+    pub fn send_batch_while<'a>(
+        &self,
+        drafts: impl Iterator<Item = Result<Draft<'a>>>,
+        (atomicity, durability): (Atomicity, Durability),
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Appended> {
         let mut all = Appended {
             durable: true,
             ..Appended::default()
@@ -453,8 +470,11 @@ impl Producer {
             }
         };
         let mut sender = self.batch_sender(atomicity, durability)?;
-        for draft in drafts {
+        for (row, draft) in drafts.enumerate() {
             match draft {
+                _ if row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() => {
+                    return Ok(all);
+                }
                 Ok(draft) => add(sender.push(&draft)?),
                 Err(error) => return Err(sender.refuse(error)),
             }
@@ -473,7 +493,22 @@ impl Producer {
         drafts: impl Iterator<Item = Result<Draft<'a>>>,
         atomicity: Atomicity,
     ) -> Result<BatchTicket> {
-        let appended = self.send_batch(drafts, atomicity, Durability::Written)?;
+        self.send_batch_nowait_while(drafts, atomicity, &mut || true)
+    }
+
+    /// As [`Producer::send_batch_nowait`], and as [`Producer::send_batch_while`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send_batch`].
+    pub fn send_batch_nowait_while<'a>(
+        &self,
+        drafts: impl Iterator<Item = Result<Draft<'a>>>,
+        atomicity: Atomicity,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<BatchTicket> {
+        let written = (atomicity, Durability::Written);
+        let appended = self.send_batch_while(drafts, written, go_on)?;
         let waiter = self.enlist(appended.end);
         Ok(BatchTicket::new(appended, waiter))
     }

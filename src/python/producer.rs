@@ -10,10 +10,9 @@ use super::log;
 use super::named;
 use super::progress::interruptible;
 use super::sent::{BatchResult, Origin, SendResult};
-use super::signals::is_row_to_look;
 use super::store::Store;
 use super::ticket::{BatchTicket, Ticket, in_time, wait};
-use crate::{Atomicity, Delay, Draft, Durability, Error, Flush, Sent};
+use crate::{Atomicity, Delay, Draft, Durability, Flush, Sent};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::sync::Arc;
@@ -512,12 +511,11 @@ impl Producer {
     ) -> PyResult<BatchResult> {
         let given = BatchGiven::new(bodies, keys, tags, properties, headers)?;
         let rows = BatchRows::new(py, self.takes_null, &given, queue, timestamp)?;
-        let atomicity = atomicity(atomic);
         let durability = durability(flush);
-        let written = Durability::Written;
+        let written = (atomicity(atomic), Durability::Written);
         let appended = interruptible(py, |go_on| {
-            let drafts = while_going_on(rows.drafts(), go_on);
-            self.core.send_batch(drafts, atomicity, written)
+            let drafts = rows.drafts().map(Ok);
+            self.core.send_batch_while(drafts, written, go_on)
         });
         log::warnings(py, self.store());
         let appended = appended?;
@@ -565,8 +563,8 @@ impl Producer {
         let rows = BatchRows::new(py, self.takes_null, &given, queue, timestamp)?;
         let atomicity = atomicity(atomic);
         let ticket = interruptible(py, |go_on| {
-            let drafts = while_going_on(rows.drafts(), go_on);
-            self.core.send_batch_nowait(drafts, atomicity)
+            let drafts = rows.drafts().map(Ok);
+            self.core.send_batch_nowait_while(drafts, atomicity, go_on)
         });
         log::warnings(py, self.store());
         Ok(BatchTicket::new(ticket?))
@@ -662,18 +660,4 @@ impl Producer {
             "cannot pickle a producer: open the store in the other process instead",
         ))
     }
-}
-
-/// The drafts, until `go_on` returns false; then an error, so that the chunk that has begun is not
-/// appended. [`interruptible`] raises the signal's exception instead of it.
-fn while_going_on<'a>(
-    drafts: impl Iterator<Item = Draft<'a>>,
-    go_on: &mut dyn FnMut() -> bool,
-) -> impl Iterator<Item = crate::Result<Draft<'a>>> {
-    drafts
-        .enumerate()
-        .map(move |(row, draft)| match is_row_to_look(row) && !go_on() {
-            true => Err(Error::Closed { path: None }),
-            false => Ok(draft),
-        })
 }

@@ -2,19 +2,15 @@
 
 use pyo3::prelude::*;
 
+/// Rows between two looks.
+const ROWS: usize = 1024;
+
 /// Raises the exception of a signal that has come, at one row in 1,024: a batch of many rows is
 /// converted for seconds, attached to the interpreter.
 #[inline]
 pub(super) fn look_for_signals(py: Python<'_>, row: usize) -> PyResult<()> {
-    match is_row_to_look(row) {
+    match row % ROWS == ROWS - 1 {
         true => py.check_signals(),
         false => Ok(()),
     }
-}
-
-/// Whether to look for signals at this row.
-#[inline]
-pub(super) fn is_row_to_look(row: usize) -> bool {
-    const ROWS: usize = 1024;
-    row % ROWS == ROWS - 1
 }

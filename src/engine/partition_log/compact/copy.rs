@@ -6,6 +6,7 @@
 use super::keep::{Fate, Keeper, Knowledge};
 use super::producers::Producers;
 use super::source::{Complete, Source};
+use super::stop::Done;
 use super::transactions::Transactions;
 use crate::disk::{Disk, Kind, read_small};
 use crate::engine::Compacted;
@@ -50,7 +51,7 @@ pub struct Copier<'a> {
     /// What was done.
     pub counts: Compacted,
     /// Called with the bytes that were read.
-    pub pace: &'a mut dyn FnMut(u64) -> Result<()>,
+    pub pace: &'a mut dyn FnMut(u64) -> Done<()>,
 }
 
 /// The log file that is written.
@@ -72,7 +73,7 @@ impl Copier<'_> {
     ///
     /// [`Error::Corrupt`] for bytes that are not a batch, [`Error::Unsupported`] if the copy would
     /// be longer than a file may be; errors of reading and writing, and of [`Copier::pace`].
-    pub fn copy(&mut self, group: Range<usize>) -> Result<Segment> {
+    pub fn copy(&mut self, group: Range<usize>) -> Done<Segment> {
         let segments = self
             .complete
             .segments
@@ -106,7 +107,7 @@ impl Copier<'_> {
         })
     }
 
-    fn copy_segment(&mut self, number: usize, is_last: bool, output: &mut Output) -> Result<()> {
+    fn copy_segment(&mut self, number: usize, is_last: bool, output: &mut Output) -> Done<()> {
         let Some(mut source) = self.complete.source(self.disk, number, 0)? else {
             return Ok(());
         };

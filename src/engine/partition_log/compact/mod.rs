@@ -3,8 +3,8 @@
 //! From the top down: [`service`] runs compaction on demand, and in the background where
 //! [`cleanable`] says that it is due, at the speed that [`pace`] allows. [`pass`] maps the latest
 //! offsets in the [`offsets`] map, and [`copy`] copies what [`keep`] keeps. [`transactions`] and
-//! [`producers`] say what else a log still needs, [`source`] reads complete segments, and [`rules`]
-//! are the options. Segments are replaced by the writer's `swap`, whose replacements opening
+//! [`producers`] say what else a log still needs, [`source`] reads complete segments, [`rules`] are
+//! the options, and [`stop`] says why a compaction ends early. Segments are replaced by the writer's `swap`, whose replacements opening
 //! completes.
 
 mod cleanable;
@@ -17,6 +17,7 @@ mod producers;
 pub mod rules;
 pub mod service;
 mod source;
+mod stop;
 mod transactions;
 
 #[cfg(test)]

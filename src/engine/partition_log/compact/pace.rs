@@ -1,7 +1,7 @@
 //! Keeps compaction in the background below its bytes per second.
 
+use super::stop::{Done, Stop};
 use crate::engine::service::shutdown::Shutdown;
-use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
 
 /// The pace of one compaction.
@@ -28,8 +28,8 @@ impl Pace<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] if the store is being closed.
-    pub(super) fn spend(&mut self, bytes: u64) -> Result<()> {
+    /// [`Stop::Asked`] if the store is being closed.
+    pub(super) fn spend(&mut self, bytes: u64) -> Done<()> {
         self.spent += bytes;
         if let Some(rate) = self.rate {
             let nanos = u128::from(self.spent) * 1_000_000_000 / u128::from(rate.max(1));
@@ -42,7 +42,7 @@ impl Pace<'_> {
             }
         }
         match self.shutdown.has_begun() {
-            true => Err(Error::Closed { path: None }),
+            true => Err(Stop::Asked),
             false => Ok(()),
         }
     }

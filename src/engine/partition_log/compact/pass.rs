@@ -17,6 +17,7 @@ use super::offsets::OffsetMap;
 use super::producers::Producers;
 use super::rules::CompactRules;
 use super::source::Complete;
+use super::stop::{Done, Stop};
 use super::transactions::Transactions;
 use crate::disk::Disk;
 use crate::engine::Compacted;
@@ -26,7 +27,7 @@ use crate::engine::partition_log::write::ends::Ends;
 use crate::engine::partition_log::write::indexes::{OFFSETS, TIMES};
 use crate::engine::partition_log::write::rules::{OFFSET_ENTRY, Rules, TIME_ENTRY};
 use crate::engine::partition_log::write::swap;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::ops::Range;
 
 /// A segment holds offsets up to this far from its base.
@@ -50,7 +51,7 @@ pub struct Pass<'a> {
     /// The time.
     pub now_ms: i64,
     /// Called with bytes that were read. An error ends the pass.
-    pub pace: &'a mut dyn FnMut(u64) -> Result<()>,
+    pub pace: &'a mut dyn FnMut(u64) -> Done<()>,
     /// Whether a replacement has begun and is not complete.
     pub is_swapping: bool,
 }
@@ -63,7 +64,7 @@ impl Pass<'_> {
     ///
     /// [`crate::Error::Corrupt`] if a segment is damaged; errors of the disk, and of
     /// [`Pass::pace`]. The segments that were replaced before stay so.
-    pub fn run(&mut self, first_dirty: u64) -> Result<(u64, Compacted)> {
+    pub fn run(&mut self, first_dirty: u64) -> Done<(u64, Compacted)> {
         let complete = self.complete;
         let map = self.build(first_dirty)?;
         let end = map.latest().map_or(first_dirty, |latest| latest + 1);
@@ -94,9 +95,7 @@ impl Pass<'_> {
         for group in groups {
             let replaced = complete.segments.get(group.clone()).unwrap_or_default();
             let copied = copier.copy(group);
-            if let (Err(error), Some(first)) = (&copied, replaced.first())
-                && !matches!(error, Error::Closed { .. })
-            {
+            if let (Err(Stop::Failed(_)), Some(first)) = (&copied, replaced.first()) {
                 // The next opening removes what this cannot.
                 let _ = discard(self.disk, &with_suffix(&first.path, ".cleaned"));
             }
@@ -109,7 +108,7 @@ impl Pass<'_> {
     }
 
     /// Maps the keys from `first_dirty` on, until the end or until the map is full.
-    fn build(&mut self, first_dirty: u64) -> Result<OffsetMap> {
+    fn build(&mut self, first_dirty: u64) -> Done<OffsetMap> {
         let complete = self.complete;
         let dirty = complete.end.saturating_sub(first_dirty);
         let mut map = OffsetMap::new(dirty, self.compact.dedupe_buffer_size);

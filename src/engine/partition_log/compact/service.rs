@@ -8,6 +8,7 @@ use super::pace::Pace;
 use super::pass::Pass;
 use super::rules::CompactRules;
 use super::source::Complete;
+use super::stop::{Done, Stop};
 use crate::damage::{Damage, DamageKind};
 use crate::engine::Compacted;
 use crate::engine::partition_log::write::ends::Ends;
@@ -153,11 +154,11 @@ impl Compactor {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] for the callback of a compaction; [`Error::Closed`] if the wait ends.
-    fn hold(&self, mut goes_on: impl FnMut() -> bool) -> Result<Held<'_>> {
+    /// [`Error::Busy`] for the callback of a compaction; [`Stop::Asked`] if the wait ends.
+    fn hold(&self, mut goes_on: impl FnMut() -> bool) -> Done<Held<'_>> {
         let own = std::thread::current().id();
         if *self.holder.lock() == Some(own) {
-            return Err(Error::Busy { waited_ms: 0 });
+            return Err(Error::Busy { waited_ms: 0 }.into());
         }
         loop {
             if let Some(work) = self.work.try_lock_for(ASK_EVERY) {
@@ -166,7 +167,7 @@ impl Compactor {
                 return Ok(Held { work, holder });
             }
             if !goes_on() {
-                return Err(Error::Closed { path: None });
+                return Err(Stop::Asked);
             }
         }
     }
@@ -200,7 +201,8 @@ impl Compactor {
         let mut pace = |bytes| pace.spend(bytes);
         match self.compact_one(parts, work, candidate, &mut pace) {
             Ok(_) => true,
-            Err(error) => self.take_error(parts, &error),
+            Err(Stop::Asked) => false,
+            Err(Stop::Failed(error)) => self.take_error(parts, &error),
         }
     }
 
@@ -247,10 +249,12 @@ impl Compactor {
             return Err(Error::option("topic", format!("{topic:?}"), reason));
         }
         let mut held = match self.hold(|| !self.shutdown.has_begun() && progress(0, 0)) {
-            Err(Error::Closed { .. }) if !self.shutdown.has_begun() => {
-                return Ok(Compacted::default());
+            Ok(held) => held,
+            Err(Stop::Asked) if self.shutdown.has_begun() => {
+                return Err(Error::closed(&parts.root));
             }
-            held => held?,
+            Err(Stop::Asked) => return Ok(Compacted::default()),
+            Err(Stop::Failed(error)) => return Err(error),
         };
         let work = &mut *held.work;
         let found = self.find(parts, work, topic, When::Asked)?;
@@ -269,7 +273,7 @@ impl Compactor {
             }
             let mut pace = |bytes| {
                 if self.shutdown.has_begun() {
-                    return Err(Error::Closed { path: None });
+                    return Err(Stop::Asked);
                 }
                 done += bytes;
                 if done - told >= TELL_EVERY {
@@ -278,15 +282,17 @@ impl Compactor {
                 }
                 match goes_on {
                     true => Ok(()),
-                    // Not seen by a caller: it is the end of the loop.
-                    false => Err(Error::Closed { path: None }),
+                    false => Err(Stop::Asked),
                 }
             };
             match self.compact_one(parts, work, candidate, &mut pace) {
                 Ok(counts) => compacted.add(&counts),
-                Err(Error::Closed { .. }) if !goes_on => {}
-                Err(error @ Error::Corrupt { .. }) => outcome = outcome.and(Err(error)),
-                Err(error) => {
+                Err(Stop::Asked) if !goes_on => {}
+                Err(Stop::Asked) => return Err(Error::closed(&parts.root)),
+                Err(Stop::Failed(error @ Error::Corrupt { .. })) => {
+                    outcome = outcome.and(Err(error));
+                }
+                Err(Stop::Failed(error)) => {
                     self.take_error(parts, &error);
                     return Err(error);
                 }
@@ -396,8 +402,8 @@ impl Compactor {
         parts: &Parts,
         work: &mut Work,
         mut candidate: Candidate,
-        pace: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Compacted> {
+        pace: &mut dyn FnMut(u64) -> Done<()>,
+    ) -> Done<Compacted> {
         if !planted(Bug::CompactUnsaved) {
             parts.full_pass()?;
         }
@@ -427,7 +433,10 @@ impl Compactor {
             let known = work.known.entry(candidate.key.clone()).or_default();
             known.survey = Survey::default();
             known.is_given_up |= is_swapping;
-            let (end, own) = done.inspect_err(|error| known.take(error))?;
+            if let Err(Stop::Failed(error)) = &done {
+                known.take(error);
+            }
+            let (end, own) = done?;
             counts.add(&own);
             work.set_first_dirty(&candidate.key, end);
             self.save(parts, work)?;

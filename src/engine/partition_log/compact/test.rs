@@ -3,6 +3,7 @@
 use super::pass::Pass;
 use super::rules::CompactRules;
 use super::source::{Complete, Source};
+use super::stop::Stop;
 use crate::cleanup::Compaction;
 use crate::disk::RealDisk;
 use crate::engine::partition_log::segments::segment::Segment;
@@ -187,7 +188,10 @@ impl Log {
                 pace: &mut |_| Ok(()),
                 is_swapping: false,
             };
-            let (end, _) = pass.run(first_dirty)?;
+            let (end, _) = match pass.run(first_dirty) {
+                Err(Stop::Failed(error)) => return Err(error),
+                done => done.unwrap(),
+            };
             passes += 1;
             assert!(end > first_dirty || end >= bound, "no progress at {end}");
             first_dirty = end;
