@@ -88,28 +88,19 @@ impl Ticket {
     ///     In a child process of the one that sent the message.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<SendResult> {
-        let timeout = timeout
-            .map(|timeout| duration("timeout", timeout))
-            .transpose()?;
-        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
-        let durable = wait(py, waiter, timeout)?;
-        self.settled(py, durable, timeout.unwrap_or_default())
+        let (durable, timeout) = wait_for(py, self.waiter(), timeout)?;
+        self.settled(py, durable, timeout)
     }
 
     /// The result, after an event loop has waited for `timeout`. Does not wait.
     #[pyo3(name = "_after")]
     fn after(&self, py: Python<'_>, timeout: Duration) -> PyResult<SendResult> {
-        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
-        let durable = wait(py, waiter, Some(Duration::ZERO))?;
+        let durable = is_durable(py, self.waiter())?;
         self.settled(py, durable, timeout)
     }
 
     fn __repr__(&self) -> String {
-        let state = if self.core.is_done() {
-            "done"
-        } else {
-            "waiting"
-        };
+        let state = state(self.core.is_done());
         let topic = &self.origin.topic;
         match self.core.sent() {
             Some(Sent { place, .. }) => format!(
@@ -174,30 +165,48 @@ impl BatchTicket {
     ///     As `Ticket.result`.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<BatchResult> {
-        let timeout = timeout
-            .map(|timeout| duration("timeout", timeout))
-            .transpose()?;
-        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
-        let durable = wait(py, waiter, timeout)?;
-        self.settled(py, durable, timeout.unwrap_or_default())
+        let (durable, timeout) = wait_for(py, self.waiter(), timeout)?;
+        self.settled(py, durable, timeout)
     }
 
     /// The result, after an event loop has waited for `timeout`. Does not wait.
     #[pyo3(name = "_after")]
     fn after(&self, py: Python<'_>, timeout: Duration) -> PyResult<BatchResult> {
-        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
-        let durable = wait(py, waiter, Some(Duration::ZERO))?;
+        let durable = is_durable(py, self.waiter())?;
         self.settled(py, durable, timeout)
     }
 
     fn __repr__(&self) -> String {
         let messages = self.core.sent().rows.len();
-        let state = if self.core.is_done() {
-            "done"
-        } else {
-            "waiting"
-        };
+        let state = state(self.core.is_done());
         format!("<BatchTicket of {messages} messages: {state}>")
+    }
+}
+
+/// Waits as `timeout` says, which Python gave. Returns whether the wait ended in time, and the
+/// timeout; 0 if there is none.
+fn wait_for(
+    py: Python<'_>,
+    waiter: crate::Result<&Waiter>,
+    timeout: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(bool, Duration)> {
+    let timeout = timeout
+        .map(|timeout| duration("timeout", timeout))
+        .transpose()?;
+    let waiter = waiter.map_err(|e| exception(py, &e))?;
+    Ok((wait(py, waiter, timeout)?, timeout.unwrap_or_default()))
+}
+
+/// Whether the wait is over. Does not wait.
+fn is_durable(py: Python<'_>, waiter: crate::Result<&Waiter>) -> PyResult<bool> {
+    let waiter = waiter.map_err(|e| exception(py, &e))?;
+    wait(py, waiter, Some(Duration::ZERO))
+}
+
+fn state(is_done: bool) -> &'static str {
+    match is_done {
+        true => "done",
+        false => "waiting",
     }
 }
 

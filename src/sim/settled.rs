@@ -334,15 +334,21 @@ pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
+/// A store with two messages that are durable, and twelve that may be.
+fn with_an_end_in_doubt(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
+    let engine = open(disk)?;
+    send(&engine, 0..2, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    send(&engine, 2..14, true).map_err(said)?;
+    Ok(engine)
+}
+
 /// As [`behind_an_erased_end`], where the opening that erases dies before it has synced the zeros,
 /// or its sync fails. The next opening finds zeros, and has to make them durable.
 pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Power);
-    let engine = open(&disk)?;
-    send(&engine, 0..2, true).map_err(said)?;
-    engine.flush().map_err(said)?;
-    send(&engine, 2..14, true).map_err(said)?;
+    let engine = with_an_end_in_doubt(&disk)?;
     let dying = Faults {
         dies_at: Some(1 + random.below(70)),
         failing_syncs: random.pick(&[0, 200]),
@@ -361,10 +367,7 @@ pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
 pub fn behind_an_erased_end(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Power);
-    let engine = open(&disk)?;
-    send(&engine, 0..2, true).map_err(said)?;
-    engine.flush().map_err(said)?;
-    send(&engine, 2..14, true).map_err(said)?;
+    let engine = with_an_end_in_doubt(&disk)?;
     let disk = next(&disk, Stop::Power);
     drop(engine);
     outlives_a_longer_log(&mut random, &disk)

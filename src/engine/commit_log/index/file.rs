@@ -124,19 +124,10 @@ impl IndexFile {
         let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
         let region = file.region()?;
         let file = Arc::new(file);
-        let Some((slots, entries)) = find_geometry(disk, &file, &region, name, hint)? else {
+        let Some(geometry) = find_geometry(disk, &file, &region, name, hint)? else {
             return Ok(None);
         };
-        let mut found = IndexFile {
-            disk: Arc::clone(disk),
-            file,
-            region,
-            slots,
-            entries,
-            name,
-            opened_at: 1,
-            reserved: Reserved::none(slots),
-        };
+        let mut found = IndexFile::new(disk, (file, region), geometry, name);
         found.opened_at = found.count()?;
         let counted = found.entry_at(1) as u64..found.entry_at(found.opened_at) as u64;
         if found.file.data_runs(counted.clone())? != whole(counted) {
@@ -178,7 +169,16 @@ impl IndexFile {
         region
             .set_words(AT_COUNT, &1u32.to_be_bytes())
             .map_err(io)?;
-        Ok(IndexFile {
+        Ok(IndexFile::new(disk, (file, region), (slots, entries), name))
+    }
+
+    fn new(
+        disk: &Arc<dyn Disk>,
+        (file, region): (Arc<MappedFile>, Arc<Region>),
+        (slots, entries): (u32, u32),
+        name: u64,
+    ) -> IndexFile {
+        IndexFile {
             disk: Arc::clone(disk),
             file,
             region,
@@ -187,7 +187,7 @@ impl IndexFile {
             name,
             opened_at: 1,
             reserved: Reserved::none(slots),
-        })
+        }
     }
 
     fn reserve(&self, range: Range<u64>) -> Result<()> {
