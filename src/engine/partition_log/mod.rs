@@ -24,6 +24,7 @@ mod fit;
 mod folder;
 mod partition;
 mod query;
+mod queue_logs;
 mod repair;
 mod retention;
 pub(crate) mod segments;
@@ -57,9 +58,8 @@ use super::service::durability::Durable;
 use super::service::group_commit;
 use super::service::hold::Hold;
 use super::{
-    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Filter,
-    Linger, Meanings, Point, QueueLogs, Recovery, Repair, Report, Rows, Staging, Stats, Topic,
-    Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Meanings,
+    Point, QueueLogs, Recovery, Report, Rows, Staging, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, read_small};
@@ -714,67 +714,6 @@ impl Engine for PartitionLog {
     fn counters(&self) -> (u64, u64) {
         let writer = self.writer.as_ref();
         writer.map_or((0, 0), |writer| writer.parts.tail.counters())
-    }
-}
-
-impl QueueLogs for PartitionLog {
-    fn needs_key(&self, topic: &str) -> bool {
-        let compactor = self.compactor.as_ref();
-        compactor.is_some_and(|compactor| compactor.compacts(topic))
-    }
-
-    fn linger(&self) -> Option<&dyn Linger> {
-        let open = self.writer.as_ref()?.open_batches.as_ref()?;
-        Some(&**open)
-    }
-
-    fn roll(&self) -> Result<bool> {
-        let writer = self.writer()?;
-        writer
-            .open_batches
-            .iter()
-            .for_each(|open| open.append_all());
-        writer.parts.roll()
-    }
-
-    fn compact(
-        &self,
-        topic: Option<&str>,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Compacted> {
-        let writer = self.writer()?;
-        let Some(compactor) = &self.compactor else {
-            return unsupported("compaction of a store that is only read");
-        };
-        if let Some(name) = topic {
-            names::check_topic(name)?;
-            self.topics.get(name).ok_or_else(|| Error::UnknownTopic {
-                topic: name.to_owned(),
-            })?;
-        }
-        compactor.compact(&writer.parts, topic, progress)
-    }
-
-    fn delete_before(
-        &self,
-        topic: &Topic,
-        starts: &[(u32, u64)],
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<()> {
-        let writer = self.writer()?;
-        match &self.retention {
-            Some(retention) => retention.delete_before(&writer.parts, topic, starts, go_on),
-            None => Ok(()),
-        }
-    }
-
-    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-        repair::repair(self, progress)
-    }
-
-    fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
-        let (_, view) = self.existing(topic, queue)?;
-        fit::bytes_from(self.disk(), &view, offset)
     }
 }
 
