@@ -6,6 +6,7 @@ messages reported durable may be lost; anything less serious is advice.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ def examine(
         _write_cache(machine, mount),
         _scheduler(machine, mount),
         _room(free),
+        *_saved_options(path),
         _swap(machine),
         *_dirty(machine),
         _zone_reclaim(machine),
@@ -176,6 +178,29 @@ def _room(free: int | None) -> Check:
         )
         return Check(name, human(free), ADVICE, reason)
     return Check(name, human(free), OK, "")
+
+
+def _saved_options(path: str) -> Iterator[Check]:
+    """Check whether the options that a store keeps can be read; it may keep none."""
+    name = "saved options"
+    try:
+        with open(os.path.join(path, "forebay.options"), "rb") as file:
+            found = json.loads(file.read())
+    except FileNotFoundError:
+        return
+    except OSError:
+        yield _unknown(name)
+        return
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        yield Check(name, ", ".join(sorted(found)), OK, "")
+    else:
+        reason = (
+            "the file is not a table of options, so writers use the defaults: run forebay repair, "
+            "or pass the options of the store to forebay.open once"
+        )
+        yield Check(name, "damaged", ADVICE, reason)
 
 
 def _swap(machine: Machine) -> Check:

@@ -227,3 +227,25 @@ def test_the_tuning_page_describes_every_check(root):
     page = (Path(__file__).parents[3] / "docs" / "tuning.md").read_text(encoding="utf-8")
     missing = [name for name in look(root) if f"`{name}`" not in page]
     assert missing == []
+
+
+def test_saved_options_that_cannot_be_read_are_named(root, tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    options = store / "forebay.options"
+    assert "saved options" not in look(root, str(store))
+    for content, verdict, value in (
+        (b'{"flush": "sync", "default_queues": 2}', OK, "default_queues, flush"),
+        (b"{}", OK, ""),
+        (b'{"flush": "sy', ADVICE, "damaged"),
+        (b"[1]", ADVICE, "damaged"),
+        (b"\xff\0", ADVICE, "damaged"),
+        (b"[" * 100_000, ADVICE, "damaged"),
+    ):
+        options.write_bytes(content)
+        check = look(root, str(store))["saved options"]
+        assert (check.verdict, check.value) == (verdict, value)
+        assert ("forebay repair" in check.advice) == (verdict == ADVICE)
+    options.unlink()
+    options.mkdir()
+    assert look(root, str(store))["saved options"].verdict == UNKNOWN
