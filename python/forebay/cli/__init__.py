@@ -21,41 +21,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
 
 import forebay
-from forebay.cli import (
-    archive,
-    bench,
-    commits,
-    compact,
-    completion,
-    console,
-    convert,
-    demo,
-    dlq,
-    doctor,
-    export,
-    groups,
-    inspect,
-    read,
-    repair,
-    send,
-    shell,
-    spark,
-)
 from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.output import plain
 
 __all__ = ["main", "make_parser"]
 
+#: Modules of verbs, in the order of the help. They are imported by `main`, which takes most of a
+#: start: Ctrl-C ends it as it ends a verb.
 _VERBS = (
-    *(demo, inspect, send, read, groups, dlq),
-    *(export, archive, convert, repair, compact, commits, doctor, spark),
-    *(console, shell, completion, bench),
+    *("demo", "inspect", "send", "read", "groups", "dlq"),
+    *("export", "archive", "convert", "repair", "compact", "commits", "doctor", "spark"),
+    *("console", "shell", "completion", "bench"),
 )
 
 
@@ -134,8 +117,8 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"forebay {forebay.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for module in _VERBS:
-        module.add(verbs)
+    for name in _VERBS:
+        importlib.import_module(f"forebay.cli.{name}").add(verbs)
     # The verb completion describes all verbs.
     parser.set_defaults(parser=parser)
     return parser

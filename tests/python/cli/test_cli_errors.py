@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 from cli_support import command, rows, state_of
@@ -188,3 +189,14 @@ def test_help_names_every_verb_and_the_console_script_is_the_module():
         assert helped.stdout.startswith(f"usage: forebay {verb} ")
     version = subprocess.run(command("--version"), capture_output=True, text=True, check=True)
     assert version.stdout == f"forebay {forebay.__version__}\n"
+
+
+def test_ctrl_c_while_the_verbs_are_imported_ends_with_130():
+    press = "import sys\nclass Press:\n def find_spec(self, name, path=None, target=None):\n"
+    press += "  if name == 'forebay.cli.send': raise KeyboardInterrupt\n"
+    press += "sys.meta_path.insert(0, Press())\n"
+    code = "from forebay.cli import main\nsys.exit(main(['topics', 'none']))"
+    done = subprocess.run(
+        [sys.executable, "-c", press + code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
