@@ -4,8 +4,8 @@
 //! [`cleanable`] says that it is due, at the speed that [`pace`] allows. [`pass`] maps the latest
 //! offsets in the [`offsets`] map, and [`copy`] copies what [`keep`] keeps. [`transactions`] and
 //! [`producers`] say what else a log still needs, [`source`] reads complete segments, [`rules`] are
-//! the options, and [`stop`] says why a compaction ends early. Segments are replaced by the writer's `swap`, whose replacements opening
-//! completes.
+//! the options, and [`stop`] says why a compaction ends early. Segments are replaced by the
+//! writer's `swap`, whose replacements opening completes.
 
 mod cleanable;
 mod copy;
