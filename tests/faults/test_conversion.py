@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PROOF, lacks, seed
+from harness import PROOF, lacks, part, seed
 from kafka_batches import Record, write
 from nursery import shim
 from small import FILES
@@ -22,7 +22,7 @@ from small import FILES
 import forebay
 
 SEED = seed()
-KILLS = 2_000 if PROOF else 40
+KILLS = part(2_000 if PROOF else 40)
 #: Numbers of the calls in the fault library, and of what it does to them.
 CALLS = {"open": 0, "pwrite": 6, "rename": 8, "unlink": 9, "mkdir": 10}
 BEFORE, AFTER = 2, 3
@@ -104,7 +104,7 @@ def fill(source: Path, draw: random.Random) -> None:
 def test_a_killed_conversion_is_continued(
     child: subprocess.Popen[str], tmp_path: Path, engine: str, renumber: bool
 ) -> None:
-    draw = random.Random(SEED + renumber)
+    draw = random.Random(f"{SEED}.{renumber}.{KILLS.start}")
     source = tmp_path / "logs"
     fill(source, draw)
     options: dict[str, Any] = {"engine": "commitlog", "renumber": False, **FILES}
@@ -118,7 +118,7 @@ def test_a_killed_conversion_is_continued(
     status, counts = ask(child, task | {"target": str(whole), "action": 0, "at": 0})
     assert status == 0
     expected = contents(whole)
-    left, number, met = KILLS // 3, 0, 0
+    left, number, met = len(KILLS) // 3, 0, 0
     while left > 0:
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -146,4 +146,4 @@ def test_a_killed_conversion_is_continued(
         assert contents(folder / "events") == expected, (SEED, number)
         assert [it.name for it in folder.iterdir()] == ["events"]
         shutil.rmtree(folder)
-    assert met >= KILLS // 9
+    assert met >= len(KILLS) // 9

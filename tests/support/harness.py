@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from typing import NoReturn
 
 import pytest
@@ -31,6 +32,33 @@ def seed(otherwise: int | None = None) -> int:
     if given is not None:
         return int(given)
     return time.time_ns() % 10**6 if otherwise is None else otherwise
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """Return k and n of ``k/n``: piece k, from 1 on, of the n pieces of a long form."""
+    number, _, pieces = text.partition("/")
+    if not (number.isdecimal() and pieces.isdecimal() and 1 <= int(number) <= int(pieces)):
+        raise ValueError(f"FOREBAY_PART must be k/n with k from 1 to n, got {text!r}")
+    return int(number), int(pieces)
+
+
+#: Which piece of the cases of each divisible test runs: ``FOREBAY_PART``.
+PART = parse_part(os.environ.get("FOREBAY_PART", "1/1"))
+
+
+def part(count: int) -> range:
+    """Return the numbers below ``count`` that belong to this piece."""
+    number, pieces = PART
+    return range(count * (number - 1) // pieces, count * number // pieces)
+
+
+def in_part(name: str) -> bool:
+    """Return whether a case belongs to this piece.
+
+    The name decides: the number of a case differs between runs if timers add cases.
+    """
+    number, pieces = PART
+    return zlib.crc32(name.encode()) % pieces == number - 1
 
 
 def lacks(name: str, reason: str) -> NoReturn:
