@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from forebay import _forebay
 from forebay._forebay import Store
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, StoreLockedError, UnsupportedError
 from forebay.given import check
 from forebay.options import Duration, EngineName, Flush, Mode, Options
 
@@ -175,6 +175,16 @@ def open(
     given: dict[str, Any] = {**options, "lock_timeout": lock_timeout}
     store = _forebay.open_store(path, mode, engine, flush, adopt, given)
     return close_at_exit(store)
+
+
+def open_writer(path: str, *, engine: EngineName | None = None, adopt: bool = False) -> Store:
+    """Open a store for writing, alone, or beside processes that share it."""
+    try:
+        return open(path, engine=engine, adopt=adopt)
+    except StoreLockedError:
+        with contextlib.suppress(StoreLockedError, UnsupportedError):
+            return open(path, "share", engine=engine, adopt=adopt)
+        raise
 
 
 def close_at_exit(store: Store) -> Store:

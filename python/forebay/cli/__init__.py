@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 import forebay
 from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.output import plain
+from forebay.words import in_words_of_the_shell
 
 __all__ = ["main", "make_parser"]
 
@@ -126,7 +127,7 @@ def make_parser() -> Parser:
 
 def _complain(error: Exception) -> int:
     """Report an error in one line and return the exit status."""
-    error = _in_words_of_the_shell(error)
+    error = in_words_of_the_shell(error)
     expected = (forebay.ForebayError, OSError, ValueError, TypeError, OverflowError)
     if isinstance(error, OSError) and not isinstance(error, forebay.ForebayError):
         where = "" if error.filename is None else f"{os.fspath(error.filename)!s}: "
@@ -136,20 +137,6 @@ def _complain(error: Exception) -> int:
     else:
         _say(f"forebay: unexpected {type(error).__name__}: {error}")
     return 1
-
-
-def _in_words_of_the_shell(error: Exception) -> Exception:
-    """Return an error whose advice is about options of the command, not arguments of Python."""
-    if type(error) is forebay.StoreNotFoundError:
-        return forebay.StoreNotFoundError(f"there is no store at {error.path}", path=error.path)
-    if type(error) is forebay.StoreExistsError:
-        return forebay.StoreExistsError(
-            f"there is a store at {error.path} already", path=error.path
-        )
-    if isinstance(error, forebay.ForeignStoreError):
-        text = f"{error.path} was not created by forebay: --adopt allows to write to it"
-        return forebay.ForeignStoreError(text, path=error.path)
-    return error
 
 
 def _say(line: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import forebay
 from forebay.archive import ArchiveDamage
 from forebay.archive import open as open_archive
-from forebay.cli.arguments import add_store
+from forebay.cli.arguments import add_store, directory
 from forebay.cli.inspect import damage_line
 from forebay.output import counted, human, write_json, write_line
 from forebay.progress import Bar
@@ -23,7 +23,10 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser("archive", help=text, description=text, allow_abbrev=False)
     add_store(parser)
     parser.add_argument(
-        "target", metavar="TARGET", help="archive directory, or a URI such as s3://..."
+        "target",
+        metavar="TARGET",
+        type=directory,
+        help="archive directory, or a URI such as s3://...",
     )
     parser.add_argument(
         "--verify", action="store_true", help="read the whole archive back and check it"

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import forebay
 from forebay.bounds import Bound
+from forebay.store import open_writer
 
 __all__ = [
     "TIME",
@@ -21,6 +22,7 @@ __all__ = [
     "add_store",
     "bound",
     "count",
+    "directory",
     "join_times",
     "limit",
     "moment",
@@ -134,13 +136,22 @@ def join_times(arguments: Sequence[str]) -> list[str]:
 
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add the store directory, the first argument of most verbs."""
-    parser.add_argument("store", metavar="STORE", help="directory of the store")
+    parser.add_argument("store", metavar="STORE", type=directory, help="directory of the store")
+
+
+def directory(text: str) -> str:
+    """Take the name of a directory; a store in memory would end with the command."""
+    if text == ":memory:":
+        raise argparse.ArgumentTypeError(
+            f"must be a directory, got {text!r}: a store in memory would end with the command"
+        )
+    return text
 
 
 def open_existing(store: str, *, adopt: bool) -> forebay.Store:
     """Open a store for writing, without creating one."""
     forebay.open(store, mode="r").close()
-    return forebay.open(store, adopt=adopt)
+    return open_writer(store, adopt=adopt)
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

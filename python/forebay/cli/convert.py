@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import forebay
-from forebay.cli.arguments import pair
+from forebay.cli.arguments import directory, pair
 from forebay.output import counted, write_json, write_line
 from forebay.progress import Bar
 
@@ -24,8 +24,10 @@ def add(verbs: Any) -> None:
         epilog="After an interruption, the same command continues.",
         allow_abbrev=False,
     )
-    parser.add_argument("source", metavar="SRC", help="directory of the store, or of a broker")
-    parser.add_argument("target", metavar="DST", help="directory of the new store")
+    parser.add_argument(
+        "source", metavar="SRC", type=directory, help="directory of the store, or of a broker"
+    )
+    parser.add_argument("target", metavar="DST", type=directory, help="directory of the new store")
     parser.add_argument(
         "--engine",
         required=True,

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from forebay.cli.arguments import directory
 from forebay.cli.checks import OK, WARNING, Check, examine
 from forebay.cli.machine import Machine
 from forebay.output import write_json, write_line, write_table
@@ -20,6 +21,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "path",
         metavar="PATH",
+        type=directory,
         nargs="?",
         default=".",
         help="directory of the store, which need not exist; the default is the current one",

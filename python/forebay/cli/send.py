@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import forebay
 from forebay.cli.arguments import UsageError, add_store, number, pair
 from forebay.output import counted, write_json, write_line
+from forebay.store import open_writer
 
 __all__ = ["add"]
 
@@ -96,6 +97,8 @@ def _send(arguments: argparse.Namespace) -> int:
         raise UsageError("pass BODY or --file, not both")
     if arguments.tombstone and (arguments.body or arguments.file is not None):
         raise UsageError("a tombstone has no body; pass neither BODY nor --file")
+    if arguments.tombstone and not arguments.key:
+        raise UsageError("--tombstone needs --key: the key whose messages it deletes")
     bodies: list[bytes | None] = [os.fsencode(body) for body in arguments.body]
     if arguments.tombstone:
         bodies = [None]
@@ -104,13 +107,28 @@ def _send(arguments: argparse.Namespace) -> int:
         bodies = [_read_file(arguments.file)]
     if not bodies and sys.stdin is None:
         raise UsageError("standard input is closed; pass BODY or --file")
-    with forebay.open(arguments.store, engine=arguments.engine, adopt=arguments.adopt) as store:
+    _check_engine(arguments)
+    with open_writer(arguments.store, engine=arguments.engine, adopt=arguments.adopt) as store:
         if bodies:
             for body in bodies:
                 _show(_send_one(store, arguments, body), arguments)
         else:
             _send_lines(store, arguments, sys.stdin.buffer)
     return 0
+
+
+def _check_engine(arguments: argparse.Namespace) -> None:
+    """Refuse what only a partition log can keep, before a store is created without it."""
+    needs = [name for name in ("header", "tombstone") if getattr(arguments, name)]
+    if not needs:
+        return
+    try:
+        with forebay.open(arguments.store, mode="r") as store:
+            engine, found = store.engine, f"{arguments.store} is a commit log"
+    except forebay.StoreNotFoundError:
+        engine, found = arguments.engine, "a new store is one with --engine partitionlog"
+    if engine != "partitionlog":
+        raise UsageError(f"--{needs[0]} needs a partition log, and {found}")
 
 
 def _send_one(

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import forebay
-from forebay.cli.arguments import UsageError, add_store, number
+from forebay.cli.arguments import UsageError, add_store, directory, number
 from forebay.cli.inspect import write_findings
 from forebay.output import human, write_json, write_line, write_table
 from forebay.progress import Bar
@@ -118,7 +118,10 @@ def _add_rebuild(jobs: Any) -> None:
     text = "rebuild queues and index from the log, in the store or in another directory"
     parser = _job(jobs, "rebuild", text, _rebuild)
     parser.add_argument(
-        "--target", metavar="DIRECTORY", help="build here and leave the store unchanged"
+        "--target",
+        metavar="DIRECTORY",
+        type=directory,
+        help="build here and leave the store unchanged",
     )
     parser.add_argument(
         "--no-index",
@@ -159,7 +162,9 @@ def _rebuild(arguments: argparse.Namespace) -> int:
 def _add_export(jobs: Any) -> None:
     text = "write messages sent since the last export to partitioned Parquet"
     parser = _job(jobs, "export", text, _export)
-    parser.add_argument("target", metavar="DIRECTORY", help="directory for the files")
+    parser.add_argument(
+        "target", metavar="DIRECTORY", type=directory, help="directory for the files"
+    )
     parser.add_argument(
         "--topic", metavar="TOPIC", action="append", help="only this topic; may be repeated"
     )
@@ -265,7 +270,9 @@ def _shown(value: object) -> object:
 def _add_compact(jobs: Any) -> None:
     text = "copy the newest message of each key to a new store"
     parser = _job(jobs, "compact", text, _compact)
-    parser.add_argument("target", metavar="TARGET", help="directory of the new store")
+    parser.add_argument(
+        "target", metavar="TARGET", type=directory, help="directory of the new store"
+    )
     parser.add_argument(
         "--topic", metavar="TOPIC", action="append", help="only this topic; may be repeated"
     )

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 
 import pytest
@@ -11,8 +12,9 @@ from forebay import cli
 
 #: Words of Python that no help text and no error of the command line may have.
 PYTHON = re.compile(
-    r"\b(\w+=(True|False|None|\"\w+\")|True|False|None|timedelta|datetime|mode \"?[arx]\"?|"
-    r"forebay\.open|\w+Error|isinstance|NoneType|'str'|'int')\b"
+    r"\b(\w+=(True|False|None|\"\w+\")|True|False|None|timedelta|datetime|mode is|"
+    r"mode[= ]\"?(a|r|x|share)\b\"?|lock_timeout|adopt=|engine=|properties=|pass properties|"
+    r"headers=|buffer|forebay\.open|\w+Error|isinstance|NoneType|'str'|'int')"
 )
 
 
@@ -111,13 +113,91 @@ WRONG = [
     ("commits", "withdraw", "store", "none", "1"),
     ("archive", "nowhere", "target"),
     ("export", "store", "no/such/folder/x.csv"),
+    ("send", "store", "orders", "x", "--engine", "partitionlog"),
+    ("compact", "log", "orders", "--segment-bytes", "5"),
+]
+#: The same for arguments that are wrong together.
+UNFIT = [
+    ("send", "store", "orders", "--tombstone", "--key", "k"),
+    ("send", "store", "orders", "x", "--header", "a=b"),
+    ("send", "new", "orders", "x", "--header", "a=b"),
+    ("send", "log", "orders", "--tombstone"),
+    ("compact", "store", "orders"),
+]
+#: Verbs that write, with what they need.
+WRITING = [
+    ("send", "store", "orders", "x"),
+    ("repair", "store"),
+    ("shell", "store", "--write", "-c", "store"),
+    ("reset-offsets", "store", "billing", "orders", "--to", "latest"),
+    ("dlq", "redrive", "store", "billing"),
+    ("dlq", "purge", "store", "billing"),
 ]
 
 
-def test_errors_advise_what_the_shell_can_do(run, store, broker, monkeypatch):
+def refused(run, words, status):
+    """Run a command that is refused in one line without words of Python; return the line."""
+    found, out, err = run(*words)
+    assert (found, out) == (status, b""), (words, err)
+    assert err.startswith("forebay") and err.count("\n") == 1, words
+    assert PYTHON.findall(err) == [], err
+    return err
+
+
+@pytest.fixture
+def log(store):
+    """Return the directory of a partition log, beside the store."""
+    with forebay.open(store.parent / "log", engine="partitionlog") as log:
+        log.send("orders", b"x")
+    return store.parent / "log"
+
+
+def test_errors_advise_what_the_shell_can_do(run, store, broker, log, monkeypatch):
     monkeypatch.chdir(store.parent)
     for words in WRONG:
-        status, out, err = run(*words)
-        assert (status, out) == (1, b""), words
-        assert err.startswith("forebay: ") and err.count("\n") == 1, words
-        assert PYTHON.findall(err) == [], err
+        refused(run, words, 1)
+    for words in UNFIT:
+        refused(run, words, 2)
+    assert not (store.parent / "new").exists()
+
+
+def test_beside_a_writer_the_verbs_that_write_say_what_is_possible(run, consumed, log, monkeypatch):
+    monkeypatch.chdir(consumed.parent)
+    with forebay.open("store"), forebay.open("log"):
+        for words in (*WRITING, ("send", "log", "t", "x"), ("compact", "log", "orders")):
+            err = refused(run, words, 1)
+            assert "is being written by" in err and "once it has closed" in err, err
+    with forebay.open("store", mode="share") as store:
+        err = refused(run, ("repair", "store"), 1)
+        assert f"by process {os.getpid()}: " in err
+        before = store.topics["orders"].queues[0].max_offset
+        for words in WRITING:
+            if words[0] != "repair":
+                assert run(*words)[::2] == (0, ""), words
+        assert run("send", "store", "orders", "x", "--queue", "0")[0] == 0
+        assert store.topics["orders"].queues[0].max_offset > before
+
+
+def test_a_store_in_memory_is_refused_by_every_verb(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tried = 0
+    for words, parser in parsers(cli.make_parser()):
+        names = [action.dest for action in parser._actions if not action.option_strings]
+        for name in names:
+            if name in ("store", "source", "target", "path"):
+                given = [":memory:" if one == name else "x" for one in names]
+                needed = required(parser)
+                assert ":memory:" in refused(run, (*words, *given, *needed), 2)
+                tried += 1
+    assert tried > 25
+    assert list(tmp_path.iterdir()) == []
+
+
+def required(parser):
+    """Return the options without which a verb does not run."""
+    return [
+        word
+        for action in parser._actions
+        if action.option_strings and action.required
+        for word in (action.option_strings[-1], str(next(iter(action.choices or ["latest"]))))
+    ]

@@ -166,16 +166,17 @@ def test_what_a_commit_log_has_no_place_for_is_refused_in_one_line(run, tmp_path
     path = tmp_path / "commits"
     assert run("send", path, "t", "x", "--key", "k")[0] == 0
     for arguments, word in [
-        (("x", "--header", "a=b"), "headers"),
-        (("--tombstone",), "tombstones"),
+        (("x", "--header", "a=b"), "--header"),
+        (("--tombstone",), "--tombstone"),
     ]:
         status, out, err = run("send", path, "t", *arguments, "--key", "k")
-        assert (status, out, err.count("\n")) == (1, b"", 1)
-        assert word in err
+        assert (status, out, err.count("\n")) == (2, b"", 1)
+        assert f"{word} needs a partition log, and {path} is a commit log" in err
     status, _, err = run("send", path, "t", "x", "--engine", "partitionlog")
     assert status == 1
     assert f"the store at {path} is a commit log" in err
     status, _, err = run("send", path, "t", "x", "--tombstone", "--key", "k")
     assert (status, "a tombstone has no body" in err) == (2, True)
     status, _, err = run("send", tmp_path / "log", "t", "--tombstone", "--engine", "partitionlog")
-    assert (status, "must have a key" in err) == (1, True)
+    assert (status, "--tombstone needs --key" in err) == (2, True)
+    assert not (tmp_path / "log").exists()

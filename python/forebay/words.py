@@ -1,0 +1,47 @@
+"""Errors in the words of the shell: what a user of the command line or the console can do."""
+
+from __future__ import annotations
+
+import re
+
+from forebay.errors import (
+    ForebayError,
+    ForeignStoreError,
+    StoreExistsError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UnsupportedError,
+)
+
+__all__ = ["in_words_of_the_shell"]
+
+#: Advice within other errors that is about arguments of Python, and what replaces it.
+_ADVICE = ((re.compile(r"; read it with mode=\"r\""), "; the verbs that only read work"),)
+
+
+def in_words_of_the_shell(error: Exception) -> Exception:
+    """Return an error whose advice is about the command line, not about arguments of Python."""
+    if type(error) is StoreNotFoundError:
+        return StoreNotFoundError(f"there is no store at {error.path}", path=error.path)
+    if type(error) is StoreExistsError:
+        return StoreExistsError(f"there is a store at {error.path} already", path=error.path)
+    if isinstance(error, ForeignStoreError):
+        text = f"{error.path} was not created by forebay: --adopt allows to write to it"
+        return ForeignStoreError(text, path=error.path)
+    if isinstance(error, StoreLockedError):
+        return _locked(error)
+    if isinstance(error, UnsupportedError):
+        text = str(error)
+        for pattern, words in _ADVICE:
+            text = pattern.sub(words, text)
+        return UnsupportedError(text)
+    return error
+
+
+def _locked(error: StoreLockedError) -> ForebayError:
+    who = "another process" if error.pid is None else f"process {error.pid}"
+    text = (
+        f"{error.path} is being written by {who}: reading works beside it, writing once it has "
+        "closed the store"
+    )
+    return StoreLockedError(text, path=error.path, pid=error.pid)
