@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import os
 import re
 import signal
 import socket
@@ -433,7 +434,11 @@ def test_dead_letters_are_redriven_once_and_not_beside_a_writer(own):
         console = Console(store, token=TOKEN, write=True)
         assert get(console, "overview")["write"]
         with forebay.open(own):
-            assert redrive(console).status_code == 409
+            answer = redrive(console)
+            assert answer.status_code == 409
+            error = answer.json()["error"]
+            assert error.startswith(f"{own} is being written by process {os.getpid()}: ")
+            assert "once it has closed" in error and "mode" not in error
         found = redrive(console, {"group": "billing", "limit": 1}).json()
         assert found == {"group": "billing", "sent": {"orders": 1}, "waiting": 2}
         found = redrive(console, {"group": "billing", "to": "again"}).json()
@@ -441,6 +446,30 @@ def test_dead_letters_are_redriven_once_and_not_beside_a_writer(own):
         assert redrive(console).json()["sent"] == {}
         assert get(console, "letters?group=billing")["letters"] == []
         assert get(console, "topic?topic=again")["messages"] == 2
+        console.close()
+
+
+def test_dead_letters_are_redriven_beside_processes_that_share_the_store(own):
+    with forebay.open(own, mode="r") as store:
+        console = Console(store, token=TOKEN, write=True)
+        with forebay.open(own, mode="share") as writer:
+            before = writer.topics["orders"].queues[0].max_offset
+            assert redrive(console).json() == {
+                "group": "billing", "sent": {"orders": 3}, "waiting": 0
+            }  # fmt: skip
+            after = [queue.max_offset for queue in writer.topics["orders"].queues]
+            assert sum(after) == 2 * before + 3
+        console.close()
+
+
+def test_a_store_of_another_system_is_redriven_by_the_command_alone(own):
+    for file in own.glob("forebay.*"):
+        file.unlink()
+    with forebay.open(own, mode="r") as store:
+        console = Console(store, token=TOKEN, write=True)
+        answer = redrive(console)
+        assert answer.status_code == 403, answer.text
+        assert "forebay dlq redrive --adopt" in answer.json()["error"]
         console.close()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import forebay
 from forebay._forebay import Store
 from forebay.console.bodies import cut
 from forebay.dead_letters import Redriver, letter_queues
+from forebay.errors import ForeignStoreError, StoreLockedError
+from forebay.store import open_writer
+from forebay.words import in_words_of_the_shell
 
 __all__ = ["redrive"]
 
@@ -23,7 +25,9 @@ def redrive(store: Store, asked: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     StoreLockedError
-        If another process has the store open for writing.
+        If another process has the store open for writing, and does not share it.
+    ForeignStoreError
+        If another system created the store.
     """
     given = dict(asked)
     group, limit, to = given.pop("group", None), given.pop("limit", 100), given.pop("to", None)
@@ -39,8 +43,19 @@ def redrive(store: Store, asked: dict[str, Any]) -> dict[str, Any]:
         raise LookupError(f'there is no dead letter of group "{cut(group)}"')
     if store.mode != "r":
         return _redrive(store, group, limit, to)
-    with forebay.open(store.path) as writer:
+    with _writer(store.path) as writer:
         return _redrive(writer, group, limit, to)
+
+
+def _writer(path: str) -> Store:
+    """Open the store for writing, alone, or beside processes that share it."""
+    try:
+        return open_writer(path)
+    except ForeignStoreError as error:
+        text = f"{path} was not created by forebay: forebay dlq redrive --adopt writes to it"
+        raise ForeignStoreError(text, path=path) from error
+    except StoreLockedError as error:
+        raise in_words_of_the_shell(error) from error
 
 
 def _redrive(store: Store, group: str, limit: int, to: str | None) -> dict[str, Any]:
