@@ -10,11 +10,11 @@
 //! and the batch runs again.
 
 use super::manifest::{
-    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Slice, files, read, refusal, sync,
+    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Slice, files, part_len, read,
+    refusal, sync,
 };
-use super::place::{QueryPlace, StagePlace, unlink};
+use super::place::{QueryPlace, StagePlace, unique, unlink};
 use super::stager::Stage;
-use super::{part_len, unique};
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
 use crate::engine::directory::page::Word;

@@ -27,6 +27,20 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// Maximum bytes of a commit that is a single part, unless it is one row.
+pub const PART_LEN: u64 = 4 << 20;
+/// Maximum bytes of a part of a longer commit, unless it is one slice. An atomic batch may be
+/// longer, but the log is locked while a part is appended, and sends of the owner wait.
+const LONG_PART_LEN: u64 = 1 << 20;
+
+/// Maximum bytes of a part, for a commit of `len` bytes.
+pub fn part_len(len: u64) -> u64 {
+    match len <= PART_LEN {
+        true => PART_LEN,
+        false => LONG_PART_LEN,
+    }
+}
+
 /// Maximum length of a manifest that is read.
 const LEN_MAX: u64 = 64 << 20;
 /// Maximum length of a part that is read. Parts are written much shorter.

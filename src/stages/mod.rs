@@ -34,7 +34,6 @@ pub use commit::{Commit, CommitState, Published};
 pub use manifest::{CommitKind, Conflict, Resolution};
 pub use stager::{Stage, Stager};
 
-use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::partition_log::segments::names::is_log_directory;
@@ -42,21 +41,6 @@ use crate::error::{Error, Result};
 use crate::options::EngineKind;
 use place::StagePlace;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Maximum bytes of a commit that is a single part, unless it is one row.
-pub const PART_LEN: u64 = 4 << 20;
-/// Maximum bytes of a part of a longer commit, unless it is one slice. An atomic batch may be
-/// longer, but the log is locked while a part is appended, and sends of the owner wait.
-const LONG_PART_LEN: u64 = 1 << 20;
-
-/// Maximum bytes of a part, for a commit of `len` bytes.
-fn part_len(len: u64) -> u64 {
-    match len <= PART_LEN {
-        true => PART_LEN,
-        false => LONG_PART_LEN,
-    }
-}
 
 /// Checks that rows may be staged for the store at `root`: a store of Forebay, or none yet. Returns
 /// the engine of the store, if there is one. `topic`: the topic of all rows.
@@ -86,17 +70,4 @@ pub fn check_target(
             path: root.to_owned(),
         }),
     }
-}
-
-/// A name that no other process generates.
-fn unique() -> String {
-    use std::hash::{BuildHasher, RandomState};
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    // The keys of the hash are random numbers from the operating system.
-    let part = |number: u64| {
-        let seen = (number, count, std::process::id(), RealClock.now_ms());
-        RandomState::new().hash_one(seen)
-    };
-    format!("{:016x}{:016x}", part(0), part(1))
 }

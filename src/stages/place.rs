@@ -12,7 +12,7 @@
 //! no state page. Its words are in a page of their own, `forebay.intake`, which exists once rows
 //! were staged, and which nobody syncs: only changes while processes run have a meaning.
 
-use super::unique;
+use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Kind};
 use crate::engine::directory::names::{INTAKE, LOCK, STAGES};
 use crate::engine::directory::page::StatePage;
@@ -24,6 +24,7 @@ use crate::region::Access;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The files of all stages and commits of a store.
 #[derive(Clone, Debug)]
@@ -305,4 +306,17 @@ pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
         Err(error) if error.is_not_found() => Ok(()),
         done => done,
     }
+}
+
+/// A name that no other process generates.
+pub fn unique() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    // The keys of the hash are random numbers from the operating system.
+    let part = |number: u64| {
+        let seen = (number, count, std::process::id(), RealClock.now_ms());
+        RandomState::new().hash_one(seen)
+    };
+    format!("{:016x}{:016x}", part(0), part(1))
 }

@@ -8,8 +8,8 @@
 //! tell whether it survived a power loss, and a task does not know whether its commit has one part
 //! or many. A writer that appends a commit of many parts first syncs its stages.
 
-use super::PART_LEN;
-use super::place::{QueryPlace, StagePlace};
+use super::manifest::PART_LEN;
+use super::place::{QueryPlace, StagePlace, unique};
 use crate::arrow::sink::SinkRows;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
@@ -79,7 +79,7 @@ impl Stager {
             disk,
             stages,
             place,
-            name: format!("stage-{}", super::unique()),
+            name: format!("stage-{}", unique()),
             topic: topic.map(str::to_owned),
             checked: String::new(),
             batch: Batch::of_stage(VALUE_LEN_MAX),

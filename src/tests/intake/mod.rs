@@ -18,13 +18,11 @@ use crate::record::rocketmq::{Batch, Record};
 use crate::record::{Draft, HostBytes, RecordStyle};
 use crate::region::Access;
 use crate::stages::commit::{self, Patience, publish_cut};
-use crate::stages::manifest::{self, Name};
+use crate::stages::manifest::{self, Name, PART_LEN};
 use crate::stages::marker::{self, Marker};
 use crate::stages::place::{StagePlace, is_query};
 use crate::stages::stop::Stop;
-use crate::stages::{
-    Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,
-};
+use crate::stages::{Commit, CommitKind, CommitState, Conflict, Resolution, Stage, Stager};
 use crate::store::Opened;
 use crate::sync::Mutex;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};

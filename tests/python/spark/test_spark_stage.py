@@ -621,6 +621,49 @@ def test_files_are_private_whatever_the_umask_is(tmp_path):
     assert files == {one[0]: 0o600, "commit-0": 0o600}
 
 
+def test_files_of_a_partition_log_are_private_and_swept_after_a_day(tmp_path):
+    create(tmp_path, "partitionlog")
+    before = os.umask(0)
+    try:
+        old, named = (one[0] for one in staged(tmp_path, "q", range(3), range(3)))
+        stages = staged(tmp_path, "r", range(3))
+        _forebay.publish_commit(str(tmp_path), "r", 0, "stream", stages)
+    finally:
+        os.umask(before)
+    for name in ("forebay.intake", f"forebay.stages.q.{old}", "forebay.stages.r.commit-0"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    yesterday = time.time() - DAY_S - 60
+    others = ["forebay.stages.q.mine", "forebay.stages.q", "forebay.stagesq.stage-1"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"mine")
+    for name in (*others, f"forebay.stages.q.{old}"):
+        os.utime(tmp_path / name, (yesterday, yesterday))
+    with forebay.open(tmp_path) as store:
+        _forebay.take_commits(store)
+    assert left(tmp_path) == sorted(["mine", named])
+    assert left(tmp_path, "r") == []
+    assert all((tmp_path / name).exists() for name in others)
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_another_file_in_place_of_the_page_of_a_partition_log_is_refused_or_replaced(
+    tmp_path, kind
+):
+    create(tmp_path, "partitionlog")
+    page, target = tmp_path / "forebay.intake", tmp_path / "target"
+    target.write_bytes(b"mine")
+    if kind == "link":
+        page.symlink_to(target)
+        with pytest.raises(ForebayError, match="not a regular file"):
+            staged(tmp_path, "q", range(3))
+        assert target.read_bytes() == b"mine"
+        return
+    page.write_bytes(bytes(4096))
+    commit(tmp_path, 0, staged(tmp_path, "q", range(3)))
+    assert values(tmp_path) == once(range(3))
+    assert page.read_bytes()[:8] == b"FOREBAY1"
+
+
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     store = tmp_path / "store"
