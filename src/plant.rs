@@ -60,6 +60,8 @@ pub enum Bug {
     TrustGone,
     /// A commit whose batch was committed earlier counts as that one, and loses its stages.
     EarlierWins,
+    /// A task that finds no page for words removes the file of that name before it creates one.
+    ReplacePage,
     /// A refused commit keeps its name, so that no other commit of its batch can use it.
     RefuseTorn,
     /// A batch whose number is in the log counts as appended, even with other rows.

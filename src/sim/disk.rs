@@ -61,11 +61,10 @@ pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 /// The same of what a machine that stops leaves.
 type Left = BTreeMap<Name, Option<Vec<u8>>>;
 
-/// What other senders do during a sync.
 /// The disk.
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
-    /// What to do in the middle of syncs.
+    /// What to do in the middle of calls.
     pub meanwhile: Meanwhile,
 }
 
@@ -203,6 +202,7 @@ impl SimDisk {
     }
 
     fn call<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.meanwhile.begin_call();
         let mut state = self.state.lock();
         state.tick()?;
         state.fails()?;
@@ -210,6 +210,7 @@ impl SimDisk {
     }
 
     fn peek<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.meanwhile.begin_call();
         let mut state = self.state.lock();
         if state.left.is_some() {
             return Err(dead());

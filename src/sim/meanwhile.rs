@@ -1,4 +1,5 @@
-//! What a story does in the middle of syncs: what happens meanwhile in other threads and processes.
+//! What a story does in the middle of calls of the disk: what happens meanwhile in other threads
+//! and processes.
 
 use crate::disk::Synced;
 use crate::sync::Mutex;
@@ -11,6 +12,8 @@ pub type Act = Box<dyn FnMut() + Send>;
 pub struct Meanwhile {
     range: Mutex<Option<Act>>,
     names: Mutex<Option<Act>>,
+    /// With the number of calls before it.
+    call: Mutex<Option<(u64, Act)>>,
 }
 
 /// An action, and whether it is repeated.
@@ -30,9 +33,35 @@ impl Meanwhile {
         *self.names.lock() = Some(act);
     }
 
+    /// Sets an action to run once, after this many calls and before the next one.
+    pub fn after_calls(&self, calls: u64, act: Act) {
+        *self.call.lock() = Some((calls, act));
+    }
+
+    /// Runs the action for the call that begins.
+    pub fn begin_call(&self) {
+        let due = {
+            let mut call = self.call.lock();
+            match &mut *call {
+                Some((left, _)) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => call.take(),
+            }
+        };
+        if let Some((_, mut act)) = due {
+            act();
+        }
+    }
+
     /// Drops the actions, which may hold an engine that holds this disk.
     pub fn forget(&self) {
-        let unheard = (self.range.lock().take(), self.names.lock().take());
+        let unheard = (
+            self.range.lock().take(),
+            self.names.lock().take(),
+            self.call.lock().take(),
+        );
         drop(unheard);
     }
 

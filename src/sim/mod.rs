@@ -429,6 +429,12 @@ fn every_row_committed_to_a_partition_log_is_there_exactly_once() {
 }
 
 #[test]
+fn tasks_that_begin_at_once_share_one_page_with_the_writer() {
+    tell_all(Staged::begun_at_once);
+    find(Bug::ReplacePage, 100, Staged::begun_at_once);
+}
+
+#[test]
 fn the_simulator_finds_planted_bugs_of_commits_to_a_partition_log() {
     find_each(
         &[

@@ -10,13 +10,20 @@ use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, ROOT, Story, World, hold, undamaged};
 use super::random::Random;
+use super::rare::{new_disk, said};
 use crate::clock::Clock;
+use crate::disk::FileSystem;
+use crate::engine::directory::names::INTAKE;
+use crate::engine::directory::page::Word;
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::{Atomicity, Check, Durability, Engine, Filter, QueueLogs, Rows};
 use crate::error::{Error, Result as Done};
 use crate::options::{Compression, EngineKind, Flush, Options};
 use crate::record::Draft;
+use crate::region::{Access, PAGE};
 use crate::stages::commit::{publish_cut, state};
+use crate::stages::place::StagePlace;
+use crate::stages::words::Words;
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
 };
@@ -24,7 +31,7 @@ use crate::store::Opened;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 const QUERY: &str = "query-1";
@@ -122,6 +129,61 @@ impl Staged {
     fn forget(&mut self) {
         self.staged.clear();
         self.published = None;
+    }
+
+    /// A task makes the page for words while another one does, and the writer finds the page that is
+    /// there first. All three use one page from then on.
+    pub fn begun_at_once(seed: u64) -> Result<(), Breach> {
+        let mut random = Random::new(seed);
+        let disk = new_disk(seed, Stop::Process);
+        let root = Path::new(ROOT);
+        disk.create_directory(root)
+            .map_err(|error| error.to_string())?;
+        // What a power loss may have left of a page.
+        if let Some(len) = random.pick(&[None, None, Some(0), Some(100), Some(PAGE)]) {
+            let path = root.join(INTAKE);
+            let written = disk.write_at(&path, 0, &vec![0; len]);
+            written.map_err(|error| error.to_string())?;
+        }
+        let place = StagePlace::flat(root);
+        let writer = Arc::new((Words::default(), OnceLock::new()));
+        let meanwhile = {
+            let (disk, place) = (Arc::downgrade(&disk), place.clone());
+            let writer = Arc::clone(&writer);
+            move || {
+                let (words, told) = &*writer;
+                let disk = disk.upgrade().unwrap();
+                place.make(&*disk, "query-2").unwrap();
+                assert!(words.find(&*disk, &place).unwrap());
+                words.notify(Word::Taken);
+                told.set(words.read(Word::Taken)).unwrap();
+            }
+        };
+        disk.meanwhile
+            .after_calls(random.below(10), Box::new(meanwhile));
+        place.make(&*disk, QUERY).map_err(said)?;
+        let (words, told) = &*writer;
+        if let Some(told) = told.get() {
+            let read = words.read(Word::Taken);
+            hold!(read == *told, "a word changed from {told} to {read}");
+        }
+        let found = words.find(&*disk, &place).map_err(said)?;
+        let page = place.page(&*disk, Access::ReadWrite).map_err(said)?;
+        let Some(page) = page.filter(|_| found) else {
+            return Err("there is no page".to_owned());
+        };
+        let seen = words.read(Word::Pending);
+        page.notify(Word::Pending);
+        hold!(
+            words.read(Word::Pending) != seen,
+            "a driver notifies another page than the writer sleeps on"
+        );
+        let left = disk.contents();
+        let left = left
+            .keys()
+            .find(|path| path.to_string_lossy().ends_with(".tmp"));
+        hold!(left.is_none(), "{left:?} is left");
+        Ok(())
     }
 
     fn lived(&mut self, disk: &Arc<SimDisk>, is_last: bool) -> Result<(), Breach> {

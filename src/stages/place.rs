@@ -18,6 +18,7 @@ use crate::engine::directory::names::{INTAKE, LOCK, STAGES};
 use crate::engine::directory::page::StatePage;
 use crate::engine::partition_log::segments::names as partition_log;
 use crate::error::{Error, Result};
+use crate::plant::{Bug, planted};
 use crate::record::check_topic;
 use crate::record::common::check::TOPIC_LEN_MAX;
 use crate::region::Access;
@@ -199,17 +200,23 @@ impl StagePlace {
         if self.page(disk, Access::Read)?.is_some() {
             return Ok(());
         }
-        // A power loss may have left its name only.
-        unlink(disk, &path)?;
+        if planted(Bug::ReplacePage) {
+            unlink(disk, &path)?;
+        }
         // The sweep knows this name as that of a temporary file.
         let temporary = place.path(&format!("stage-{}.tmp", unique()));
         disk.write_at(&temporary, 0, &StatePage::empty())?;
         match disk.rename_new(&temporary, &path) {
-            // Another task was first.
             Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {
-                unlink(disk, &temporary)
+                unlink(disk, &temporary)?;
             }
-            renamed => renamed,
+            renamed => return renamed,
+        }
+        // Another task was first, or a power loss has left the name and not the bytes. No file takes
+        // the place of one that the writer may have mapped.
+        match self.page(disk, Access::Read)? {
+            Some(_) => Ok(()),
+            None => StatePage::complete_words(disk, &path),
         }
     }
 

@@ -340,6 +340,19 @@ impl StatePage {
         page
     }
 
+    /// Makes a file that is no page one that is used for its words only. It stays the same file, and
+    /// the words keep their values: another process may do the same, and use the page already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn complete_words(disk: &dyn Disk, path: &Path) -> Result<()> {
+        let mut page = StatePage::empty();
+        page.truncate(AT_PENDING);
+        disk.write_at(path, 0, &page)?;
+        disk.set_len(path, PAGE as u64)
+    }
+
     /// The page, with the marks that it has; `None` if it is not Forebay's.
     fn checked(self) -> Result<Option<StatePage>> {
         let magic = self.region.words::<8>(0);
