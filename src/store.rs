@@ -14,8 +14,10 @@ use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue, Waiting};
 use crate::engine::archive::{SealedFile, Survey};
+use crate::engine::commit_log::CommitLog;
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
+use crate::engine::partition_log::PartitionLog;
 use crate::engine::service::hold::Hold;
 use crate::engine::{
     Compacted, Damage, Durability, Engine, Files, Point, QueueLogs, Recovery, Repair, Stats, Topic,
@@ -647,7 +649,7 @@ fn open_handle(
         // Absolute, so that it does not depend on the current directory of the process.
         let root = std::path::absolute(path).at(Op::Find, path)?;
         if is_partition_log(machine, &root, &options)? {
-            let opened = Opened::open_partition_log(machine, &root, &options, Some(hold))?;
+            let opened = Opened::<PartitionLog>::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             // Keys are found by scanning.
             options.index = Some(false);
@@ -658,7 +660,7 @@ fn open_handle(
             if options.guard_maps {
                 crate::region::guard::install();
             }
-            let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
+            let opened = Opened::<CommitLog>::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             services = opened.services();
             joint = opened.engine.joint();

@@ -188,7 +188,7 @@ impl Staged {
 
     fn lived(&mut self, disk: &Arc<SimDisk>, is_last: bool) -> Result<(), Breach> {
         let machine = self.world.machine(disk);
-        let opened = Opened::open_flat(&machine, Path::new(ROOT), &self.options);
+        let opened = Opened::<PartitionLog>::open(&machine, Path::new(ROOT), &self.options);
         let engine = match opened {
             Ok(engine) => engine,
             Err(_) if disk.is_dead() => return Ok(()),

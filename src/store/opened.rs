@@ -1,8 +1,10 @@
 //! Opening: an engine that keeps files, and the services above it.
 
+use crate::engine::Staging;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::watch::Watch;
 use crate::error::Result;
 use crate::handle::Service;
 use crate::machine::{Drive, Machine};
@@ -23,84 +25,116 @@ pub(crate) struct Opened<E = CommitLog> {
     pub(crate) intake: Option<Arc<Intake>>,
 }
 
-/// What retention asks: the stages, and `hold`.
-fn holds(markers: &Arc<Markers>, hold: Option<Arc<dyn Hold>>) -> Vec<Arc<dyn Hold>> {
-    let markers: Arc<dyn Hold> = Arc::<Markers>::clone(markers);
-    std::iter::once(markers).chain(hold).collect()
-}
-
-impl Opened {
-    /// Opens the commit log at `root`, and starts what runs above its engine. Retention asks `hold`
-    /// besides the stages.
-    pub(crate) fn open_with(
+/// An engine that keeps files, and what the services above it need to know.
+pub(crate) trait Filed: Staging + Sized + 'static {
+    /// Opens the store at `root`. Retention asks the `holds`.
+    fn open(
         machine: &Machine,
         root: &Path,
         options: &Options,
-        hold: Option<Arc<dyn Hold>>,
-    ) -> Result<Opened> {
-        let markers = Arc::new(Markers::default());
-        let holds = holds(&markers, hold);
-        let engine = Arc::new(CommitLog::open(machine, root, options, holds)?);
-        if options.mode == Mode::Read {
-            return Ok(Opened {
-                engine,
-                intake: None,
-            });
-        }
-        let intake = Arc::new(Intake::new(Writer::new(
-            Arc::<CommitLog>::clone(&engine),
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<Self>;
+
+    /// What the intake appends through.
+    fn writer(engine: &Arc<Self>, machine: &Machine, root: &Path) -> Writer;
+
+    /// Whether this process takes commits up, among those that share the store.
+    fn leads(&self) -> bool;
+
+    /// Calls `watch` about once a second.
+    fn watch_by(&self, watch: Arc<dyn Watch>);
+}
+
+impl Filed for CommitLog {
+    fn open(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<CommitLog> {
+        CommitLog::open(machine, root, options, holds)
+    }
+
+    fn writer(engine: &Arc<CommitLog>, machine: &Machine, root: &Path) -> Writer {
+        Writer::new(
+            Arc::<CommitLog>::clone(engine),
             StagePlace::nested(root),
             (machine, Words::of(engine.page())),
             engine.options(),
             engine.record_len_max(),
-        )));
-        markers.set(&intake);
-        if machine.drive == Drive::Threads {
-            // Of the processes that share a store, the one that leads takes commits up.
-            if engine.joint().is_none_or(|joint| joint.leads()) {
-                intake.start();
-            }
-            engine.set_watch(Arc::new(Starter(Arc::downgrade(&intake))));
-        }
-        let intake = Some(intake);
-        Ok(Opened { engine, intake })
+        )
+    }
+
+    fn leads(&self) -> bool {
+        self.joint().is_none_or(|joint| joint.leads())
+    }
+
+    fn watch_by(&self, watch: Arc<dyn Watch>) {
+        self.set_watch(watch);
     }
 }
 
-impl Opened<PartitionLog> {
-    /// Opens the partition log at `root`; otherwise as [`Opened::open_with`].
-    pub(crate) fn open_partition_log(
+impl Filed for PartitionLog {
+    fn open(
         machine: &Machine,
         root: &Path,
         options: &Options,
-        hold: Option<Arc<dyn Hold>>,
-    ) -> Result<Opened<PartitionLog>> {
-        let markers = Arc::new(Markers::default());
-        let holds = holds(&markers, hold);
-        let engine = Arc::new(PartitionLog::open_with(machine, root, options, holds)?);
-        if options.mode == Mode::Read {
-            return Ok(Opened {
-                engine,
-                intake: None,
-            });
-        }
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<PartitionLog> {
+        PartitionLog::open_with(machine, root, options, holds)
+    }
+
+    fn writer(engine: &Arc<PartitionLog>, machine: &Machine, root: &Path) -> Writer {
         // Keys are found by scanning, and the engine limits the length of a record.
         let options = Options {
             index: Some(false),
             unique_ids: Some(false),
             ..engine.options().clone()
         };
-        let intake = Arc::new(Intake::new(Writer::new(
-            Arc::<PartitionLog>::clone(&engine),
+        Writer::new(
+            Arc::<PartitionLog>::clone(engine),
             StagePlace::flat(root),
             (machine, Words::default()),
             &options,
             u64::MAX,
-        )));
+        )
+    }
+
+    fn leads(&self) -> bool {
+        true
+    }
+
+    fn watch_by(&self, watch: Arc<dyn Watch>) {
+        self.set_watch(watch);
+    }
+}
+
+impl<E: Filed> Opened<E> {
+    /// Opens the store at `root`, and starts what runs above its engine. Retention asks `hold`
+    /// besides the stages.
+    pub(crate) fn open_with(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        hold: Option<Arc<dyn Hold>>,
+    ) -> Result<Opened<E>> {
+        let markers = Arc::new(Markers::default());
+        let stages: Arc<dyn Hold> = Arc::<Markers>::clone(&markers);
+        let holds = std::iter::once(stages).chain(hold).collect();
+        let engine = Arc::new(E::open(machine, root, options, holds)?);
+        if options.mode == Mode::Read {
+            return Ok(Opened {
+                engine,
+                intake: None,
+            });
+        }
+        let intake = Arc::new(Intake::new(E::writer(&engine, machine, root)));
         markers.set(&intake);
         if machine.drive == Drive::Threads {
-            intake.start();
-            engine.set_watch(Arc::new(Starter(Arc::downgrade(&intake))));
+            if engine.leads() {
+                intake.start();
+            }
+            engine.watch_by(Arc::new(Starter(Arc::downgrade(&intake))));
         }
         let intake = Some(intake);
         Ok(Opened { engine, intake })
@@ -119,8 +153,7 @@ impl<E> Opened<E> {
 /// The engine together with the store's intake, for tests and simulators that step.
 #[cfg(test)]
 mod stepped {
-    use super::{Machine, Opened, Options, PartitionLog, Path, Result};
-    use crate::engine::Engine;
+    use super::{Filed, Machine, Opened, Options, Path, Result};
     use crate::record::Contents;
     use crate::stages::marker;
     use std::ops::Deref;
@@ -133,25 +166,12 @@ mod stepped {
         }
     }
 
-    impl Opened {
+    impl<E: Filed> Opened<E> {
         /// [`Opened::open_with`], without consumers.
-        pub(crate) fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+        pub(crate) fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened<E>> {
             Opened::open_with(machine, root, options, None)
         }
-    }
 
-    impl Opened<PartitionLog> {
-        /// [`Opened::open_partition_log`], without consumers.
-        pub(crate) fn open_flat(
-            machine: &Machine,
-            root: &Path,
-            options: &Options,
-        ) -> Result<Opened<PartitionLog>> {
-            Opened::open_partition_log(machine, root, options, None)
-        }
-    }
-
-    impl<E: Engine> Opened<E> {
         /// [`crate::Store::take_commits`].
         pub(crate) fn take_commits(&self) -> Result<()> {
             self.intake.as_ref().map_or(Ok(()), |intake| intake.step())

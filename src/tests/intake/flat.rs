@@ -280,7 +280,7 @@ fn compaction_and_retention_keep_the_last_marker_of_a_stream() {
         retention_bytes: Some(1),
         ..options()
     };
-    let opened = Opened::open_flat(&machine, root, &options).unwrap();
+    let opened = Opened::<PartitionLog>::open(&machine, root, &options).unwrap();
     let engine: &PartitionLog = &opened;
     let put = |query: &str, batch: u64| {
         let stages = [stage(root, query, &[vec![1]], 500)];
@@ -320,7 +320,7 @@ fn the_thread_of_a_partition_log_starts_once_somebody_stages() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let machine = Machine::real();
-    let opened = Opened::open_flat(&machine, root, &options()).unwrap();
+    let opened = Opened::<PartitionLog>::open(&machine, root, &options()).unwrap();
     let intake = opened.intake.as_ref().unwrap();
     assert!(!intake.has_thread());
     for batch in 0..2 {

@@ -578,7 +578,7 @@ fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) ->
         before(call, path);
         Ok(())
     });
-    let engine = Opened::open(&Machine::stepped(disk), root, &Options::default()).unwrap();
+    let engine: Opened = Opened::open(&Machine::stepped(disk), root, &Options::default()).unwrap();
     engine.take_commits().unwrap();
     engine
 }

@@ -14,7 +14,7 @@ pub(in crate::tests) fn wait(root: &Path) -> CommitState {
 fn the_thread_starts_once_somebody_stages() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let opened = Opened::open(&Machine::real(), root, &Options::default()).unwrap();
+    let opened: Opened = Opened::open(&Machine::real(), root, &Options::default()).unwrap();
     let intake = opened.intake.as_ref().unwrap();
     assert!(!intake.has_thread());
     intake.start();
