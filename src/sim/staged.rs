@@ -131,8 +131,8 @@ impl Staged {
         self.published = None;
     }
 
-    /// A task makes the page for words while another one does, and the writer finds the page that is
-    /// there first. All three use one page from then on.
+    /// A task makes the page for words while another one does, and the writer finds the page that
+    /// is there first. All three use one page from then on.
     pub fn begun_at_once(seed: u64) -> Result<(), Breach> {
         let mut random = Random::new(seed);
         let disk = new_disk(seed, Stop::Process);

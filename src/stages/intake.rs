@@ -44,10 +44,6 @@ use std::time::{Duration, Instant};
 
 /// Pause before retrying after a lack of room or a busy log.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long the thread sleeps if nothing wakes it.
-const REST: Duration = Duration::from_secs(600);
-/// As [`REST`], in a partition log: somebody may have deleted the page through which others wake.
-const FLAT_REST: Duration = Duration::from_secs(10);
 
 /// How long a process waits for another one that takes commits up, and how often it checks.
 const ELSEWHERE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -107,10 +103,7 @@ impl Intake {
 
     fn run(&self) {
         let words = &self.writer.words;
-        let rest = match self.writer.place.is_flat() {
-            true => FLAT_REST,
-            false => REST,
-        };
+        let rest = self.writer.place.rest();
         while !self.shutdown.has_begun() {
             // Read before the work, so that a commit that arrives meanwhile ends the sleep at once.
             let seen = words.read(Word::Pending);

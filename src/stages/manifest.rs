@@ -416,12 +416,10 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
 /// which may be new too. The writer made the name of the store durable when it opened it.
 pub fn sync_up(disk: &dyn Disk, stages: &StagePlace, place: &QueryPlace) -> Result<()> {
     sync(disk, &place.folder)?;
-    if stages.is_flat() {
+    let Some(top) = place.top() else {
         return Ok(());
-    }
-    if let Some(top) = place.folder.parent() {
-        sync(disk, top)?;
-    }
+    };
+    sync(disk, top)?;
     sync(disk, stages.root())
 }
 

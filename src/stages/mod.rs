@@ -56,7 +56,7 @@ pub fn check_target(
 ) -> Result<Option<EngineKind>> {
     let place = StagePlace::of(disk, root)?;
     topic.map_or(Ok(()), |topic| place.check_topic(topic))?;
-    if place.is_flat() {
+    if place.engine() == EngineKind::PartitionLog {
         return Ok(Some(EngineKind::PartitionLog));
     }
     let maker = match is_log_directory(disk, root)? {

@@ -8,30 +8,67 @@
 //!   partition log   forebay.stages.<query>.<name>
 //! ```
 //!
+//! [`Layout`] is what differs: [`nested`] in a commit log, [`flat`] in a partition log.
+//!
 //! Drivers and the writer wake each other through two words of the state page. A partition log has
 //! no state page. Its words are in a page of their own, `forebay.intake`, which exists once rows
 //! were staged, and which nobody syncs: only changes while processes run have a meaning.
 
+mod flat;
+mod nested;
+
 use crate::clock::{Clock, RealClock};
-use crate::disk::{Disk, Kind};
-use crate::engine::directory::names::{INTAKE, LOCK, STAGES};
+use crate::disk::{Disk, Entry, Kind};
 use crate::engine::directory::page::StatePage;
 use crate::engine::partition_log::segments::names as partition_log;
 use crate::error::{Error, Result};
-use crate::plant::{Bug, planted};
-use crate::record::check_topic;
-use crate::record::common::check::TOPIC_LEN_MAX;
+use crate::options::EngineKind;
 use crate::region::Access;
+use flat::Flat;
+use nested::Nested;
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How one kind of store names the files of stages.
+trait Layout: std::fmt::Debug + Send + Sync {
+    /// The engine of the store.
+    fn engine(&self) -> EngineKind;
+
+    /// As [`StagePlace::check_topic`].
+    fn check_topic(&self, topic: &str) -> Result<()>;
+
+    /// Name of the file whose byte 0 the writer locks.
+    fn lock(&self) -> &'static str;
+
+    /// As [`StagePlace::rest`].
+    fn rest(&self) -> Duration;
+
+    /// Opens the page with the words; an error or `None` if it does not exist.
+    fn page(&self, disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>>;
+
+    /// Creates the page, unless the store has one anyway.
+    fn make_page(&self, disk: &dyn Disk, stages: &StagePlace, place: &QueryPlace) -> Result<()>;
+
+    /// Name and kind of what exists once rows were staged.
+    fn sign(&self) -> (&'static str, Kind);
+
+    /// The files of a query.
+    fn place(&self, root: &Path, query: &str) -> QueryPlace;
+
+    /// The folder with what belongs to all queries.
+    fn folder(&self, root: &Path) -> PathBuf;
+
+    /// The query to which something in that folder belongs.
+    fn query_of<'a>(&self, entry: &'a Entry) -> Option<&'a str>;
+}
 
 /// The files of all stages and commits of a store.
 #[derive(Clone, Debug)]
 pub struct StagePlace {
     root: PathBuf,
-    is_flat: bool,
+    layout: &'static dyn Layout,
 }
 
 /// The files of one query.
@@ -43,6 +80,8 @@ pub struct QueryPlace {
     pub folder: PathBuf,
     /// What precedes their names, if the folder has other files too.
     prefix: String,
+    /// The folder of all queries, if each has a folder.
+    top: Option<PathBuf>,
 }
 
 impl StagePlace {
@@ -52,9 +91,9 @@ impl StagePlace {
     ///
     /// Errors of reading.
     pub fn of(disk: &dyn Disk, root: &Path) -> Result<StagePlace> {
-        Ok(StagePlace {
-            root: root.to_owned(),
-            is_flat: disk.stat(&root.join(partition_log::FOREBAY))?.is_some(),
+        Ok(match disk.stat(&root.join(partition_log::FOREBAY))? {
+            Some(_) => StagePlace::flat(root),
+            None => StagePlace::nested(root),
         })
     }
 
@@ -62,7 +101,7 @@ impl StagePlace {
     pub fn nested(root: &Path) -> StagePlace {
         StagePlace {
             root: root.to_owned(),
-            is_flat: false,
+            layout: &Nested,
         }
     }
 
@@ -70,7 +109,7 @@ impl StagePlace {
     pub fn flat(root: &Path) -> StagePlace {
         StagePlace {
             root: root.to_owned(),
-            is_flat: true,
+            layout: &Flat,
         }
     }
 
@@ -79,9 +118,14 @@ impl StagePlace {
         &self.root
     }
 
-    /// Whether the store is a partition log.
-    pub fn is_flat(&self) -> bool {
-        self.is_flat
+    /// The engine of the store.
+    pub fn engine(&self) -> EngineKind {
+        self.layout.engine()
+    }
+
+    /// How long the writer sleeps if nothing wakes it.
+    pub fn rest(&self) -> Duration {
+        self.layout.rest()
     }
 
     /// Checks the topic of a row.
@@ -90,30 +134,12 @@ impl StagePlace {
     ///
     /// [`Error::InvalidTopic`].
     pub fn check_topic(&self, topic: &str) -> Result<()> {
-        if !self.is_flat {
-            return check_topic(topic);
-        }
-        partition_log::check_users_topic(topic)?;
-        match topic.len() > TOPIC_LEN_MAX {
-            true => Err(Error::InvalidTopic {
-                topic: topic.to_owned(),
-                reason: format!(
-                    "the name is {} bytes, limit {TOPIC_LEN_MAX} for rows that are staged",
-                    topic.len()
-                ),
-            }),
-            false => Ok(()),
-        }
+        self.layout.check_topic(topic)
     }
 
     /// The file whose byte 0 the writer of the store locks.
     pub fn lock(&self) -> PathBuf {
-        let name = if self.is_flat {
-            partition_log::LOCK
-        } else {
-            LOCK
-        };
-        self.root.join(name)
+        self.root.join(self.layout.lock())
     }
 
     /// The page with the words; `None` if it does not exist, or the store.
@@ -122,11 +148,7 @@ impl StagePlace {
     ///
     /// Errors of the disk.
     pub fn page(&self, disk: &dyn Disk, access: Access) -> Result<Option<StatePage>> {
-        let page = match self.is_flat {
-            true => StatePage::open_words(disk, &self.root.join(INTAKE), access),
-            false => StatePage::open(disk, &self.root, access),
-        };
-        match page {
+        match self.layout.page(disk, &self.root, access) {
             Err(error) if error.is_not_found() => Ok(None),
             page => page,
         }
@@ -138,10 +160,7 @@ impl StagePlace {
     ///
     /// Errors of reading.
     pub fn is_used(&self, disk: &dyn Disk) -> Result<bool> {
-        let (name, kind) = match self.is_flat {
-            true => (INTAKE, Kind::File),
-            false => (STAGES, Kind::Directory),
-        };
+        let (name, kind) = self.layout.sign();
         let found = disk.stat(&self.root.join(name))?;
         Ok(found.is_some_and(|entry| entry.kind == kind))
     }
@@ -156,19 +175,7 @@ impl StagePlace {
             let reason = "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
             return Err(Error::option("query", format!("{query:?}"), reason));
         }
-        Ok(self.at(query))
-    }
-
-    fn at(&self, query: &str) -> QueryPlace {
-        let (folder, prefix) = match self.is_flat {
-            true => (self.root.clone(), format!("{STAGES}.{query}.")),
-            false => (self.root.join(STAGES).join(query), String::new()),
-        };
-        QueryPlace {
-            query: query.to_owned(),
-            folder,
-            prefix,
-        }
+        Ok(self.layout.place(&self.root, query))
     }
 
     /// Creates what the files of a query need, if it does not exist. Links are not followed.
@@ -179,12 +186,7 @@ impl StagePlace {
     /// errors of the disk.
     pub fn make(&self, disk: &dyn Disk, query: &str) -> Result<QueryPlace> {
         let place = self.query(query)?;
-        if self.is_flat {
-            self.make_page(disk, &place)?;
-            return Ok(place);
-        }
-        let top = self.root.join(STAGES);
-        for path in [&top, &place.folder] {
+        for path in place.folders() {
             disk.create_directory(path)?;
             let found = disk.stat(path)?;
             if found.is_some_and(|entry| entry.kind != Kind::Directory) {
@@ -192,32 +194,8 @@ impl StagePlace {
                 return Err(Error::Unsupported { what });
             }
         }
+        self.layout.make_page(disk, self, &place)?;
         Ok(place)
-    }
-
-    fn make_page(&self, disk: &dyn Disk, place: &QueryPlace) -> Result<()> {
-        let path = self.root.join(INTAKE);
-        if self.page(disk, Access::Read)?.is_some() {
-            return Ok(());
-        }
-        if planted(Bug::ReplacePage) {
-            unlink(disk, &path)?;
-        }
-        // The sweep knows this name as that of a temporary file.
-        let temporary = place.path(&format!("stage-{}.tmp", unique()));
-        disk.write_at(&temporary, 0, &StatePage::empty())?;
-        match disk.rename_new(&temporary, &path) {
-            Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => {
-                unlink(disk, &temporary)?;
-            }
-            renamed => return renamed,
-        }
-        // Another task was first, or a power loss has left the name and not the bytes. No file takes
-        // the place of one that the writer may have mapped.
-        match self.page(disk, Access::Read)? {
-            Some(_) => Ok(()),
-            None => StatePage::complete_words(disk, &path),
-        }
     }
 
     /// The queries that have files. Links are not followed.
@@ -229,19 +207,11 @@ impl StagePlace {
         if !self.is_used(disk)? {
             return Ok(Vec::new());
         }
-        let (folder, kind) = match self.is_flat {
-            true => (self.root.clone(), Kind::File),
-            false => (self.root.join(STAGES), Kind::Directory),
-        };
-        let entries = disk.list(&folder)?.into_iter();
-        let names = entries.filter(|entry| entry.kind == kind);
-        let query = |name: String| match self.is_flat {
-            true => query_of(&name).map(str::to_owned),
-            false => Some(name),
-        };
-        let queries = names.filter_map(|entry| query(entry.name?));
-        let queries: BTreeSet<String> = queries.filter(|query| is_query(query)).collect();
-        Ok(queries.iter().map(|query| self.at(query)).collect())
+        let entries = disk.list(&self.layout.folder(&self.root))?;
+        let queries = entries.iter().filter_map(|it| self.layout.query_of(it));
+        let queries: BTreeSet<&str> = queries.filter(|query| is_query(query)).collect();
+        let places = queries.into_iter();
+        Ok(places.map(|it| self.layout.place(&self.root, it)).collect())
     }
 }
 
@@ -251,9 +221,15 @@ impl QueryPlace {
         self.folder.join(format!("{}{name}", self.prefix))
     }
 
-    /// Whether the folder is that of the store.
-    pub fn is_flat(&self) -> bool {
-        !self.prefix.is_empty()
+    /// The folder of all queries; `None` if that is the folder of the store.
+    pub fn top(&self) -> Option<&Path> {
+        self.top.as_deref()
+    }
+
+    /// The folders that are for stages alone, the last one for those of this query.
+    fn folders(&self) -> impl Iterator<Item = &Path> {
+        let top = self.top();
+        top.into_iter().chain(top.map(|_| &*self.folder))
     }
 
     /// Creates the folder again, which the sweep has removed.
@@ -262,10 +238,8 @@ impl QueryPlace {
     ///
     /// Errors of the disk.
     pub fn make_again(&self, disk: &dyn Disk) -> Result<()> {
-        match self.is_flat() {
-            true => Ok(()),
-            false => disk.create_directory(&self.folder),
-        }
+        let folder = self.folders().last();
+        folder.map_or(Ok(()), |folder| disk.create_directory(folder))
     }
 
     /// The names of its files; none if the folder does not exist.
@@ -288,17 +262,11 @@ impl QueryPlace {
 
     /// Removes the folder, if it has no files and is not that of the store.
     pub fn remove(&self, disk: &dyn Disk) {
-        if !self.is_flat() {
+        if let Some(folder) = self.folders().last() {
             // This fails if a task has just created a file in it, as it should.
-            let _ = disk.remove_directory(&self.folder);
+            let _ = disk.remove_directory(folder);
         }
     }
-}
-
-/// The query in the name of a file of a partition log.
-fn query_of(name: &str) -> Option<&str> {
-    let rest = name.strip_prefix(STAGES)?.strip_prefix('.')?;
-    rest.split_once('.').map(|(query, _)| query)
 }
 
 /// Whether a name is valid for a query. It is used as a directory and as a key.

@@ -340,8 +340,8 @@ impl StatePage {
         page
     }
 
-    /// Makes a file that is no page one that is used for its words only. It stays the same file, and
-    /// the words keep their values: another process may do the same, and use the page already.
+    /// Makes a file that is no page one that is used for its words only. It stays the same file,
+    /// and the words keep their values: another process may do the same, and use the page already.
     ///
     /// # Errors
     ///
