@@ -2,7 +2,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer, CapsuleType
@@ -2538,7 +2537,7 @@ class SealedFile:
     """A sealed log file of a store: it is never written again."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> str: ...
     @property
     def start(self) -> int: ...
     @property

@@ -15,7 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// Renames a file to an unused name, in one step.
 ///
@@ -538,8 +538,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 const NO_DESCRIPTOR: i32 = -1;
 static LOCKS: [AtomicI32; 1024] = [const { AtomicI32::new(NO_DESCRIPTOR) }; 1024];
 
-/// Number of forks between the first process and this one. A handle that remembers the number at
-/// its creation can tell whether it was inherited.
+/// A number that grows with each fork between the first process and this one, as a rule by 1. A
+/// handle that remembers the number at its creation can tell whether it was inherited.
 #[inline]
 pub fn fork_generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -560,14 +560,19 @@ extern "C" fn after_fork_in_child() {
 }
 
 /// Makes [`fork_generation`] count. Every store calls it before it opens anything.
+///
+/// Threads that call it at the same time may each register the handler, which then counts a fork
+/// more than once. A lock would be worse: a child of a process that forks meanwhile would have it
+/// in the hands of a thread that does not exist there, and wait for it forever.
 pub fn watch_forks() {
     #[cfg(unix)]
     {
-        static REGISTER: std::sync::Once = std::sync::Once::new();
-        REGISTER.call_once(|| {
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.load(Ordering::Acquire) {
             // SAFETY: the handler is a function of this program that lives as long as it.
             unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-        });
+            REGISTERED.store(true, Ordering::Release);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{BlockTable as Table, Blocks, Damages, Dialect, ScanSpec, Wanted};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Requested offsets: topic, queue, first offset, end offset (exclusive).
@@ -42,7 +43,7 @@ pub(crate) struct QueueRange {
 /// A sealed log file of a store: it is never written again.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct SealedFile {
-    path: PathBuf,
+    path: OsString,
     start: u64,
     length: u64,
 }
@@ -69,7 +70,7 @@ pub(crate) fn sealed_files(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult
     let core = store.get().core();
     let files = py.detach(|| core.sealed_files())?;
     let row = |file: crate::SealedFile| SealedFile {
-        path: file.path,
+        path: file.path.into_os_string(),
         start: file.start,
         length: file.length,
     };

@@ -2,11 +2,11 @@
 //! argument.
 
 use super::errors::invalid;
+use super::once::epoch;
 use super::signals::look_for_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyMapping, PyString};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -146,20 +146,6 @@ pub(super) fn wrong_type(name: &str, object: &Bound<'_, PyAny>, wanted: &str) ->
         .name()
         .map_or_else(|_| "?".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!("{name} must be {wanted}, got {kind}"))
-}
-
-/// 1970-01-01 in UTC.
-fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static EPOCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let epoch = EPOCH.get_or_try_init(py, || {
-        let module = py.import("datetime")?;
-        let utc = module.getattr("timezone")?.getattr("utc")?;
-        let class = module.getattr("datetime")?;
-        class
-            .call1((1970, 1, 1, 0, 0, 0, 0, utc))
-            .map(Bound::unbind)
-    })?;
-    Ok(epoch.bind(py))
 }
 
 /// The `datetime` in UTC of milliseconds since the epoch.

@@ -19,6 +19,7 @@ mod message;
 mod named;
 mod notebook;
 mod notices;
+mod once;
 mod open;
 mod options;
 mod pickle;
@@ -100,6 +101,7 @@ mod _forebay {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::once::load(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

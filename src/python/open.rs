@@ -3,8 +3,8 @@
 use super::clock::ManualClock;
 use super::store::Store;
 use super::waiting::SLICE;
-use super::{log, named, options};
-use crate::{Error, Options};
+use super::{log, named, once, options};
+use crate::{Error, Mode, Options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,9 @@ pub(crate) fn open_store(
     given.set_item("engine", engine)?;
     given.set_item("flush", flush)?;
     given.set_item("adopt", adopt)?;
+    if parsed.mode == Mode::Share {
+        once::import_early(py)?;
+    }
     let clock = clock.map(|clock| clock.get().core());
     let core = open_in_slices(py, &path, &parsed, clock.as_ref())?;
     log::warnings(py, &core);

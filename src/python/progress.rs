@@ -22,7 +22,8 @@ pub(super) fn with_progress<T: Send>(
                 py.check_signals()?;
                 progress
                     .as_ref()
-                    .map(|told| told.call1(py, (done, all)))
+                    // Dropped while attached.
+                    .map(|told| told.call1(py, (done, all)).map(drop))
                     .transpose()
             });
             stopped = told.err();

@@ -11,6 +11,7 @@ use super::log;
 use super::message::{Message, ReadBatch, messages};
 use super::named;
 use super::notebook::notebook;
+use super::once;
 use super::pickle::Reduced;
 use super::progress::{interruptible, with_progress};
 use super::report::{Recovery, Repair, Stats, Verification, damages};
@@ -18,7 +19,6 @@ use super::tail::Tail;
 use super::topic::Topic;
 use crate::{AtEnd, Filter, Mode};
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
 use std::ffi::OsStr;
@@ -203,7 +203,7 @@ impl Store {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let producer = Bound::new(py, Store::producer(slf, topic, None, None)?)?;
-        let sent = producer.call_method(intern!(py, "send"), (body,), keywords);
+        let sent = producer.call_method(once::send(py)?, (body,), keywords);
         sent.map_err(|error| unknown_keyword(keywords).unwrap_or(error))
     }
 

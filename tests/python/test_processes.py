@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from processes import run_with_children
 
 import forebay
 from forebay import _forebay
@@ -280,10 +281,8 @@ with forebay.open(path) as store:
 
 def test_a_shared_store_goes_on_in_forked_children(tmp_path: Path):
     """Also in their children, and while threads of the parent send."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, str(tmp_path / "s")], capture_output=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    done = run_with_children(FORK, str(tmp_path / "s"))
+    assert done.returncode == 0, done.stderr
 
 
 #: Where the state page has the append lock, and what the processes tell one another.

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 import store_files
+from processes import run_with_children
 
 import forebay
 from forebay import _forebay
@@ -385,8 +386,7 @@ store.close()
 
 
 def test_a_forked_child_has_consumers_of_its_own(tmp_path: Path):
-    command = [sys.executable, "-W", "ignore", "-c", FORK, str(tmp_path / "s")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = run_with_children(FORK, str(tmp_path / "s"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

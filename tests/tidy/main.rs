@@ -51,6 +51,31 @@ const UNSAFE_FILES: &[&str] = &[
     "src/python/message.rs",        // the slot of the buffer protocol, unsafe by its signature
 ];
 
+/// The only files of the library that may have a lock for the whole process, or one that is
+/// initialised on first use.
+const LOCK_FILES: &[&str] = &[
+    "src/python/once.rs", // initialises all of them when the module loads
+    "src/plant.rs",       // for tests
+];
+/// Such locks: a child of a process that forks while a thread holds one waits for it forever.
+const LOCKS: &[&str] = &[
+    "Mutex",
+    "RwLock",
+    "Once",
+    "OnceLock",
+    "LazyLock",
+    "PyOnceLock",
+    "GILOnceCell",
+];
+/// Macros that hide such a lock.
+const LOCK_MACROS: &[&str] = &[
+    "intern",
+    "import_exception",
+    "create_exception",
+    "lazy_static",
+    "py_format",
+];
+
 const ROOTS: &[&str] = &[
     "src", "python", "tests", "benches", "examples", "docs", ".ci", ".github",
 ];
@@ -151,6 +176,7 @@ fn check(source: &Source) -> Vec<Finding> {
         let lexed = lex(&source.text);
         findings.extend(functions::check(source, &lexed.code));
         findings.extend(check_tokens(source, &lexed.code));
+        findings.extend(check_locks(source, &lexed.code));
         findings.extend(check_dead_code(source, &lexed.comments));
         findings.extend(check_words(source, &lexed.comments));
     } else {
@@ -243,6 +269,36 @@ fn check_tokens(source: &Source, code: &str) -> Vec<Finding> {
                 findings.push(source.finding("unfinished", number, format!("{name}!")));
             }
         }
+    }
+    findings
+}
+
+/// Locks of the whole process outside their files.
+fn check_locks(source: &Source, code: &str) -> Vec<Finding> {
+    if !source.path.starts_with("src/") || LOCK_FILES.contains(&source.path.as_str()) {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    let mut is_static = false;
+    for (number, line) in numbered(code) {
+        let chars: Vec<char> = line.chars().collect();
+        let at = |word: &str| word_positions(&chars, word);
+        let is_item = |at: &usize| at.checked_sub(1).is_none_or(|it| chars[it] == ' ');
+        is_static |= at("static").iter().any(is_item);
+        let declared: String = line.chars().take_while(|it| *it != '=').collect();
+        let declared: Vec<char> = declared.chars().collect();
+        let has_lock = LOCKS
+            .iter()
+            .any(|it| !word_positions(&declared, it).is_empty());
+        let is_macro = |name: &&&str| {
+            at(name)
+                .iter()
+                .any(|at| chars.get(at + name.len()) == Some(&'!'))
+        };
+        if (is_static && has_lock) || LOCK_MACROS.iter().any(|name| is_macro(&name)) {
+            findings.push(source.finding("locks", number, line.trim()));
+        }
+        is_static &= !line.contains(['=', ';']);
     }
     findings
 }

@@ -110,6 +110,29 @@ fn unsafe_code_is_found_outside_its_files_only() {
 }
 
 #[test]
+fn locks_of_the_whole_process_are_found_outside_their_files_only() {
+    let once = "static A: OnceLock<u32> = OnceLock::new();";
+    assert_eq!(rust(once), ["locks"]);
+    assert_eq!(
+        rust("pub static LONG_NAME:\n    Mutex<u32> = Mutex::new(0);"),
+        ["locks"]
+    );
+    assert_eq!(rust("fn f() {\n    g(intern!(py, \"a\"));\n}"), ["locks"]);
+    assert_eq!(
+        rules("src/python/once.rs", &format!("//! Planted.\n{once}\n")),
+        CLEAN
+    );
+    assert_eq!(
+        rust("struct A {\n    once: OnceLock<&'static str>,\n}"),
+        CLEAN
+    );
+    assert_eq!(
+        rust("static A: AtomicU32 = AtomicU32::new(0);\nfn f(a: Mutex<u32>) {}"),
+        CLEAN
+    );
+}
+
+#[test]
 fn unfinished_work_is_found() {
     assert_eq!(rust("fn f() {\n    todo!()\n}"), ["unfinished"]);
     assert_eq!(

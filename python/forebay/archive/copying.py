@@ -187,7 +187,7 @@ class _Copier:
         before = self._done
         try:
             survey = _forebay.survey(self._store, start)
-            copied = self._files.copy(f"commitlog/{name}", file.path, self._report)
+            copied = self._files.copy(f"commitlog/{name}", Path(file.path), self._report)
         except OSError as error:
             if self._stop is not None:
                 # The progress callback raised this; the error may wrap it as one of a file.

@@ -12,7 +12,7 @@
 use super::routines;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// How many times ours can be put before a later handler. After that it stays where it is.
 const LEVELS: usize = 4;
@@ -39,8 +39,9 @@ static PREDECESSORS: [Predecessor; LEVELS] = [const {
 
 /// Whether the handler should be installed.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Held by the thread that is installing a handler.
-static INSTALLING: AtomicBool = AtomicBool::new(false);
+/// The process in which a thread is installing a handler; 0 if none is. In a forked child it may be
+/// the parent, whose thread does not exist there.
+static INSTALLING: AtomicU32 = AtomicU32::new(0);
 
 /// Installs the handler, once for the process.
 pub fn install() {
@@ -51,12 +52,12 @@ pub fn install() {
 /// Puts ours before a handler that was installed since the last call. Costs one system call if
 /// nothing has changed, and nothing if no handler is wanted.
 pub fn renew() {
-    let order = Ordering::Acquire;
-    if !WANTED.load(order) || INSTALLING.swap(true, order) {
+    let (order, own) = (Ordering::Acquire, std::process::id());
+    if !WANTED.load(order) || INSTALLING.swap(own, order) == own {
         return;
     }
     put_first();
-    INSTALLING.store(false, Ordering::Release);
+    INSTALLING.store(0, Ordering::Release);
 }
 
 /// The current action for SIGBUS.
