@@ -205,8 +205,7 @@ def test_an_unreadable_sector_is_an_error_and_the_rest_is_read(
         survived(run("with store() as st: send(st, 12_000)", point / "store"))
         os.sync()
         lost = sorted((point / "store/commitlog").iterdir())[1]
-        told = loopdisk.run("filefrag", "-v", "-b4096", lost).splitlines()[3].split(":")
-        block = int(told[2].split("..")[0])
+        block = extents(lost)[0][1]
     script = f"""
 bad = {lost.name!r}
 st = store("r")
@@ -229,6 +228,85 @@ say(len(st.read("t", 0, 0, max_messages=100).messages))
         with bad_blocks(image, block * 4096):
             lines = survived(child.end())
     assert lines == ["DiskError 5 True", "True", "100"]
+
+
+def extents(file: Path) -> list[tuple[int, int]]:
+    """Return of each extent its first block in the file, and that on the device."""
+    lines = loopdisk.run("filefrag", "-v", "-b4096", file).splitlines()
+    rows = [line.split(":") for line in lines if ".." in line]
+    return [(int(row[1].split("..")[0]), int(row[2].split("..")[0])) for row in rows]
+
+
+def write_with_last(point: Path, contents: bytes, block: int) -> int:
+    """Write a file, one block of which is the last one on the device; return its number there.
+
+    ext4 exchanges the block with one of a file that was written later.
+    """
+    for name in ("file", "donor"):
+        with open(point / name, "wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+    with open(point / "file", "r+b") as file, open(point / "donor", "r+b") as donor:
+        donor_block = len(contents) // 4096 - 1
+        os.pwrite(donor.fileno(), contents[block * 4096 : (block + 1) * 4096], donor_block * 4096)
+        os.fsync(donor.fileno())
+        move = struct.pack("IIQQQQ", 0, donor.fileno(), block, donor_block, 1, 0)
+        # EXT4_IOC_MOVE_EXT
+        fcntl.ioctl(file.fileno(), 0xC028660F, move)
+        os.fsync(file.fileno())
+    (point / "donor").unlink()
+    assert (point / "file").read_bytes() == contents
+    found = dict(extents(point / "file"))
+    assert found[block] == max(found.values()), found
+    return found[block]
+
+
+@contextmanager
+def on_a_device_of_its_own(file: Path, folder: Path, block: int) -> Iterator[int]:
+    """Move a file to an image in which one of its blocks is the last; yield its first byte there.
+
+    Nothing else is stored on that device, so that it can be cut while the file is in use.
+    """
+    image = folder / "other-image"
+    with open(image, "wb") as made:
+        made.truncate(16 * MIB)
+    loopdisk.run("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal", image)
+    with loopdisk.mounted(image, folder / "other") as point:
+        last = write_with_last(point, file.read_bytes(), block)
+    with loopdisk.mounted(image, folder / "other", "noatime") as point:
+        loopdisk.run("mount", "--bind", point / "file", file)
+        try:
+            yield last * 4096
+        finally:
+            loopdisk.run("umount", "-l", file)
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_a_store_opened_with_an_unreadable_sector_names_it_and_reads_the_rest(
+    tmp_path: Path, mode: str
+) -> None:
+    """The sector is bad before the store is opened, and readable again afterwards."""
+    loopdisk.need("ext4")
+    root, block = tmp_path / "store", 60
+    survived(run("with store() as st: send(st, 12_000)", root))
+    lost = sorted((root / "commitlog").iterdir())[1]
+    script = f"""
+st = store({mode!r})
+error = attempt(lambda: read_all(st))
+say(type(error).__name__, error.errno, os.path.basename(error.path), error.position // 4096)
+say(len(st.read("t", 0, 0, max_messages=100).messages), len(st.read("t", 0, 9_000).messages) > 0)
+say(st.damage)
+attempt(st.close)
+"""
+    with on_a_device_of_its_own(lost, tmp_path, block) as start:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        with bad_blocks(tmp_path / "other-image", start):
+            lines = survived(run(script, root))
+        assert lines == [f"DiskError 5 {lost.name} {block}", "100 True", "[]"]
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        again = "with store() as st: say(read_all(st), st.damage, st.verify().ok)"
+        assert survived(run(again, root)) == ["12000 [] True"]
 
 
 @contextmanager
