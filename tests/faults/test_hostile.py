@@ -49,7 +49,7 @@ SMALL = {"commitlog_file_size": 1 << 20, "index_slots": 64, "index_entries": 256
 
 
 def opened(root: Path, mode: str = "r") -> dict[str, Any]:
-    """Open a store in a separate process, within bounds; return its result or error, and its use."""
+    """Open a store in a separate process, within bounds; return its result, and what it used."""
     command = [sys.executable, "-c", OPEN, str(root), mode]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -182,6 +183,23 @@ def test_a_file_system_that_shuts_down_ends_the_writing_and_not_the_process(
     error, after, _, alive = survived(child.end())
     assert error in {"DiskError", "StoreFailedError"}
     assert (after, alive) == ("StoreFailedError", "alive")
+
+
+def test_closing_a_store_whose_file_system_shut_down_names_the_cause(xfs: Path) -> None:
+    """No directory of the store can be stated: it must not be taken for missing, and created."""
+    script = """
+st = store()
+send(st, 2000)
+st.flush()
+say("ready")
+wait()
+error = attempt(st.close)
+say(type(error).__name__, error.errno)
+"""
+    child = Child(script, xfs / "store")
+    assert child.line() == "ready"
+    shut_down(xfs)
+    assert survived(child.end()) == [f"DiskError {errno.EIO}"]
 
 
 def shut_down(point: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import law
+import pyarrow
 from child import TOPICS, Sender, say
 
 import forebay
@@ -21,6 +22,10 @@ import forebay
 WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "flushed")
 #: Average seconds between two sends, and between two steps of upkeep or reading.
 PACE_S = 0.01
+#: Threads of upkeep in a writer: repair, verification, archive and the rest run at the same time.
+UPKEEPERS = 3
+#: How many of the steps of a reader scan.
+SCANS = 0.1
 #: After this many steps each process reports its descriptors and its own memory.
 USES_EVERY = 10
 
@@ -37,7 +42,17 @@ class Upkeep:
 
     def __init__(self, store: forebay.Store, draw: random.Random, archive: Path) -> None:
         self.store, self.draw, self.archive = store, draw, archive
-        self.kinds = (self.roll, self.repair, self.verify, self.copy, self.query, store.flush)
+        kinds = (self.roll, self.repair, self.verify, self.copy, self.query, store.flush)
+        self.kinds = [(threading.Lock(), kind) for kind in kinds]
+
+    def step(self, draw: random.Random) -> None:
+        """Do a kind of work, unless another thread is doing the same kind."""
+        lock, kind = draw.choice(self.kinds)
+        if lock.acquire(blocking=False):
+            try:
+                kind()
+            finally:
+                lock.release()
 
     def roll(self) -> None:
         # A quiet store has nothing to seal, and many short files would leave no long ones.
@@ -84,8 +99,8 @@ def write(task: dict[str, Any]) -> None:
         sender.run(WAYS[sender.sender], 1)
         sender.told.clear()
 
-    def keep_up() -> None:
-        draw.choice(upkeep.kinds)()
+    def keep_up(draw: random.Random) -> None:
+        upkeep.step(draw)
         for _ in range(task["leaks"]):
             os.open(os.devnull, os.O_RDONLY)
 
@@ -97,7 +112,11 @@ def write(task: dict[str, Any]) -> None:
             say(*("wrong " + line for line in traceback.format_exc().splitlines()))
             over.set()
 
-    doings: list[Callable[[], None]] = [keep_up, *((lambda s=s: send(s)) for s in senders)]
+    draws = [random.Random(f"{seed}.{life}.upkeep.{number}") for number in range(UPKEEPERS)]
+    doings: list[Callable[[], None]] = [
+        *((lambda draw=draw: keep_up(draw)) for draw in draws),
+        *((lambda s=s: send(s)) for s in senders),
+    ]
     threads = [
         threading.Thread(target=work, args=(doing, random.Random(f"{seed}.{life}.{number}")))
         for number, doing in enumerate(doings)
@@ -120,8 +139,8 @@ def follow(task: dict[str, Any]) -> None:
     """Read beside writers that come and go: intact messages, in order, the same each time."""
     draw = random.Random(task["seed"])
     stop = threading.Event()
-    ends: dict[tuple[str, int], int] = {}
-    seen: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+    ends: Ends = {}
+    seen: Seen = {}
     read = 0
     for opening in itertools.count():
         last = Path(task["stop"]).exists()
@@ -131,7 +150,8 @@ def follow(task: dict[str, Any]) -> None:
             seen.clear()
             for _ in range(draw.randrange(1, 300)):
                 for topic, number in itertools.product(TOPICS, (0, 1)):
-                    read += step(store, topic, number, ends, seen)
+                    scans = draw.random() < SCANS
+                    read += (scan if scans else step)(store, topic, number, ends, seen)
                 if stop.wait(draw.uniform(0, 2 * PACE_S)) or Path(task["stop"]).exists():
                     break
         if opening % 5 == 0:
@@ -141,29 +161,57 @@ def follow(task: dict[str, Any]) -> None:
             return
 
 
-def step(
+#: The offset after the last message that was read, by topic and queue.
+Ends = dict[tuple[str, int], int]
+#: Offset and beginning of some messages that were read, by topic, queue and a number.
+Seen = dict[tuple[str, int, int], tuple[int, bytes]]
+
+
+def step(store: forebay.Store, topic: str, number: int, ends: Ends, seen: Seen) -> int:
+    """Continue in one queue; return the number of messages."""
+    batch = store.read(topic, number, ends.get((topic, number), 0), max_messages=500)
+    rows = [(message.offset, message.body) for message in batch.messages]
+    take(store, topic, number, rows, ends, seen)
+    if not rows:
+        ends[topic, number] = max(ends[topic, number], batch.next_offset)
+    return len(rows)
+
+
+def scan(store: forebay.Store, topic: str, number: int, ends: Ends, seen: Seen) -> int:
+    """As `step`, with a scan to the end of the queue."""
+    at = max(ends.get((topic, number), 0), store.topics[topic].queues[number].min_offset)
+    columns = ["offset", "body"]
+    question = store.scan(topic, queues=[number], columns=columns, start={number: at})
+    try:
+        table = pyarrow.table(question)
+    except forebay.OffsetOutOfRangeError:
+        # Retention took the first message meanwhile.
+        return 0
+    bodies = table["body"].to_pylist()
+    rows = list(zip(table["offset"].to_pylist(), bodies, strict=True))
+    take(store, topic, number, rows, ends, seen)
+    return len(rows)
+
+
+def take(
     store: forebay.Store,
     topic: str,
     number: int,
-    ends: dict[tuple[str, int], int],
-    seen: dict[tuple[str, int, int], tuple[int, bytes]],
-) -> int:
-    """Continue in one queue; only offsets that retention deleted may be skipped.
-
-    Return the number of messages.
-    """
+    rows: list[tuple[int, bytes]],
+    ends: Ends,
+    seen: Seen,
+) -> None:
+    """Check messages that follow each other; only what retention deleted may be skipped."""
     at = ends.get((topic, number), 0)
-    batch = store.read(topic, number, at, max_messages=500)
-    for message in batch.messages:
-        begin = store.topics[topic].queues[number].min_offset if message.offset != at else 0
-        if message.offset != at and not at < message.offset <= begin:
-            say(f"wrong (reading) {topic} {number}: {message.offset} follows {at}, {begin=}")
-        if law.fact_of(message.body) is None:
-            say(f"wrong (reading) {topic} {number} {message.offset}: the body is damaged")
-        at = message.offset + 1
-        seen[topic, number, message.offset % 20] = message.offset, message.body[:8]
-    ends[topic, number] = max(at, batch.next_offset) if not batch.messages else at
-    return len(batch.messages)
+    for offset, body in rows:
+        begin = store.topics[topic].queues[number].min_offset if offset != at else 0
+        if offset != at and not at < offset <= begin:
+            say(f"wrong (reading) {topic} {number}: {offset} follows {at}, {begin=}")
+        if law.fact_of(body) is None:
+            say(f"wrong (reading) {topic} {number} {offset}: the body is damaged")
+        at = offset + 1
+        seen[topic, number, offset % 20] = offset, body[:8]
+    ends[topic, number] = at
 
 
 def again(store: forebay.Store, topic: str, number: int, offset: int, begin: bytes) -> None:
