@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Literal, Unpack
 
 from forebay import _forebay
+from forebay.given import check, check_apart, check_items, check_path
 from forebay.options import Flush, Options
 
 __all__ = ["Conversion", "convert"]
@@ -35,7 +37,7 @@ def convert(
     target: str | os.PathLike[str],
     *,
     engine: Literal["commitlog", "partitionlog"],
-    topics: Iterable[str] | None = None,
+    topics: str | Iterable[str] | None = None,
     names: Mapping[str, str] | None = None,
     renumber: bool = False,
     progress: Callable[[int, int], object] | None = None,
@@ -56,7 +58,8 @@ def convert(
     source
         Directory of the store; that of a broker, too.
     target
-        Directory of the new store; there must be nothing.
+        Directory of the new store; there must be nothing. It is neither within the source nor
+        around it.
     engine
         The engine of the target.
     topics
@@ -80,7 +83,8 @@ def convert(
         If there is anything at `target`.
     InvalidOptionError
         If the source has the files of this engine already, if its offsets cannot be kept and
-        `renumber` is false, or if an unfinished conversion at this place has other arguments.
+        `renumber` is false, if one directory is within the other, or if an unfinished conversion
+        at this place has other arguments.
     UnknownTopicError
         If `topics` or `names` has a topic that the source does not have.
 
@@ -89,12 +93,22 @@ def convert(
     >>> forebay.convert("kafka-logs", "events", engine="commitlog").messages
     410
     """
+    source, target = check_path("source", source), check_path("target", target)
+    check("engine", engine, str, "a str")
+    if topics is not None:
+        check_items("topics", topics, str, "a list of topics, or None")
+    check("names", names, (Mapping, NoneType), "a mapping of topics to names, or None")
+    check_items("names", [*(names or {}), *(names or {}).values()], str, "a mapping of str to str")
+    check("renumber", renumber, bool, "True or False")
+    check("flush", flush, (str, NoneType), "a str or None")
     isolation = options.pop("isolation", None) or "read_committed"
+    check("isolation", isolation, str, "a str or None")
+    check_apart(source, "target", target)
     messages, pairs, left_out, damaged, resumed = _forebay.convert_store(
         source,
         target,
         engine,
-        None if topics is None else list(topics),
+        [topics] if isinstance(topics, str) else None if topics is None else list(topics),
         dict(names or {}),
         renumber,
         isolation,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["check", "check_callable"]
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from forebay.errors import InvalidOptionError
+
+__all__ = ["check", "check_apart", "check_callable", "check_items", "check_path", "check_seconds"]
 
 
 def check(name: str, value: object, kinds: type | tuple[type, ...], takes: str) -> None:
@@ -15,3 +22,51 @@ def check_callable(name: str, value: object) -> None:
     """Raise `TypeError` unless `value` can be called."""
     if not callable(value):
         raise TypeError(f"{name} must be callable, got {type(value).__name__}")
+
+
+def check_items(name: str, value: object, kind: Any, takes: str) -> None:
+    """Raise `TypeError` unless `value` is iterable; the items of a list are checked as well."""
+    check(name, value, Iterable, takes)
+    for item in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
+        if not isinstance(item, kind):
+            raise TypeError(f"{name} must be {takes}, got an item that is {type(item).__name__}")
+
+
+def check_path(name: str, value: object) -> str:
+    """Return a path as text; raise `TypeError` unless it is one."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise TypeError(f"{name} must be a str or a path of str, got {type(path).__name__}")
+    return path
+
+
+def check_seconds(name: str, value: object) -> float:
+    """Return a duration in seconds; raise unless it is a number of seconds or a timedelta."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        # No process runs longer, and an integer may be too long for a float.
+        seconds = float(min(value, 100 * 366 * 86_400))
+    else:
+        raise TypeError(f"{name} must be seconds or a timedelta, got {type(value).__name__}")
+    if not seconds >= 0:
+        reason = "must be a number of seconds, 0 or more"
+        raise InvalidOptionError(
+            f"{name} {reason}, got {value}", name=name, value=str(value), reason=reason
+        )
+    return seconds
+
+
+def check_apart(store: str, name: str, target: str) -> None:
+    """Raise unless neither of the store's directory and another is within the other."""
+    outer, inner = os.path.realpath(store), os.path.realpath(target)
+    if outer == inner:
+        return
+    for reason, parts in (
+        ("must not be within the store", (outer, inner)),
+        ("must not be a directory that contains the store", (inner, outer)),
+    ):
+        if os.path.commonpath(parts) == parts[0]:
+            raise InvalidOptionError(
+                f"{name} {reason} {store}, got {target}", name=name, value=target, reason=reason
+            )

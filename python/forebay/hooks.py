@@ -97,7 +97,7 @@ class Producer:
         self, body: Any, *, properties: Mapping[str, str] | None = None, **fields: Any
     ) -> SendResult:
         """Send a message."""
-        given = dict(properties or {})
+        given = _own(properties)
         with _entered(self._hook(self.topic, given)):
             return self._plain.send(body, properties=given, **fields)
 
@@ -105,7 +105,7 @@ class Producer:
         self, body: Any, *, properties: Mapping[str, str] | None = None, **fields: Any
     ) -> Ticket:
         """Send a message, and return a ticket. The hook surrounds the append alone."""
-        given = dict(properties or {})
+        given = _own(properties)
         with _entered(self._hook(self.topic, given)):
             return self._plain.send_nowait(body, properties=given, **fields)
 
@@ -154,6 +154,7 @@ class Consumer:
 
     def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None:
         """Call a handler with messages. The hooks of all messages of a batch surround it."""
+        check_callable("handler", handler)
 
         def handle(given: Any) -> None:
             with ExitStack() as stack:
@@ -195,6 +196,8 @@ def tracing(tracer: Tracer | None = None) -> tuple[SendHook, ConsumeHook]:
     """
     trace = require("opentelemetry.trace", "metrics")
     propagate = require("opentelemetry.propagate", "metrics")
+    kinds = (trace.Tracer, type(None))
+    check("tracer", tracer, kinds, "a Tracer of OpenTelemetry, or None")
     made = trace.get_tracer("forebay") if tracer is None else tracer
 
     @contextmanager
@@ -231,6 +234,12 @@ def _entered(given: AbstractContextManager[Any] | None) -> Iterator[None]:
         return
     with given:
         yield
+
+
+def _own(properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a copy of the properties of a message, for a hook to add to."""
+    check("properties", properties, (Mapping, type(None)), "a mapping of str to str, or None")
+    return dict(properties or {})
 
 
 def _merged(properties: Any, added: dict[str, str]) -> Any:

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from forebay._forebay import Scan, Store
-from forebay.given import check
+from forebay.given import check, check_items
 from forebay.selection import UNBOUNDED, Span, open_reader, ranges, require, scan_ranges
 from forebay.times import milliseconds
 
@@ -106,6 +106,10 @@ def scan(
     require("pyarrow", "polars")
     check("store", store, Store, "a store")
     check("topic", topic, (str, Iterable, type(None)), "a topic, a list of topics, or None")
+    if queues is not None:
+        check_items("queues", queues, SupportsIndex, "a list of queues, or None")
+    if tags is not None:
+        check_items("tags", tags, str, "a tag, a list of tags, or None")
     import polars
 
     source = _Source(

@@ -124,6 +124,7 @@ class Serde(Generic[T]):
             messages of that poll stay unsettled.
         """
         check("consumer", consumer, (_forebay.Consumer, hooks.Consumer), "a consumer")
+        check("reject", reject, bool, "True or False")
         return Consumer(self, consumer, reject)
 
 
@@ -162,11 +163,13 @@ class Producer(Generic[T]):
         self, values: Iterable[T], *, flush: bool | None = None, **fields: Unpack[BatchFields]
     ) -> BatchResult:
         """Send values, with the parameters of `forebay.Producer.send_batch`."""
+        check("values", values, Iterable, "a list of values")
         bodies = [self._serde.dumps(value) for value in values]
         return self._plain.send_batch(bodies, flush=flush, **fields)
 
     def send_batch_nowait(self, values: Iterable[T], **fields: Unpack[BatchFields]) -> BatchTicket:
         """Send values, with the parameters of `forebay.Producer.send_batch_nowait`."""
+        check("values", values, Iterable, "a list of values")
         bodies = [self._serde.dumps(value) for value in values]
         return self._plain.send_batch_nowait(bodies, **fields)
 
@@ -200,6 +203,7 @@ class Consumer(Generic[T]):
 
     def run(self, handler: Callable[[T, Message], object], threads: int = 1) -> None:
         """Call ``handler(value, message)`` as `forebay.Consumer.run` does."""
+        check_callable("handler", handler)
 
         def handle(message: Message) -> None:
             for received in self._decode(message):

@@ -145,6 +145,7 @@ def open(
     [b'later']
     """
     check("clock", clock, Clock, "a Clock")
+    check("adopt", adopt, bool, "True or False")
     given: dict[str, Any] = {**options}
     store = _forebay.open_store(path, mode, engine, flush, adopt, given, clock._core)
     clock._stores.add(store)

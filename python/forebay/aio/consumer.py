@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from forebay import _forebay
 from forebay._forebay import Message
-from forebay.aio.waits import Waits, seconds_of
+from forebay.aio.waits import Waits
+from forebay.given import check_seconds
 
 if TYPE_CHECKING:
     from forebay._forebay import _Pause, _Seconds, _Start, _Tags
@@ -84,9 +85,10 @@ class Consumer:
 
         A poll that is cancelled gives back what it has taken.
         """
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
         plain = await self._join()
         loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + seconds_of(timeout)
+        deadline = None if seconds is None else loop.time() + seconds
         while True:
             taken: list[Message] = []
             poll = functools.partial(_poll_into, plain, max_messages, taken)

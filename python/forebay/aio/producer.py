@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from types import NoneType
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from forebay import _forebay
 from forebay.aio.waits import Waits
+from forebay.given import check
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from typing import Unpack
 
     from typing_extensions import Buffer
@@ -86,7 +88,7 @@ class Producer:
 
         A send that has begun stores its message. Cancelling it ends only the wait for the disk.
         """
-        plain, timeout = self._plain, self._plain._waits(flush)
+        plain, timeout = self._plain, self._timeout(flush)
         if timeout is None:
             return await self._append(body, lambda: plain.send(body, flush=False, **fields))
         ticket = await self._append(body, lambda: self._at_once.send_nowait(body, **fields))
@@ -100,7 +102,7 @@ class Producer:
         **fields: Unpack[BatchFields],
     ) -> BatchResult:
         """Send many messages, with the parameters of `forebay.Producer.send_batch`."""
-        plain, timeout = self._plain, self._plain._waits(flush)
+        plain, timeout = self._plain, self._timeout(flush)
         if timeout is None:
             return await self._waits.call(lambda: plain.send_batch(bodies, flush=False, **fields))
         ticket = await self._waits.call(lambda: plain.send_batch_nowait(bodies, **fields))
@@ -116,6 +118,11 @@ class Producer:
         """Send the rows of a table, a record batch, or a stream of them. Waits in a thread."""
         send = functools.partial(self._plain.send_arrow, atomic=atomic, flush=flush)
         return await self._waits.call(send, data)
+
+    def _timeout(self, flush: bool | None) -> timedelta | None:
+        """Return how long a send waits for the disk; `None` if it does not."""
+        check("flush", flush, (bool, NoneType), "a bool or None")
+        return self._plain._waits(flush)
 
     async def _append(self, body: Buffer | None, append: Callable[[], _T]) -> _T:
         """Append in the loop if that does not wait, for example for a file; else in a thread."""

@@ -11,7 +11,8 @@ from forebay import _forebay
 from forebay.aio.consumer import Consumer
 from forebay.aio.producer import Producer
 from forebay.aio.tail import Tail
-from forebay.aio.waits import Waits, in_thread, seconds_of
+from forebay.aio.waits import Waits, in_thread
+from forebay.given import check, check_seconds
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -92,6 +93,7 @@ class Store:
     """
 
     def __init__(self, plain: _forebay.Store) -> None:
+        check("plain", plain, _forebay.Store, "a store")
         self.plain = plain
         self._waits = Waits(plain)
 
@@ -219,7 +221,8 @@ class Store:
     ) -> Tail:
         """Iterate over the messages of all queues of a topic with ``async for``."""
         begins = functools.partial(self.plain.tail, topic, start, follow)
-        return Tail(self._waits, begins, None if timeout is None else seconds_of(timeout))
+        seconds = None if timeout is None else check_seconds("timeout", timeout)
+        return Tail(self._waits, begins, seconds)
 
     def consumer(
         self, topics: str | Iterable[str], *, group: str, **options: Unpack[Joining]

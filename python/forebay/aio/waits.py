@@ -60,6 +60,8 @@ class Waits:
         progress: Callable[[int, int], object] | None,
     ) -> _T:
         """Run a call that reports its progress, which is where a cancellation stops it."""
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, or None, got {type(progress).__name__}")
         stop = threading.Event()
 
         def report(done: int, total: int) -> None:
@@ -165,8 +167,3 @@ async def in_thread(call: Callable[[], _T], stop: Callable[[], None] | None = No
             running.exception()
         raise cancelled
     return running.result()
-
-
-def seconds_of(duration: float | timedelta) -> float:
-    """Return a duration in seconds."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

@@ -112,6 +112,7 @@ class Console:
     ) -> None:
         check("store", store, Store, "a store")
         check("token", token, (str, type(None)), "text, or None")
+        check("write", write, bool, "True or False")
         check("hosts", hosts, Iterable, "a list of names")
         check("interval", interval, (int, float), "a number of seconds")
         if token is not None and (len(token) < 16 or not token.isascii() or " " in token):
