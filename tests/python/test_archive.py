@@ -404,6 +404,20 @@ def test_an_archive_of_another_log_is_refused(store, target, tmp_path):
         store.archive(target)
 
 
+def test_an_archive_is_neither_within_the_store_nor_around_it(closed, store, tmp_path):
+    files = set(closed.parent.rglob("*"))
+    for target, rule in [
+        (closed / "sub", "must not be within the store"),
+        (f"file://{closed}/sub", "must not be within the store"),
+        (closed.parent, "must not be a directory that contains the store"),
+    ]:
+        with pytest.raises(forebay.InvalidOptionError, match=f"target {rule}"):
+            store.archive(target)
+    with pytest.raises(forebay.InvalidOptionError, match="within the store"):
+        store.archive(closed / "sub", filesystem=fs.LocalFileSystem())
+    assert set(closed.parent.rglob("*")) == files
+
+
 def test_a_directory_that_is_not_an_archive_is_recognised(store, closed, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for path in (tmp_path, closed):

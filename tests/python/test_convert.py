@@ -258,6 +258,25 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(golden, tmp_path
     assert [it.name for it in tmp_path.iterdir()] == ["events"]
 
 
+def test_neither_of_two_stores_is_within_the_other(tmp_path):
+    source = tmp_path / "all" / "store"
+    with forebay.open(source, commitlog_file_size=1 << 20) as store:
+        store.send("orders", b"x")
+    (tmp_path / "link").symlink_to(source, target_is_directory=True)
+    files = set(tmp_path.rglob("*"))
+    for target, rule in [
+        (source / "sub", "must not be within the store"),
+        (tmp_path / "link" / "a" / "b", "must not be within the store"),
+        (tmp_path / "all", "must not be a directory that contains the store"),
+    ]:
+        with pytest.raises(forebay.InvalidOptionError, match=f"target {rule} .*, got {target}"):
+            forebay.convert(source, target, engine="partitionlog")
+        with pytest.raises(forebay.InvalidOptionError, match=f"target {rule}"):
+            forebay.convert(source, f"{target}/../{target.name}", engine="partitionlog")
+    assert set(tmp_path.rglob("*")) == files
+    assert forebay.convert(source, tmp_path / "all" / "stores", engine="partitionlog").messages == 1
+
+
 def test_an_interrupted_conversion_is_continued_with_the_same_arguments(tmp_path):
     for queue in range(2):
         batches = [[(n, None, b"%d" % n, [])] * 1000 for n in range(70)]

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
 from forebay.archive.files import Files, at
+from forebay.archive.local import LocalFiles
 from forebay.durable import replace_file
 from forebay.errors import CorruptError, NotAStoreError, StoreExistsError, UnsupportedError
+from forebay.given import check_apart
 from forebay.jsons import json_object
 
 if TYPE_CHECKING:
@@ -116,6 +118,8 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be callable, or None, got {type(progress).__name__}")
     files = at(target, filesystem)
+    if isinstance(files, LocalFiles):
+        check_apart(store.path, "target", files.target)
     sealed = _forebay.sealed_files(store)
     _claim(files)
     there, tables = files.sizes("commitlog"), files.sizes("blocks")

@@ -115,6 +115,8 @@ WRONG = [
     ("export", "store", "no/such/folder/x.csv"),
     ("send", "store", "orders", "x", "--engine", "partitionlog"),
     ("compact", "log", "orders", "--segment-bytes", "5"),
+    ("convert", "store", "store/sub", "--engine", "partitionlog"),
+    ("archive", "store", "store/sub"),
 ]
 #: The same for arguments that are wrong together.
 UNFIT = [
