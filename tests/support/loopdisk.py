@@ -56,3 +56,32 @@ def mounted(source: Path, point: Path, *options: str) -> Iterator[Path]:
             run("umount", point)
         except OSError:
             run("umount", "-l", point)
+
+
+@contextmanager
+def in_memory(point: Path, size: int) -> Iterator[Path]:
+    """Mount an empty file system of ``size`` bytes in memory."""
+    if os.geteuid() != 0:
+        lacks("root", "mounting takes root")
+    point.mkdir(exist_ok=True)
+    try:
+        run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", point)
+    except OSError as error:
+        lacks("tmpfs", str(error))
+    try:
+        yield point
+    finally:
+        run("umount", "-l", point)
+
+
+@contextmanager
+def read_only(point: Path) -> Iterator[None]:
+    """Make what is below a directory read-only, by a mount of its own."""
+    if os.geteuid() != 0:
+        lacks("root", "mounting takes root")
+    run("mount", "--bind", point, point)
+    try:
+        run("mount", "-o", "remount,ro,bind", point)
+        yield
+    finally:
+        run("umount", "-l", point)
