@@ -95,6 +95,7 @@ def convert(
     """
     source, target = check_path("source", source), check_path("target", target)
     check("engine", engine, str, "a str")
+    topics = [topics] if isinstance(topics, str) else topics
     if topics is not None:
         check_items("topics", topics, str, "a list of topics, or None")
     check("names", names, (Mapping, NoneType), "a mapping of topics to names, or None")
@@ -108,7 +109,7 @@ def convert(
         source,
         target,
         engine,
-        [topics] if isinstance(topics, str) else None if topics is None else list(topics),
+        None if topics is None else list(topics),
         dict(names or {}),
         renumber,
         isolation,

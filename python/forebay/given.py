@@ -30,6 +30,8 @@ def check_items(name: str, value: object, kind: Any, takes: str) -> None:
     for item in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
         if not isinstance(item, kind):
             raise TypeError(f"{name} must be {takes}, got an item that is {type(item).__name__}")
+        if isinstance(item, str) and any("\ud800" <= one <= "\udfff" for one in item):
+            raise _refused(name, "must not have surrogates, which UTF-8 cannot encode", repr(item))
 
 
 def check_path(name: str, value: object) -> str:
@@ -37,6 +39,8 @@ def check_path(name: str, value: object) -> str:
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise TypeError(f"{name} must be a str or a path of str, got {type(path).__name__}")
+    if not path:
+        raise _refused(name, "must name a directory", '""')
     return path
 
 
@@ -50,10 +54,7 @@ def check_seconds(name: str, value: object) -> float:
     else:
         raise TypeError(f"{name} must be seconds or a timedelta, got {type(value).__name__}")
     if not seconds >= 0:
-        reason = "must be a number of seconds, 0 or more"
-        raise InvalidOptionError(
-            f"{name} {reason}, got {value}", name=name, value=str(value), reason=reason
-        )
+        raise _refused(name, "must be a number of seconds, 0 or more", str(value))
     return seconds
 
 
@@ -62,11 +63,14 @@ def check_apart(store: str, name: str, target: str) -> None:
     outer, inner = os.path.realpath(store), os.path.realpath(target)
     if outer == inner:
         return
-    for reason, parts in (
+    for rule, parts in (
         ("must not be within the store", (outer, inner)),
         ("must not be a directory that contains the store", (inner, outer)),
     ):
         if os.path.commonpath(parts) == parts[0]:
-            raise InvalidOptionError(
-                f"{name} {reason} {store}, got {target}", name=name, value=target, reason=reason
-            )
+            raise _refused(name, f"{rule} {store}", target)
+
+
+def _refused(name: str, rule: str, value: str) -> InvalidOptionError:
+    text = f"{name} {rule}, got {value}"
+    return InvalidOptionError(text, name=name, value=value, reason=rule)

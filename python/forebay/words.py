@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 from forebay.errors import (
     ForebayError,
     ForeignStoreError,
+    InvalidOptionError,
     StoreExistsError,
     StoreLockedError,
     StoreNotFoundError,
     UnsupportedError,
 )
 
-__all__ = ["in_words_of_the_shell"]
+__all__ = ["in_words_of_the_shell", "named_as_options"]
 
 #: Advice within other errors that is about arguments of Python, and what replaces it.
-_ADVICE = ((re.compile(r"; read it with mode=\"r\""), "; the verbs that only read work"),)
+_ADVICE = (
+    (re.compile(r"; read it with mode=\"r\""), "; the verbs that only read work"),
+    (re.compile(r"must not have surrogates, which UTF-8 cannot encode"), "must be UTF-8"),
+)
 
 
 def in_words_of_the_shell(error: Exception) -> Exception:
@@ -30,12 +35,25 @@ def in_words_of_the_shell(error: Exception) -> Exception:
         return ForeignStoreError(text, path=error.path)
     if isinstance(error, StoreLockedError):
         return _locked(error)
+    text = str(error)
+    for pattern, words in _ADVICE:
+        text = pattern.sub(words, text)
     if isinstance(error, UnsupportedError):
-        text = str(error)
-        for pattern, words in _ADVICE:
-            text = pattern.sub(words, text)
         return UnsupportedError(text)
+    if isinstance(error, InvalidOptionError):
+        facts = {"value": error.value, "reason": error.reason}
+        return InvalidOptionError(text, name=error.name, **facts)
     return error
+
+
+def named_as_options(error: InvalidOptionError, options: Container[str]) -> InvalidOptionError:
+    """Return an error that names the option of the command that has the name of an argument."""
+    option = f"--{error.name.replace('_', '-')}"
+    text = str(error)
+    if option not in options or not text.startswith(f"{error.name} "):
+        return error
+    text = option + text.removeprefix(error.name)
+    return InvalidOptionError(text, name=error.name, value=error.value, reason=error.reason)
 
 
 def _locked(error: StoreLockedError) -> ForebayError:

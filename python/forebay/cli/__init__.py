@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 import forebay
 from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.output import plain
-from forebay.words import in_words_of_the_shell
+from forebay.words import in_words_of_the_shell, named_as_options
 
 __all__ = ["main", "make_parser"]
 
@@ -106,6 +106,8 @@ def _run(argv: Sequence[str] | None) -> int:
     except UsageError as error:
         _say(f"forebay {arguments.verb}: {error} (see forebay {arguments.verb} --help)")
         return 2
+    except forebay.InvalidOptionError as error:
+        raise named_as_options(error, parser.options_of(arguments.verb)) from error
 
 
 def make_parser() -> Parser:

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -66,6 +66,11 @@ class Parser(argparse.ArgumentParser):
             line = pattern.sub(words, line)
         print(f"{self.prog}: {line} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+    def options_of(self, verb: str) -> Container[str]:
+        """Return the options of a verb."""
+        verbs = next(it for it in self._actions if isinstance(it, argparse._SubParsersAction))
+        return list(verbs.choices[verb]._option_string_actions)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; report unknown ones here, where the verb and its options are known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import signal
 import socket
@@ -29,6 +30,9 @@ def listen(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {host}: {error.strerror}") from error
+    except UnicodeError as error:
+        reason = "a part of the name is empty, too long, or not a name"
+        raise OSError(errno.EINVAL, f"cannot listen on {host}: {reason}") from error
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
@@ -37,7 +41,8 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen(_CONNECTIONS)
     except OSError as error:
         bound.close()
-        raise OSError(error.errno, f"cannot listen on port {port}: {error.strerror}") from error
+        where = host if error.errno == errno.EADDRNOTAVAIL else f"port {port}"
+        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from error
     return bound
 
 

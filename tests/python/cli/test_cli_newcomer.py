@@ -14,7 +14,7 @@ from forebay import cli
 PYTHON = re.compile(
     r"\b(\w+=(True|False|None|\"\w+\")|True|False|None|timedelta|datetime|mode is|"
     r"mode[= ]\"?(a|r|x|share)\b\"?|lock_timeout|adopt=|engine=|properties=|pass properties|"
-    r"headers=|buffer|forebay\.open|\w+Error|isinstance|NoneType|'str'|'int')"
+    r"headers=|buffer|codec|surrogates|forebay\.open|\w+Error|isinstance|NoneType|'str'|'int')"
 )
 
 
