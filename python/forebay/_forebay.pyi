@@ -855,7 +855,12 @@ class Consumer:
         AlreadySettledError, OwnershipLostError
             As `ack`.
         """
-    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None:
+    def run(
+        self,
+        handler: Callable[[Message], object] | Callable[[list[Message]], object],
+        threads: int = 1,
+        batch: int = 1,
+    ) -> None:
         """Handle messages with a function until the consumer or its store closes, or a signal
         comes.
 

@@ -152,15 +152,22 @@ class Consumer:
             with _entered(self._hook(message)):
                 yield message
 
-    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None:
+    def run(
+        self,
+        handler: Callable[[Message], object] | Callable[[list[Message]], object],
+        threads: int = 1,
+        batch: int = 1,
+    ) -> None:
         """Call a handler with messages. The hooks of all messages of a batch surround it."""
         check_callable("handler", handler)
+
+        call: Callable[[Any], object] = handler
 
         def handle(given: Any) -> None:
             with ExitStack() as stack:
                 for message in [given] if batch == 1 else given:
                     stack.enter_context(_entered(self._hook(message)))
-                handler(given)
+                call(given)
 
         self._plain.run(handle, threads, batch)
 

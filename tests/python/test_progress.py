@@ -131,13 +131,15 @@ def test_a_plain_bar_fits_a_narrow_terminal(monkeypatch):
     assert first.startswith("verifying  [###") and len(first) == 29
 
 
-@pytest.mark.parametrize("verb", ["verify", "repair", "archive", "export"])
+@pytest.mark.parametrize("verb", ["verify", "repair", "archive", "export", "convert"])
 def test_a_long_verb_shows_a_bar_on_a_terminal(face, verb, tmp_path, monkeypatch, capfd):
     store = tmp_path / "store"
     with forebay.open(store, commitlog_file_size=1 << 20) as opened:
         opened.producer("orders").send_batch([bytes(1000)] * 2000)
-    target = {"archive": ["archive"], "export": ["orders.jsonl"]}.get(verb, [])
+    targets = {"archive": ["archive"], "export": ["orders.jsonl"], "convert": ["log"]}
+    target = targets.get(verb, [])
     words = [verb, str(store), *(str(tmp_path / name) for name in target)]
+    words += ["--engine", "partitionlog"] if verb == "convert" else []
     monkeypatch.setattr(forebay.progress, "_INTERVAL", 0)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

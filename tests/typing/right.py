@@ -42,7 +42,17 @@ def every_option() -> None:
 
 def kafka() -> None:
     store = forebay.open("logs", "r", engine="partitionlog", isolation="read_committed")
-    forebay.open("logs", linger=timedelta(milliseconds=5), batch_bytes=65_536).close()
+    forebay.open(
+        "logs", engine="partitionlog", linger=timedelta(milliseconds=5), batch_bytes=65_536,
+        segment_bytes=1 << 30, segment_ms=604_800_000, index_interval_bytes=4096,
+        segment_index_bytes=10 << 20, compression="zstd", message_timestamp_type="LogAppendTime",
+        cleanup_policy={"orders": "compact", "bills": "compact,delete"},
+        min_cleanable_dirty_ratio=0.5, delete_retention_ms=86_400_000, min_compaction_lag_ms=0,
+        max_compaction_lag_ms=None, log_cleaner_dedupe_buffer_size=128 << 20,
+        log_cleaner_io_max_bytes_per_second=None, log_cleaner_backoff_ms=15_000,
+    ).close()  # fmt: skip
+    forebay.open("logs", cleanup_policy="compact", linger=0.005, compression=None).close()
+    forebay.convert(Path("logs"), "events", engine="commitlog", topics=["orders"], flush="sync")
     assert_type(store.engine, Literal["commitlog", "partitionlog", "memory"])
     message = store.get("orders", 0, 0)
     assert_type(message.key_bytes, bytes | None)
@@ -78,12 +88,18 @@ def reads(store: forebay.Store) -> None:
     assert_type(batch.status, forebay.ReadStatus)
 
 
-def consumes(store: forebay.Store, handle: Callable[[forebay.Message], None]) -> None:
+def consumes(
+    store: forebay.Store,
+    handle: Callable[[forebay.Message], None],
+    handle_all: Callable[[list[forebay.Message]], None],
+) -> None:
     with store.consumer(
         ["orders"], group="billing", start={("orders", 0): 5}, order="queue", ack="manual"
     ) as consumer:
         consumer.ack(consumer.poll(10, timeout=1))
         consumer.run(handle, threads=2)
+        consumer.run(handle_all, batch=10)
+        consumer.run(lambda message: print(message.body))
         assert_type(consumer.lag(), dict[tuple[str, int], int])
 
 

@@ -20,6 +20,16 @@ def opens() -> None:
     forebay.open("events", engine="rocksdb")  # type: ignore[arg-type]
     forebay.open("events", append_lock="none")  # type: ignore[arg-type]
     forebay.open("events", "r", isolation="serializable")  # type: ignore[arg-type]
+    forebay.open("logs", compression="brotli")  # type: ignore[arg-type]
+    forebay.open("logs", message_timestamp_type="BirthTime")  # type: ignore[arg-type]
+    forebay.open("logs", cleanup_policy="drop")  # type: ignore[arg-type]
+    forebay.open("logs", cleanup_policy={"orders": "drop"})  # type: ignore[dict-item]
+    forebay.open("logs", linger="5 ms")  # type: ignore[arg-type]
+    forebay.open("logs", segment_ms=0.5)  # type: ignore[arg-type]
+    forebay.open("logs", batch_bytes="64 KiB")  # type: ignore[arg-type]
+    forebay.open("logs", min_cleanable_dirty_ratio="half")  # type: ignore[arg-type]
+    forebay.convert("logs", "events")  # type: ignore[call-arg]
+    forebay.convert("logs", "events", engine="memory")  # type: ignore[arg-type]
     forebay.open("events", defualt_queues=2)  # type: ignore[call-arg]
     forebay.open("events", default_queues="2")  # type: ignore[arg-type]
     forebay.open("events", retention="3d")  # type: ignore[arg-type]
@@ -52,13 +62,16 @@ def reads(store: forebay.Store) -> None:
     store.message(0).boddy  # type: ignore[attr-defined]  # noqa: B018
 
 
-def consumes(store: forebay.Store, handle: Callable[[int, int], None]) -> None:
+def consumes(
+    store: forebay.Store, handle: Callable[[int, int], None], handle_text: Callable[[str], None]
+) -> None:
     store.consumer("orders", "billing")  # type: ignore[call-arg]
     store.consumer("orders", group="billing", order="key")  # type: ignore[arg-type]
     store.consumer("orders", group="billing", ack="later")  # type: ignore[arg-type]
     store.consumer("orders", group="billing", start={0: 17})  # type: ignore[dict-item]
     consumer = store.consumer("orders", group="billing")
     consumer.run(handle)  # type: ignore[arg-type]
+    consumer.run(handle_text)  # type: ignore[arg-type]
     consumer.ack(17)  # type: ignore[arg-type]
 
 

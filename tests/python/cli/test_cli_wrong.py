@@ -12,24 +12,24 @@ from forebay import cli
 
 #: What the arguments of verbs are where they are right.
 RIGHT = {
-    **{"store": "store", "source": "store", "target": "target", "output": "out.csv", "path": "."},
-    **{"topic": "orders", "topics": "orders", "key": "k1", "body": "x", "group": "billing"},
-    **{"query": "q", "batch": "1", "shell": "bash"},
-}
+    "store": "store", "source": "store", "target": "target", "output": "out.csv", "path": ".",
+    "topic": "orders", "topics": "orders", "key": "k1", "body": "x", "group": "billing",
+    "query": "q", "batch": "1", "shell": "bash",
+}  # fmt: skip
 #: Options whose values are text: one that is refused. Nothing is of those that are None.
 TEXT = {
-    **{"--file": "none", "--key": "two words", "--topic": "none", "--conf": "none"},
-    **{"--host": "a..b", "--folder": "none/none", "--target": ":memory:"},
-    **{"--delimiter": None, "--allow-host": None, "--svg": None, "--html": None},
-}
+    "--file": "none", "--key": "two words", "--topic": "none", "--conf": "none", "--host": "a..b",
+    "--folder": "none/none", "--target": ":memory:", "--delimiter": None, "--allow-host": None,
+    "--svg": None, "--html": None,
+}  # fmt: skip
 #: The same of one verb.
 OF_VERB = {
-    **{("send", "--tags"): "", ("send", "--file"): "none", ("dlq", "redrive", "--to"): "a/b"},
-    **dict.fromkeys([("cat", "--tags"), ("tail", "--tags"), ("export", "--tags")]),
+    ("send", "--tags"): "", ("dlq", "redrive", "--to"): "a/b",
+    ("cat", "--tags"): None, ("tail", "--tags"): None, ("export", "--tags"): None,
     # What runs is a program, with errors of its own; a URL is for Spark, which starts Java.
-    **{("shell", "--command"): None, ("spark", "--master"): None, ("spark", "--topic"): None},
-    **{("spark", "--partition-by"): None},
-}
+    ("shell", "--command"): None, ("spark", "--master"): None, ("spark", "--topic"): None,
+    ("spark", "--partition-by"): None,
+}  # fmt: skip
 NASTY = ("no such value", "", "x\udcff", "9" * 30, "a/b")
 #: Verbs that serve or measure, or start Java.
 LONG = ("demo", "console", "bench", "spark")
