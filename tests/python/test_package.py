@@ -142,6 +142,16 @@ def test_the_workflow_of_wheels_tries_each_package_that_it_keeps():
     assert "id-token: write" in jobs["publish"] and "secrets." not in text
 
 
+def test_the_tests_that_only_a_proof_runs_here_run_for_each_change_elsewhere():
+    """They need environments of their own, which take minutes to install."""
+    proof = re.search(r"^proof: dev.*?\n\n", (ROOT / "Makefile").read_text(), re.S | re.M)[0]
+    targets = set(re.findall(r"\btest-[\w-]+", proof))
+    assert targets == {"test-oldest", "test-spark-extra"}
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert targets <= set(re.search(r"target: \[(.*?)\]", text)[1].split(", "))
+    assert "run: make ${{ matrix.target }}\n" in text
+
+
 def test_the_workflows_name_each_action_by_its_commit():
     """A tag can be moved to other code after it was read."""
     for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
