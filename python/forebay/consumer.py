@@ -16,6 +16,7 @@ from forebay.errors import (
     OwnershipLostError,
     StoreClosedError,
 )
+from forebay.given import check_function, check_has_run
 
 _logger = logging.getLogger("forebay")
 
@@ -33,8 +34,7 @@ def run(
 
     Returns once all calls have returned. See `forebay.Consumer.run`.
     """
-    if not callable(handler):
-        raise TypeError(f"handler must be callable, got {type(handler).__name__}")
+    check_function("handler", handler)
     _check_count("threads", threads, _THREADS_MAX)
     _check_count("batch", batch)
     polls = Run(consumer)
@@ -100,7 +100,7 @@ def _handle(
 ) -> None:
     """Call the handler and settle its messages."""
     try:
-        handler(messages if batch > 1 else messages[0])
+        check_has_run("handler", handler(messages if batch > 1 else messages[0]))
     except Exception:
         first = messages[0]
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""

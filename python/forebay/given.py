@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 from forebay.errors import InvalidOptionError
 
-__all__ = ["check", "check_apart", "check_callable", "check_items", "check_path", "check_seconds"]
+__all__ = [
+    "check",
+    "check_apart",
+    "check_callable",
+    "check_function",
+    "check_has_run",
+    "check_items",
+    "check_path",
+    "check_seconds",
+]
 
 
 def check(name: str, value: object, kinds: type | tuple[type, ...], takes: str) -> None:
@@ -18,10 +29,10 @@ def check(name: str, value: object, kinds: type | tuple[type, ...], takes: str) 
         raise TypeError(f"{name} must be {takes}, got {type(value).__name__}")
 
 
-def check_callable(name: str, value: object) -> None:
-    """Raise `TypeError` unless `value` can be called."""
+def check_callable(name: str, value: object, takes: str = "callable") -> None:
+    """Raise `TypeError` unless `value` can be called; `takes` describes what is taken."""
     if not callable(value):
-        raise TypeError(f"{name} must be callable, got {type(value).__name__}")
+        raise TypeError(f"{name} must be {takes}, got {type(value).__name__}")
 
 
 def check_items(name: str, value: object, kind: Any, takes: str) -> None:
@@ -74,3 +85,36 @@ def check_apart(store: str, name: str, target: str) -> None:
 def _refused(name: str, rule: str, value: str) -> InvalidOptionError:
     text = f"{name} {rule}, got {value}"
     return InvalidOptionError(text, name=name, value=value, reason=rule)
+
+
+def check_function(name: str, value: object, takes: str = "callable") -> None:
+    """Raise `TypeError` unless `value` can be called, and a call runs it to its end.
+
+    The call of a coroutine function or a generator function returns before any of it has run.
+    """
+    check_callable(name, value, takes)
+    while isinstance(value, functools.partial):
+        value = value.func
+    for called in (value, type(value).__call__):
+        for is_deferred, kind in _DEFERRED:
+            if is_deferred(called):
+                reason = "must be a function that has run when it returns"
+                raise TypeError(f"{name} {reason}, got {kind}")
+
+
+_DEFERRED: list[tuple[Callable[[Any], bool], str]] = [
+    (inspect.iscoroutinefunction, "a coroutine function"),
+    (inspect.isasyncgenfunction, "an asynchronous generator function"),
+    (inspect.isgeneratorfunction, "a generator function"),
+]
+
+
+def check_has_run(name: str, returned: object) -> None:
+    """Raise `TypeError` if what the function `name` returned is still to be awaited or iterated."""
+    if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
+        # Else a coroutine that is dropped gives a warning of its own.
+        returned.close()
+    elif not (inspect.isawaitable(returned) or inspect.isasyncgen(returned)):
+        return
+    kind = type(returned).__name__
+    raise TypeError(f"{name} must have run when it returns, but it returned a {kind}")

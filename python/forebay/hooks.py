@@ -35,7 +35,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forebay import _forebay
-from forebay.given import check, check_callable
+from forebay.given import check, check_function, check_has_run
 from forebay.selection import require
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:
     raises, nothing is sent.
     """
     check("producer", producer, (_forebay.Producer, Producer), "a producer")
-    check_callable("hook", hook)
+    check_function("hook", hook)
     return Producer(producer, hook)
 
 
@@ -71,7 +71,7 @@ def consumer(consumer: _forebay.Consumer, hook: ConsumeHook) -> Consumer:
     hook. If the hook raises, it is as if the handler had raised.
     """
     check("consumer", consumer, (_forebay.Consumer, Consumer), "a consumer")
-    check_callable("hook", hook)
+    check_function("hook", hook)
     return Consumer(consumer, hook)
 
 
@@ -159,7 +159,7 @@ class Consumer:
         batch: int = 1,
     ) -> None:
         """Call a handler with messages. The hooks of all messages of a batch surround it."""
-        check_callable("handler", handler)
+        check_function("handler", handler)
 
         call: Callable[[Any], object] = handler
 
@@ -167,7 +167,7 @@ class Consumer:
             with ExitStack() as stack:
                 for message in [given] if batch == 1 else given:
                     stack.enter_context(_entered(self._hook(message)))
-                call(given)
+                check_has_run("handler", call(given))
 
         self._plain.run(handle, threads, batch)
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from forebay import _forebay, hooks
 from forebay.errors import ForebayError
-from forebay.given import check, check_callable
+from forebay.given import check, check_callable, check_function, check_has_run
 from forebay.selection import require
 
 if TYPE_CHECKING:
@@ -203,11 +203,11 @@ class Consumer(Generic[T]):
 
     def run(self, handler: Callable[[T, Message], object], threads: int = 1) -> None:
         """Call ``handler(value, message)`` as `forebay.Consumer.run` does."""
-        check_callable("handler", handler)
+        check_function("handler", handler)
 
         def handle(message: Message) -> None:
             for received in self._decode(message):
-                handler(received.value, received.message)
+                check_has_run("handler", handler(received.value, received.message))
 
         self._plain.run(handle, threads)
 

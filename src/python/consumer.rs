@@ -427,7 +427,9 @@ impl Consumer {
     /// Parameters
     /// ----------
     /// handler
-    ///     Called with a message; with ``batch`` above 1, with a list of up to that many.
+    ///     Called with a message; with ``batch`` above 1, with a list of up to that many. It must
+    ///     have handled them when it returns: a coroutine function or a generator function is
+    ///     refused, and a call that returns an awaitable or a generator has failed.
     /// threads
     ///     How many threads call it, 1 to 1,024.
     /// batch

@@ -1,6 +1,5 @@
 //! Long calls that report their progress.
 
-use super::convert::wrong_type;
 use super::waiting::SLICE;
 use pyo3::prelude::*;
 use std::time::Instant;
@@ -12,8 +11,9 @@ pub(super) fn with_progress<T: Send>(
     progress: Option<Py<PyAny>>,
     work: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> crate::Result<T> + Send,
 ) -> PyResult<T> {
-    if let Some(other) = progress.as_ref().filter(|it| !it.bind(py).is_callable()) {
-        return Err(wrong_type("progress", other.bind(py), "callable, or None"));
+    if let Some(given) = &progress {
+        let check = py.import("forebay.given")?.getattr("check_function")?;
+        check.call1(("progress", given, "callable, or None"))?;
     }
     let mut stopped = None;
     let done = py.detach(|| {

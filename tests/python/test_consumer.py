@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import signal
@@ -17,6 +19,8 @@ from meanings import MEANINGS
 
 import forebay
 import forebay.dead_letters
+import forebay.hooks
+import forebay.serde
 import forebay.testing
 
 
@@ -541,3 +545,100 @@ def test_reads_and_deliveries_are_counted(store):
     stats = store.stats()
     assert stats.messages_read == 1 + read
     assert (stats.messages_delivered, stats.messages_delivered_again) == (len(messages) + 1, 1)
+async def coroutine_function(*given):
+    raise AssertionError("nobody awaits it")
+
+
+def generator_function(*given):
+    yield given
+
+
+async def asynchronous_generator_function(*given):
+    yield given
+
+
+class Handler:
+    async def __call__(self, *given):
+        raise AssertionError("nobody awaits it")
+
+    async def method(self, *given):
+        raise AssertionError("nobody awaits it")
+
+
+DEFERRED = [
+    (coroutine_function, "a coroutine function"),
+    (generator_function, "a generator function"),
+    (asynchronous_generator_function, "an asynchronous generator function"),
+    (Handler(), "a coroutine function"),
+    (Handler().method, "a coroutine function"),
+    (functools.partial(coroutine_function, 1), "a coroutine function"),
+    (functools.partial(Handler(), 1), "a coroutine function"),
+]
+
+
+@pytest.mark.parametrize(("function", "kind"), DEFERRED)
+def test_a_function_of_which_a_call_runs_nothing_is_refused(store, function, kind):
+    """The call returns at once, and what it returns would be taken for success."""
+    store.send("orders", b"x")
+    with store.consumer("orders", group="g") as consumer:
+        hooked = forebay.hooks.consumer(consumer, lambda message: None)
+        for run in (consumer.run, hooked.run, forebay.serde.json().consumer(consumer).run):
+            with pytest.raises(TypeError, match=f"^handler must .* got {kind}$"):
+                run(function)
+        with pytest.raises(TypeError, match=f"^hook must .* got {kind}$"):
+            forebay.hooks.consumer(consumer, function)
+        assert len(consumer.poll(timeout=10)) == 1
+    with pytest.raises(TypeError, match=f"^hook must .* got {kind}$"):
+        forebay.hooks.producer(store.producer("orders"), function)
+    with pytest.raises(TypeError, match=f"^progress must .* got {kind}$"):
+        store.verify(progress=function)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "function"),
+    [
+        ("plain", coroutine_function),
+        ("plain", generator_function),
+        ("plain", asynchronous_generator_function),
+        ("hooks", coroutine_function),
+        ("serde", coroutine_function),
+    ],
+)
+def test_a_handler_that_returns_what_has_not_run_has_failed(caplog, wrap, function):
+    with (
+        forebay.open(":memory:") as store,
+        store.consumer("orders", group="g", order="queue") as plain,
+    ):
+        store.send("orders", b"1", queue=0)
+        calls = []
+
+        def handle(*given):
+            calls.append(given)
+            if len(calls) == 2:
+                plain.close()
+            return function(*given)
+
+        entered = []
+        wrapped = {
+            "plain": plain,
+            "hooks": forebay.hooks.consumer(plain, hook_into(entered)),
+            "serde": forebay.serde.json().consumer(plain),
+        }
+        wrapped[wrap].run(handle)
+    assert len(calls) == 2
+    assert caplog.text.count("TypeError: handler must have run when it returns") == 2
+    assert entered == (["TypeError"] * 2 if wrap == "hooks" else [])
+
+
+def hook_into(entered):
+    @contextlib.contextmanager
+    def around(message):
+        try:
+            yield
+        except BaseException as error:
+            entered.append(type(error).__name__)
+            raise
+
+    return around
+
+

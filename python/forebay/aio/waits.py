@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from forebay import _forebay
+from forebay.given import check_function
 
 _T = TypeVar("_T")
 _Result = TypeVar("_Result", covariant=True)
@@ -60,8 +61,8 @@ class Waits:
         progress: Callable[[int, int], object] | None,
     ) -> _T:
         """Run a call that reports its progress, which is where a cancellation stops it."""
-        if progress is not None and not callable(progress):
-            raise TypeError(f"progress must be callable, or None, got {type(progress).__name__}")
+        if progress is not None:
+            check_function("progress", progress, "callable, or None")
         stop = threading.Event()
 
         def report(done: int, total: int) -> None:

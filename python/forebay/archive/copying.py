@@ -16,7 +16,7 @@ from forebay.archive.files import Files, at
 from forebay.archive.local import LocalFiles
 from forebay.durable import replace_file
 from forebay.errors import CorruptError, NotAStoreError, StoreExistsError, UnsupportedError
-from forebay.given import check_apart
+from forebay.given import check_apart, check_function
 from forebay.jsons import json_object
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _claim(files: Files) -> None:
 
 def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | None) -> Archived:
     """Copy the log files that the archive lacks; see `Store.archive`."""
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be callable, or None, got {type(progress).__name__}")
+    if progress is not None:
+        check_function("progress", progress, "callable, or None")
     files = at(target, filesystem)
     if isinstance(files, LocalFiles):
         check_apart(store.path, "target", files.target)

@@ -23,6 +23,7 @@ from forebay.errors import (
     StoreNotFoundError,
     UnknownTopicError,
 )
+from forebay.given import check_function
 from forebay.options import BodyType
 
 if TYPE_CHECKING:
@@ -334,6 +335,8 @@ class Archive:
         list
             `damage`, and every block whose bytes differ from those that were archived.
         """
+        if progress is not None:
+            check_function("progress", progress, "callable, or None")
         found = list(self.damage)
         total = sum(table.length for table in self._tables)
         done = 0
