@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import signal
 import struct
 import subprocess
 import sys
@@ -105,6 +108,54 @@ def test_one_writer_and_many_exclude_each_other(tmp_path: Path):
         share(tmp_path / "s")
     with share(tmp_path / "s") as store:
         store.send("orders", b"x")
+
+
+def is_free(path: Path, byte: int) -> bool:
+    """Return whether nobody has locked a byte of the file `lock`."""
+    with (path / "lock").open() as file:
+        asked = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, byte, 1, 0)
+        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked)
+    return struct.unpack_from("h", answer)[0] == fcntl.F_UNLCK
+
+
+def stop_outside_the_gate(process: subprocess.Popen[bytes], path: Path) -> bool:
+    """Stop a process that joins at a moment when others can join."""
+    for _ in range(200):
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        if is_free(path, 251):
+            return True
+        os.kill(process.pid, signal.SIGCONT)
+    return False
+
+
+def has_open(process: subprocess.Popen[bytes], file: Path) -> bool:
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if link.readlink() == file:
+                return True
+    return False
+
+
+def test_who_waits_for_the_lock_does_not_hold_up_others_that_join(tmp_path: Path):
+    """The one that waits may be stopped, and may wait for longer than the others want to."""
+    path = tmp_path / "s"
+    alone = forebay.open(path, **SMALL)
+    code = "import sys, forebay; forebay.open(sys.argv[1], mode='share', lock_timeout=600)"
+    waiter = subprocess.Popen([sys.executable, "-c", code, path])
+    try:
+        while not has_open(waiter, path / "lock"):
+            assert waiter.poll() is None
+        assert stop_outside_the_gate(waiter, path)
+        with pytest.raises(forebay.StoreLockedError):
+            share(path)
+        alone.close()
+        share(path).close()
+        os.kill(waiter.pid, signal.SIGCONT)
+        assert waiter.wait() == 0
+    finally:
+        waiter.kill()
+        waiter.wait()
 
 
 def test_what_processes_cannot_share_is_refused_by_name(tmp_path: Path):

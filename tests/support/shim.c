@@ -34,6 +34,7 @@ static atomic_ulong hazed;
 static unsigned long haze_per_million, haze_seed;
 static __thread int met_error;
 static long file_system;
+static int ofd_error;
 
 /* What a kind of call fails with now and then: what passes, and a disk that fails. */
 static const int haze_errors[CALLS] = {
@@ -64,6 +65,9 @@ void shim_file_system(const char *below, long kind) {
     memcpy(root, below, root_len + 1);
     file_system = kind;
 }
+
+/* Has the kernel not know locks of open file descriptions: they fail with this error. */
+void shim_no_ofd_locks(int error) { ofd_error = error; }
 
 long shim_count(int call) { return atomic_load(&counts[call]); }
 
@@ -128,6 +132,20 @@ int fstatfs(int fd, struct statfs *found) {
     int result = real(fd, found);
     if (result == 0 && file_system && file_is_below(fd)) found->f_type = file_system;
     return result;
+}
+
+int fcntl(int fd, int command, ...) {
+    static int (*real)(int, int, ...);
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    if (ofd_error && (command == F_OFD_SETLK || command == F_OFD_SETLKW || command == F_OFD_GETLK)) {
+        errno = ofd_error;
+        return -1;
+    }
+    if (!real) real = (int (*)(int, int, ...))dlsym(RTLD_NEXT, "fcntl");
+    return real(fd, command, argument);
 }
 
 STAND_IN(FSYNC, file_is_below(fd), int, -1, fsync, (int fd), (fd))

@@ -57,17 +57,21 @@ impl Member {
             let what = format!("mode=\"share\" on {name}: {}", root.display());
             return Err(Error::Unsupported { what });
         }
-        let began = Instant::now();
-        let gate = timeout.max(GATE_TIMEOUT);
-        let page = |root| StatePage::open(disk, root, Access::ReadWrite);
-        if !until(began, gate, || locks.set(GATE, ByteLock::Exclusive)).at(Op::Lock, &path)? {
-            return Err(locked(disk, root)?);
-        }
-        if !until(began, timeout, || locks.set(ALL, ByteLock::Shared)).at(Op::Lock, &path)? {
-            return Err(locked(disk, root)?);
+        match enter(&locks, timeout) {
+            Ok(true) => {}
+            Ok(false) => return Err(locked(disk, root)?),
+            Err(error) if is_unknown(&error) => {
+                let what = format!(
+                    "mode=\"share\" on a system without locks of open file descriptions \
+                     (F_OFD_SETLK: {error}): {}",
+                    root.display()
+                );
+                return Err(Error::Unsupported { what });
+            }
+            Err(error) => return Err(Error::io(Op::Lock, &path, error)),
         }
         locks.fill().at(Op::Lock, &path)?;
-        let page = match page(root)? {
+        let page = match StatePage::open(disk, root, Access::ReadWrite)? {
             Some(page) => page,
             None => StatePage::create(disk, root)?,
         };
@@ -258,6 +262,30 @@ impl Peers for Member {
 
     fn is_alive(&self, slot: u32) -> bool {
         LockWord::is_alive(self, slot)
+    }
+}
+
+/// Whether the kernel does not know the call.
+fn is_unknown(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS))
+}
+
+/// Shuts the gate and shares byte 0. While one writer alone has that byte, the gate stays open
+/// between attempts: others that join wait for as long as they were told to, and not for this one.
+fn enter(locks: &ByteLocks, timeout: Duration) -> std::io::Result<bool> {
+    let (began, gate) = (Instant::now(), timeout.max(GATE_TIMEOUT));
+    loop {
+        if !until(began, gate, || locks.set(GATE, ByteLock::Exclusive))? {
+            return Ok(false);
+        }
+        if locks.set(ALL, ByteLock::Shared)? {
+            return Ok(true);
+        }
+        locks.set(GATE, ByteLock::Released)?;
+        if began.elapsed() >= timeout {
+            return Ok(false);
+        }
+        std::thread::sleep(RETRY);
     }
 }
 
