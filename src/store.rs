@@ -300,7 +300,17 @@ impl Store {
     ///
     /// [`Error::Corrupt`] if the table of offsets cannot be read; errors of reading.
     pub fn groups(&self) -> Result<Vec<GroupQueue>> {
-        self.consumers()?.groups()
+        self.groups_while(&mut || true)
+    }
+
+    /// As [`Store::groups`]. Calls `go_on` after every few thousand messages that are not consumed;
+    /// once it returns false, the rest is left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::groups`].
+    pub fn groups_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<GroupQueue>> {
+        self.consumers()?.groups(go_on)
     }
 
     /// Sets the progress of `group` in `topic`. Durable on return. Consumers of this process
@@ -316,7 +326,17 @@ impl Store {
 
     /// Makes everything sent before the call durable, and returns the durable position.
     pub fn flush(&self) -> Result<u64> {
-        self.engine()?.flush()
+        self.flush_while(&mut || true)
+    }
+
+    /// As [`Store::flush`]. In a shared store, calls `go_on` every 50 ms while it waits for the
+    /// process that flushes; once it returns false, the wait ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::flush`].
+    pub fn flush_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        self.engine()?.flush_while(go_on)
     }
 
     /// Seals the current log file, in a partition log that of each queue, so that archives,
@@ -328,9 +348,18 @@ impl Store {
     ///
     /// [`Error::ReadOnly`]; those of sending and of [`Store::flush`].
     pub fn roll(&self) -> Result<Option<u64>> {
+        self.roll_while(&mut || true)
+    }
+
+    /// As [`Store::roll`], and waits as [`Store::flush_while`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::roll`].
+    pub fn roll_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<u64>> {
         let engine = self.writer()?;
         match (engine.files(), engine.queue_logs()) {
-            (Some(files), _) => files.roll(),
+            (Some(files), _) => files.roll_while(go_on),
             (None, Some(logs)) => Ok(logs.roll()?.then(|| engine.durable_position())),
             (None, None) => Ok(None),
         }

@@ -464,6 +464,16 @@ impl Consumer {
     /// Those of [`crate::Store::flush`]; [`Error::Corrupt`] if the table of offsets cannot be read,
     /// [`Error::Io`].
     pub fn commit(&self) -> Result<()> {
+        self.commit_while(&mut || true)
+    }
+
+    /// As [`Consumer::commit`], and waits as [`crate::Store::flush_while`]. Saves nothing once
+    /// `go_on` has returned false.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::commit`].
+    pub fn commit_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<()> {
         self.check_open()?;
         self.check_member()?;
         self.shared.handle().writer()?.flush()?;

@@ -82,15 +82,44 @@ impl Known {
             moved: row.moved(),
         }
     }
+
+    /// All of the queue of a group.
+    fn with(
+        self,
+        (group, topic, queue): (Box<str>, Box<str>, u32),
+        behind: &Behind,
+        now: i64,
+    ) -> GroupQueue {
+        let since = behind
+            .oldest
+            .map(|stored| now.saturating_sub(stored).max(0));
+        GroupQueue {
+            group,
+            topic,
+            queue,
+            committed: self.committed,
+            max_offset: behind.offsets.end,
+            lag: behind.offsets.end.saturating_sub(behind.offsets.start),
+            lag_bytes: behind.bytes,
+            lag_ms: since.unwrap_or(0).unsigned_abs(),
+            unsettled: self.unsettled,
+            retries: self.retries,
+            owner: self.owner,
+            owner_pid: self.owner_pid,
+            owned: self.owned,
+            moved: self.moved,
+        }
+    }
 }
 
 impl Consumers {
-    /// All groups that are known, with each of their queues.
+    /// All groups that are known, with each of their queues. Calls `go_on` after every few
+    /// thousand messages that are not consumed; once it returns false, the rest is left out.
     ///
     /// # Errors
     ///
     /// As [`Consumers::consumer`].
-    pub fn groups(&self) -> Result<Vec<GroupQueue>> {
+    pub fn groups(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<GroupQueue>> {
         let engine = self.handle.engine()?;
         // Another process may have added topics, and rows to the table.
         engine.refresh(None)?;
@@ -135,29 +164,15 @@ impl Consumers {
             }
         }
         let now = self.now();
-        let queues = found.into_iter().map(|((group, topic, queue), known)| {
-            let behind = Behind::of(engine, (&topic, queue), known.committed)?;
-            let since = behind
-                .oldest
-                .map(|stored| now.saturating_sub(stored).max(0));
-            Ok(GroupQueue {
-                group,
-                topic,
-                queue,
-                committed: known.committed,
-                max_offset: behind.offsets.end,
-                lag: behind.offsets.end.saturating_sub(behind.offsets.start),
-                lag_bytes: behind.bytes,
-                lag_ms: since.unwrap_or(0).unsigned_abs(),
-                unsettled: known.unsettled,
-                retries: known.retries,
-                owner: known.owner,
-                owner_pid: known.owner_pid,
-                owned: known.owned,
-                moved: known.moved,
-            })
-        });
-        queues.collect()
+        let mut queues = Vec::with_capacity(found.len());
+        for ((group, topic, queue), known) in found {
+            if !go_on() {
+                break;
+            }
+            let behind = Behind::of(engine, (&topic, queue), known.committed, go_on)?;
+            queues.push(known.with((group, topic, queue), &behind, now));
+        }
+        Ok(queues)
     }
 
     /// Sets the progress of a group in a topic; durable on return. Consumers of this process
@@ -287,7 +302,12 @@ struct Behind {
 }
 
 impl Behind {
-    fn of(engine: &dyn Engine, (topic, queue): (&str, u32), committed: u64) -> Result<Behind> {
+    fn of(
+        engine: &dyn Engine,
+        (topic, queue): (&str, u32),
+        committed: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Behind> {
         let nothing = Behind {
             offsets: committed..0,
             bytes: 0,
@@ -303,7 +323,7 @@ impl Behind {
         if offsets.is_empty() {
             return Ok(Behind { offsets, ..nothing });
         }
-        let bytes = engine.bytes_from(&topic, queue, offsets.start)?;
+        let bytes = engine.bytes_from(&topic, queue, offsets.start, go_on)?;
         Ok(Behind {
             oldest: first_stored(engine, &topic, queue, offsets.clone())?,
             offsets,

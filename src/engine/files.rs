@@ -16,7 +16,13 @@ pub trait Files: Engine {
 
     /// Seals the log file in use, unless it is empty, and makes it durable. Returns where the next
     /// file begins; `None` if there was nothing to seal.
-    fn roll(&self) -> Result<Option<u64>>;
+    fn roll(&self) -> Result<Option<u64>> {
+        self.roll_while(&mut || true)
+    }
+
+    /// As [`Files::roll`]. Where another process flushes, calls `go_on` now and then while it
+    /// waits for it; once that returns false, the wait ends.
+    fn roll_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<u64>>;
 
     /// Log files that will never be written again and are durable, oldest first.
     fn sealed_files(&self) -> Result<Vec<SealedFile>>;

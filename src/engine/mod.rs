@@ -48,6 +48,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Messages whose bytes are added up before a caller is asked whether to go on.
+const MEASURED_AT_ONCE: u64 = 8192;
+
 /// A store of messages. Every method may be called from any thread.
 ///
 /// A topic has queues, and a message has an *offset* in its queue: 0, 1, 2, and so on. The *log*
@@ -130,6 +133,12 @@ pub trait Engine: Send + Sync {
 
     /// Makes everything appended before the call durable, and returns the durable position.
     fn flush(&self) -> Result<u64>;
+
+    /// As [`Engine::flush`]. Where another process flushes, calls `go_on` now and then while it
+    /// waits for it; once that returns false, the wait ends.
+    fn flush_while(&self, _go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        self.flush()
+    }
 
     /// Position up to which the log is durable.
     fn durable_position(&self) -> u64;
@@ -232,13 +241,29 @@ impl dyn Engine + '_ {
         }
     }
     /// Bytes of the messages from an offset on, which must be within the bounds: of their records,
-    /// or where records share a batch, about those of their batches.
-    pub fn bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
+    /// or where records share a batch, about those of their batches. Calls `go_on` after every few
+    /// thousand messages; once it returns false, those that are left do not count.
+    pub fn bytes_from(
+        &self,
+        topic: &Topic,
+        queue: u32,
+        offset: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<u64> {
         if let Some(logs) = self.queue_logs() {
             return logs.batch_bytes_from(topic, queue, offset);
         }
         let end = self.bounds(topic, queue)?.map_or(offset, |it| it.end);
-        let (_, bytes) = self.fit(topic, queue, offset..end.max(offset), u64::MAX)?;
+        let (mut next, mut bytes) = (offset, 0);
+        while next < end {
+            let part = next..end.min(next + MEASURED_AT_ONCE);
+            let (fitted, of_part) = self.fit(topic, queue, part.clone(), u64::MAX)?;
+            bytes += of_part;
+            if fitted < part.end || !go_on() {
+                break;
+            }
+            next = fitted;
+        }
         Ok(bytes)
     }
 

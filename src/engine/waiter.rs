@@ -46,6 +46,9 @@ struct State {
 /// How long a lone waiter polls before it sleeps: the time of a few syncs of a fast disk.
 const SPIN: Duration = Duration::from_micros(300);
 
+/// The longest that a wait goes on without asking whether it should.
+const SLICE: Duration = Duration::from_millis(50);
+
 impl Waiter {
     /// A waiter that already has its outcome.
     pub fn completed(outcome: Outcome) -> Arc<Waiter> {
@@ -109,6 +112,24 @@ impl Waiter {
         state.outcome.clone()
     }
 
+    /// As [`Waiter::wait_or_fail`]. Calls `go_on` every 50 ms meanwhile; once it returns false,
+    /// the wait ends without an error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Waiter::wait_or_fail`].
+    pub fn wait_while(&self, timeout: Duration, go_on: &mut dyn FnMut() -> bool) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(began.elapsed());
+            match self.wait(left.min(SLICE)) {
+                None if left > SLICE && go_on() => {}
+                None if left > SLICE => return Ok(()),
+                outcome => return outcome_or_fail(outcome, timeout),
+            }
+        }
+    }
+
     /// Waits for the message to be durable.
     ///
     /// # Errors
@@ -116,18 +137,23 @@ impl Waiter {
     /// [`Error::Failed`] if the sync failed, [`Error::FlushTimeout`] if it takes longer than
     /// `timeout`. In both cases the message is in the log.
     pub fn wait_or_fail(&self, timeout: Duration) -> Result<()> {
-        match self.wait(timeout) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(error)) => Err(Error::Failed {
-                reason: match &*error {
-                    Error::Failed { reason, .. } => reason.clone(),
-                    other => other.to_string(),
-                },
-                appended: true,
-            }),
-            None => Err(Error::FlushTimeout {
-                timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-            }),
-        }
+        outcome_or_fail(self.wait(timeout), timeout)
+    }
+}
+
+/// The outcome of a wait for `timeout` as the error for who sent the message.
+fn outcome_or_fail(outcome: Option<Outcome>, timeout: Duration) -> Result<()> {
+    match outcome {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) => Err(Error::Failed {
+            reason: match &*error {
+                Error::Failed { reason, .. } => reason.clone(),
+                other => other.to_string(),
+            },
+            appended: true,
+        }),
+        None => Err(Error::FlushTimeout {
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        }),
     }
 }

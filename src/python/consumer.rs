@@ -3,8 +3,10 @@
 use super::convert::{count, duration, integer, limit_or, tags, text, word, wrong_type};
 use super::errors::invalid;
 use super::handle::Handle;
+use super::log;
 use super::message::Message;
 use super::named;
+use super::progress::interruptible;
 use super::store::Store;
 use super::waiting::Wait;
 use crate::Mutex;
@@ -492,7 +494,9 @@ impl Consumer {
 
     /// Store the progress of the group. What was settled is durable on return.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(self.call(py, crate::Consumer::commit)?)
+        let committed = interruptible(py, |go_on| self.core.commit_while(go_on));
+        log::warnings(py, self.store.core());
+        committed
     }
 
     /// Leave the group. Messages that are not settled are delivered to others at once.

@@ -2,8 +2,10 @@
 
 use super::consumer::{Consumer, Wanted};
 use super::convert::limit;
+use super::log;
 use super::named;
 use super::pickle::plain;
+use super::progress::interruptible;
 use super::store::Store;
 use crate::{ProgressRow, RealDisk};
 use pyo3::prelude::*;
@@ -203,7 +205,9 @@ impl Store {
     #[getter]
     fn groups<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let groups = PyDict::new(py);
-        for queue in self.call(py, crate::Store::groups)? {
+        let found = interruptible(py, |go_on| self.core().groups_while(go_on));
+        log::warnings(py, self.core());
+        for queue in found? {
             let queue = GroupQueue::from(queue);
             let known = groups.get_item(&queue.group)?;
             let queues = match known {
@@ -242,6 +246,8 @@ impl Store {
         to: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let to = limit("to", to)?;
+        // What it would wait for; so Ctrl-C can end it.
+        interruptible(py, |go_on| self.core().flush_while(go_on))?;
         Ok(self.call(py, |core| core.reset_offsets(group, topic, &to))?)
     }
 }

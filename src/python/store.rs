@@ -259,9 +259,10 @@ impl Store {
     /// StoreFailedError
     ///     If the sync failed. The messages are in the log, but their durability is unknown.
     fn flush(&self, py: Python<'_>) -> PyResult<u64> {
-        let position = self.call(py, crate::Store::flush)?;
+        let position = interruptible(py, |go_on| self.core.flush_while(go_on));
+        log::warnings(py, &self.core);
         py.check_signals()?;
-        Ok(position)
+        position
     }
 
     /// Seal the current log file, so that it can be archived, and removed by retention.
@@ -286,9 +287,10 @@ impl Store {
     /// ...         store.roll(), store.roll()
     /// (1048576, None)
     fn roll(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        let position = self.call(py, crate::Store::roll)?;
+        let position = interruptible(py, |go_on| self.core.roll_while(go_on));
+        log::warnings(py, &self.core);
         py.check_signals()?;
-        Ok(position)
+        position
     }
 
     /// Return the message at an offset of a queue.

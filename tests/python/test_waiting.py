@@ -2,10 +2,12 @@
 
 import _thread
 import collections
+import contextlib
 import functools
 import itertools
 import operator
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -185,6 +187,18 @@ def test_ctrl_c_ends_the_conversion_of_a_batch(store, method):
     assert not pressed_before(functools.partial(getattr(orders, method), bodies))
 
 
+def test_ctrl_c_ends_a_look_at_groups_that_are_far_behind(store):
+    """Their lag in bytes takes a read of an entry of the queue for each message."""
+    if store.engine == "partitionlog":
+        pytest.skip("it takes the sizes of segments")
+    store.producer("orders", queue=0).send_batch([b""] * 100_000)
+    for group in range(40):
+        store.reset_offsets(f"g{group}", "orders", "earliest")
+    assert not pressed_before(functools.partial(operator.attrgetter("groups"), store))
+    (first, *_), *_ = store.groups.values()
+    assert (first.lag, first.lag_bytes > 100_000) == (100_000, True)
+
+
 def test_ctrl_c_ends_send_arrow(store):
     orders = store.producer("orders", queue=0)
     batch = pa.record_batch({"body": [b"x"] * 1000})
@@ -262,6 +276,64 @@ def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
     os.kill(waiter.pid, signal.SIGINT)
     rest, _ = waiter.communicate()
     assert (rest, waiter.returncode) == ("interrupted\n", 0)
+
+
+#: Shares the store, and once it is told to go on, waits for the process that flushes.
+FOLLOW = """
+import sys, forebay
+with forebay.open(sys.argv[1], mode="share", flush_timeout=3600) as store:
+    consumer = store.consumer("orders", group="billing")
+    input()
+    try:
+        store.send("orders", b"x")
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "store.flush()",
+        "store.roll()",
+        "store.reset_offsets('billing', 'orders', 'earliest')",
+        "consumer.commit()",
+    ],
+)
+def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
+    path = tmp_path / "store"
+    code = "import sys, forebay; store = forebay.open(sys.argv[1], mode='share'); input(); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for program in (code.replace("; input", "; print(); input", 1), FOLLOW):
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", program.replace("STATEMENT", statement), path],
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+                    **pipes,
+                )
+            )
+            stack.callback(processes[-1].kill)
+            if program is not FOLLOW:
+                assert processes[0].stdout.readline() == "\n"
+        leader, follower = processes
+        os.kill(leader.pid, signal.SIGSTOP)
+        os.waitpid(leader.pid, os.WUNTRACED)
+        follower.stdin.write("\n")
+        follower.stdin.flush()
+        assert follower.stdout.readline() == "waits\n"
+        os.kill(follower.pid, signal.SIGINT)
+        # Else it waits for its flush_timeout, which is much longer.
+        assert select.select([follower.stdout], [], [], 60)[0]
+        assert follower.stdout.readline() == "interrupted\n"
+        os.kill(leader.pid, signal.SIGCONT)
+        follower.communicate("\n")
+        leader.communicate("\n\n")
+        assert (leader.returncode, follower.returncode) == (0, 0)
 
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):

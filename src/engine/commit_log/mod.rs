@@ -310,8 +310,14 @@ impl Engine for CommitLog {
     }
 
     fn flush(&self) -> Result<u64> {
+        self.flush_while(&mut || true)
+    }
+
+    fn flush_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         match &self.share {
-            Some(share) => share.flush_to(share.core.published(), self.options.flush_timeout)?,
+            Some(share) => {
+                share.flush_to(share.core.published(), self.options.flush_timeout, go_on)?;
+            }
             None => self.parts.flush()?,
         }
         Ok(self.durable_position())
@@ -434,11 +440,11 @@ impl Engine for CommitLog {
 }
 
 impl Files for CommitLog {
-    fn roll(&self) -> Result<Option<u64>> {
+    fn roll_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<u64>> {
         match &self.share {
             Some(share) => {
-                let end = share.core.seal(None)?;
-                let flushed = end.map(|end| share.flush_to(end, self.options.flush_timeout));
+                let (end, timeout) = (share.core.seal(None)?, self.options.flush_timeout);
+                let flushed = end.map(|end| share.flush_to(end, timeout, go_on));
                 flushed.transpose().map(|_| end)
             }
             None => roll::seal(&self.parts, None),

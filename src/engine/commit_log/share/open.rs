@@ -116,13 +116,19 @@ impl Share {
         Ok((share, opened))
     }
 
-    /// Waits until the log is durable up to `end`, at most for `timeout`.
+    /// Waits until the log is durable up to `end`, at most for `timeout`, and only while `go_on`
+    /// returns true.
     ///
     /// # Errors
     ///
     /// [`Error::FlushTimeout`] if the leader hangs; [`Error::Failed`].
-    pub fn flush_to(&self, end: u64, timeout: Duration) -> Result<()> {
-        group_commit::enlist(&self.group, &self.core, end).wait_or_fail(timeout)
+    pub fn flush_to(
+        &self,
+        end: u64,
+        timeout: Duration,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        group_commit::enlist(&self.group, &self.core, end).wait_while(timeout, go_on)
     }
 
     /// The figures of a reader, with those of this process's appends, and with what all processes
