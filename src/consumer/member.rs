@@ -4,7 +4,7 @@ use super::Anchor;
 use super::group::{ConsumerOptions, Ground, Group};
 use super::lane::{Delivery, Lane, Order, Receipt, Taking};
 use super::retry::{Failed, Fate, check_level, send_back};
-use super::start::{Start, offset_of};
+use super::start::{Start, check_named, offset_of};
 use crate::bound::Bound;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -476,8 +476,11 @@ impl Consumer {
     pub fn commit_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<()> {
         self.check_open()?;
         self.check_member()?;
-        self.shared.handle().writer()?.flush()?;
-        self.shared.save_progress()
+        self.shared.handle().writer()?.flush_while(go_on)?;
+        match go_on() {
+            true => self.shared.save_progress(),
+            false => Ok(()),
+        }
     }
 
     /// Restarts the visibility timeout of a message that was taken a while ago.
@@ -526,7 +529,7 @@ impl Consumer {
         let (lanes, _) = self.lanes(self.shared.now())?;
         let engine = self.shared.handle().engine()?;
         if let Start::ByTopic(bounds) = to {
-            self.check_named(engine, bounds)?;
+            check_named("to", bounds, &self.topics, engine)?;
             check_owned(&lanes, bounds)?;
         }
         let mut moves = Vec::new();
@@ -552,24 +555,6 @@ impl Consumer {
             .try_for_each(|(lane, offset)| lane.seek(offset));
         self.shared.stir();
         moved
-    }
-
-    /// Checks that the consumer reads the topics, and that they have the queues.
-    fn check_named(&self, engine: &dyn Engine, bounds: &BTreeMap<String, Bound>) -> Result<()> {
-        for (name, bound) in bounds {
-            if !self.topics.iter().any(|topic| **topic == **name) {
-                let reason = "the consumer does not read this topic";
-                return Err(Error::option("to", format!("{name:?}"), reason));
-            }
-            let topic = engine.topics().get(name);
-            if let (Some(topic), Bound::Offsets(offsets)) = (topic, bound) {
-                let known = engine.queues(&topic);
-                if let Some(queue) = offsets.keys().find(|queue| !known.contains(queue)) {
-                    return Err(topic.unknown_queue(*queue));
-                }
-            }
-        }
-        Ok(())
     }
 
     fn check_open(&self) -> Result<()> {

@@ -69,7 +69,8 @@ use occupation::{Occupation, PRODUCERS};
 use peers::{Peers, Watch};
 use progress::{Known, Progress};
 use service::{Due, Service};
-use std::collections::BTreeMap;
+use start::check_named;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -205,9 +206,15 @@ impl Anchor {
                 "must name at least one topic",
             ));
         }
-        for topic in topics {
+        let mut distinct = BTreeSet::new();
+        let topics = topics.iter().copied();
+        let topics: Vec<&str> = topics.filter(|topic| distinct.insert(*topic)).collect();
+        for topic in &topics {
             engine.meanings().check_topic(topic)?;
             engine.topic_for_append(topic)?;
+        }
+        if let Start::ByTopic(bounds) = &options.start {
+            check_named("start", bounds, &topics, engine)?;
         }
         let subscription = self.subscription(group)?;
         let occupation = self.occupation()?;
@@ -222,7 +229,7 @@ impl Anchor {
             let new = || Arc::new(Group::new(group, &retry, occupation.clone()));
             Arc::clone(found.or_insert_with(new))
         };
-        let consumer = Consumer::join(self, group, topics, options, subscription)?;
+        let consumer = Consumer::join(self, group, &topics, options, subscription)?;
         match &occupation {
             // The process that leads saves progress from now on.
             Some(occupation) => {

@@ -2,7 +2,7 @@
 
 use crate::bound::{Bound, Bounded};
 use crate::engine::{Engine, Point, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 
 /// Where a group begins in a topic of which it has consumed nothing. Saved progress takes
@@ -29,6 +29,34 @@ impl Start {
             Start::ByTopic(bounds) => bounds.get(topic).unwrap_or(&Bound::Earliest),
         }
     }
+}
+
+/// Checks that the topics are read for which the argument `name` gives a place, and that they have
+/// the queues.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`]; [`Error::UnknownQueue`].
+pub(super) fn check_named<T: AsRef<str>>(
+    name: &str,
+    bounds: &BTreeMap<String, Bound>,
+    read: &[T],
+    engine: &dyn Engine,
+) -> Result<()> {
+    for (topic, bound) in bounds {
+        if !read.iter().any(|it| it.as_ref() == topic) {
+            let reason = "the consumer does not read this topic";
+            return Err(Error::option(name, format!("{topic:?}"), reason));
+        }
+        let topic = engine.topics().get(topic);
+        if let (Some(topic), Bound::Offsets(offsets)) = (topic, bound) {
+            let known = engine.queues(&topic);
+            if let Some(queue) = offsets.keys().find(|queue| !known.contains(queue)) {
+                return Err(topic.unknown_queue(*queue));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The offset of a queue where a read from `bound` begins.

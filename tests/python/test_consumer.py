@@ -226,6 +226,60 @@ def test_a_group_begins_where_it_is_told(store):
         assert len(consumer.poll(100, timeout=10)) == 8
 
 
+def test_a_start_is_refused_that_names_no_queue_of_the_topics(store):
+    """Else the group would begin at its first message."""
+    store.create_topic("orders", queues=1)
+    for group in ("new", "new", "old"):
+        with pytest.raises(forebay.UnknownTopicError, match="orders") as error:
+            store.consumer("orders", group=group, start={("orders", 3): 5})
+        assert error.value.queue == 3
+        with pytest.raises(forebay.InvalidOptionError, match=r'^start is "Orders"') as error:
+            store.consumer("orders", group=group, start={("Orders", 0): 5})
+        assert error.value.name == "start"
+        assert "Orders" not in store.topics
+        store.consumer("orders", group="old").close()
+    with pytest.raises(forebay.UnknownTopicError):
+        store.consumer("bills", group="new", start={("bills", 99): 0})
+    assert {"new"}.isdisjoint(store.groups)
+
+
+def test_a_topic_that_is_named_twice_is_read_once(store, caplog):
+    store.create_topic("t", queues=1)
+    with (
+        store.consumer(["t", "t"], group="g") as first,
+        store.consumer(["t", "t"], group="g"),
+    ):
+        assert first.topics == ("t",)
+    assert " of t;" in caplog.text
+
+
+def test_a_bool_is_no_number(store):
+    store.send("orders", b"x")
+    with store.consumer("orders", group="g") as consumer:
+        (message,) = consumer.poll(timeout=10)
+        for call in (
+            lambda: consumer.nack(message, delay_level=True),
+            lambda: store.send("orders", b"x", delay_level=True),
+            lambda: consumer.poll(True),
+            lambda: store.create_topic("bills", queues=True),
+            lambda: consumer.seek({("orders", message.queue): True}),
+        ):
+            with pytest.raises(TypeError, match="must be an integer, got bool"):
+                call()
+
+
+def test_a_retried_message_shows_its_own_topic(store):
+    clock = forebay.testing.Clock()
+    with forebay.testing.open(":memory:", clock=clock) as store:
+        store.send("orders", b"x")
+        with store.consumer("orders", group="g") as consumer:
+            consumer.nack(consumer.poll(timeout=0)[0])
+            clock.advance(60)
+            (again,) = consumer.poll(timeout=0)
+            assert again.reconsume_times == 1
+            assert repr(again).startswith('<Message "orders" queue ')
+
+
 def test_tags_choose_what_is_delivered(store):
     fill(store, 4)
     store.send("orders", b"9", tags="open")
