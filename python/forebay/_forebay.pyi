@@ -815,8 +815,10 @@ class Consumer:
         message
             A message that this consumer delivered.
         delay_level
-            RocketMQ's level of the delay, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
-            30 min, 1 h, 2 h. None: by the number of attempts.
+            RocketMQ's level of the delay, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30
+            min, 1 h, 2 h. None: by the number of attempts. With ``order="queue"`` it has no
+            effect: the pauses grow from 1 s to 30 s, since nothing after the message is
+            delivered meanwhile.
 
         Raises
         ------
@@ -870,9 +872,9 @@ class Consumer:
         Parameters
         ----------
         handler
-            Called with a message; with ``batch`` above 1, with a list of up to that many. It must
-            have handled them when it returns: a coroutine function or a generator function is
-            refused, and a call that returns an awaitable or a generator has failed.
+            Called with a message; with ``batch`` above 1, with a list of up to that many. It
+            must have handled them when it returns: a coroutine function or a generator function
+            is refused, and a call that returns an awaitable or a generator has failed.
         threads
             How many threads call it, 1 to 1,024.
         batch

@@ -346,7 +346,9 @@ impl Consumer {
     ///     A message that this consumer delivered.
     /// delay_level
     ///     RocketMQ's level of the delay, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
-    ///     30 min, 1 h, 2 h. None: by the number of attempts.
+    ///     30 min, 1 h, 2 h. None: by the number of attempts. With ``order="queue"`` it has no
+    ///     effect: the pauses grow from 1 s to 30 s, since nothing after the message is delivered
+    ///     meanwhile.
     ///
     /// Raises
     /// ------
@@ -363,8 +365,9 @@ impl Consumer {
             None => None,
             Some(given) => {
                 let level = integer("delay_level", given)?.and_then(|it| u8::try_from(it).ok());
-                let wrong = || invalid("delay_level", given, "must be from 1 to 18, or None");
-                Some(level.ok_or_else(wrong)?)
+                let levels = self.store.core().options().delay_levels().all_ms().len();
+                let reason = format!("must be from 1 to {levels}, or None");
+                Some(level.ok_or_else(|| invalid("delay_level", given, &reason))?)
             }
         };
         let delivery = delivery(message)?;

@@ -44,8 +44,11 @@ impl<'py> FromPyObject<'_, 'py> for Offset {
     }
 }
 
-/// A number as [`whole_number`] reads it.
+/// A number as [`whole_number`] reads it; a bool is none.
 pub(super) fn integer(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if object.is_instance_of::<PyBool>() {
+        return Err(wrong_type(name, object, "an integer"));
+    }
     whole_number(object).map_err(|_| wrong_type(name, object, "an integer"))
 }
 

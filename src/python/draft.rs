@@ -221,7 +221,7 @@ impl<'py> FromPyObject<'_, 'py> for DelayLevel {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DelayLevel> {
         let level =
             convert::integer("delay_level", &object)?.and_then(|level| u8::try_from(level).ok());
-        let reason = "must be from 1 to the number of levels, which is 18, or 0 for no delay";
+        let reason = "must be from 1 to the number of the store's delay_levels, or 0 for no delay";
         level
             .map(DelayLevel)
             .ok_or_else(|| invalid("delay_level", &*object, reason))

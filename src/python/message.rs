@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -117,6 +118,14 @@ impl Message {
         self.core.retry_topic()
     }
 
+    /// The topic that a message was sent to.
+    fn topic_sent_to(&self) -> PyResult<Cow<'_, str>> {
+        let core = self.core()?;
+        Ok(self
+            .original_topic()
+            .map_or_else(|| core.topic(), Cow::Owned))
+    }
+
     fn record(&self) -> PyResult<Row<'_>> {
         Ok(self.core()?.record())
     }
@@ -136,11 +145,7 @@ impl Message {
 impl Message {
     #[getter]
     fn topic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let core = self.core()?;
-        match self.original_topic() {
-            Some(topic) => Ok(PyString::new(py, &topic)),
-            None => Ok(PyString::new(py, &core.topic())),
-        }
+        Ok(PyString::new(py, &self.topic_sent_to()?))
     }
 
     #[getter]
@@ -284,7 +289,7 @@ impl Message {
         let keys = PyTuple::new(py, self.core.keys())?.repr()?;
         Ok(format!(
             "<Message {:?} queue {} offset {} position {}: keys={keys}, {} bytes {shown}{more}>",
-            self.core.topic(),
+            self.topic_sent_to()?,
             record.queue_id(),
             record.queue_offset(),
             record.position(),

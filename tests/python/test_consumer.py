@@ -549,56 +549,6 @@ def test_a_handler_that_fails_is_logged_with_its_message(store, caplog):
     assert text in record.getMessage()
 
 
-def test_a_consumer_that_is_left_without_a_queue_logs_the_remedy(store, caplog):
-    store.create_topic("orders", queues=1)
-    with store.consumer("orders", group="billing"):
-        assert not caplog.records
-        with store.consumer("orders", group="billing") as second:
-            assert second.assignment == []
-    (record,) = caplog.records
-    assert "2 consumers for 1 queue(s) of orders" in record.getMessage()
-    assert "create_topic" in record.getMessage()
-
-
-def test_the_levels_of_delay_are_those_that_the_store_was_opened_with(tmp_path):
-    clock = forebay.testing.Clock()
-    with forebay.testing.open(tmp_path, clock=clock, delay_levels="2s 1m") as store:
-        store.send("orders", b"1", delay_level=1)
-        for level in (3, 256):
-            with pytest.raises(forebay.InvalidOptionError, match="delay_level"):
-                store.send("orders", b"3", delay_level=level)
-    with (
-        forebay.testing.open(tmp_path, clock=clock) as store,
-        store.consumer("orders", group="billing") as consumer,
-    ):
-        clock.advance(1.9)
-        assert consumer.poll(timeout=0) == []
-        clock.advance(0.1)
-        (message,) = consumer.poll(timeout=0)
-        consumer.nack(message)
-        clock.advance(59)
-        assert consumer.poll(timeout=0) == []
-        clock.advance(1)
-        assert len(consumer.poll(timeout=0)) == 1
-    for levels in ("", "1", "0s", "1w", "1s,2s", "400d"):
-        with pytest.raises(forebay.InvalidOptionError, match="delay_levels"):
-            forebay.open(tmp_path / "new", delay_levels=levels)
-    with pytest.raises(TypeError, match="delay_levels"):
-        forebay.open(tmp_path / "new", delay_levels=18)
-
-
-def test_reads_and_deliveries_are_counted(store):
-    fill(store)
-    store.get("orders", 0, 0)
-    read = len(store.read("orders", 0, 0).messages) + len(store.query("orders", "1"))
-    read += len(list(store.tail("orders", start="earliest", follow=False)))
-    with store.consumer("orders", group="billing") as consumer:
-        messages = consumer.poll(100, timeout=10)
-        consumer.extend(messages[0], 0)
-        assert len(consumer.poll(1, timeout=10)) == 1
-    stats = store.stats()
-    assert stats.messages_read == 1 + read
-    assert (stats.messages_delivered, stats.messages_delivered_again) == (len(messages) + 1, 1)
 async def coroutine_function(*given):
     raise AssertionError("nobody awaits it")
 
@@ -696,3 +646,69 @@ def hook_into(entered):
     return around
 
 
+def test_a_consumer_that_is_left_without_a_queue_logs_the_remedy(store, caplog):
+    store.create_topic("orders", queues=1)
+    with store.consumer("orders", group="billing"):
+        assert not caplog.records
+        with store.consumer("orders", group="billing") as second:
+            assert second.assignment == []
+    (record,) = caplog.records
+    assert "2 consumers for 1 queue(s) of orders" in record.getMessage()
+    assert "create_topic" in record.getMessage()
+
+
+def test_the_levels_of_delay_are_those_that_the_store_was_opened_with(tmp_path):
+    clock = forebay.testing.Clock()
+    with forebay.testing.open(tmp_path, clock=clock, delay_levels="2s 1m") as store:
+        store.send("orders", b"1", delay_level=1)
+        for level in (3, 256, -1):
+            with pytest.raises(forebay.InvalidOptionError, match="delay_level") as error:
+                store.send("orders", b"3", delay_level=level)
+            assert "18" not in str(error.value)
+    with (
+        forebay.testing.open(tmp_path, clock=clock) as store,
+        store.consumer("orders", group="billing") as consumer,
+    ):
+        clock.advance(1.9)
+        assert consumer.poll(timeout=0) == []
+        clock.advance(0.1)
+        (message,) = consumer.poll(timeout=0)
+        consumer.nack(message)
+        clock.advance(59)
+        assert consumer.poll(timeout=0) == []
+        clock.advance(1)
+        assert len(consumer.poll(timeout=0)) == 1
+    for levels in ("", "1", "0s", "1w", "1s,2s", "400d"):
+        with pytest.raises(forebay.InvalidOptionError, match="delay_levels"):
+            forebay.open(tmp_path / "new", delay_levels=levels)
+    with pytest.raises(TypeError, match="delay_levels"):
+        forebay.open(tmp_path / "new", delay_levels=18)
+
+
+def test_a_level_has_no_effect_on_the_pauses_of_an_ordered_queue():
+    clock = forebay.testing.Clock()
+    with forebay.testing.open(":memory:", clock=clock, delay_levels="2s 1m") as store:
+        store.send("orders", b"1")
+        with store.consumer("orders", group="g", order="queue") as consumer:
+            (message,) = consumer.poll(timeout=0)
+            for level in (3, 256, -1, 0):
+                with pytest.raises(forebay.InvalidOptionError, match="from 1 to 2, or None"):
+                    consumer.nack(message, delay_level=level)
+            consumer.nack(message, delay_level=2)
+            assert consumer.poll(timeout=0) == []
+            clock.advance(1)
+            assert len(consumer.poll(timeout=0)) == 1
+
+
+def test_reads_and_deliveries_are_counted(store):
+    fill(store)
+    store.get("orders", 0, 0)
+    read = len(store.read("orders", 0, 0).messages) + len(store.query("orders", "1"))
+    read += len(list(store.tail("orders", start="earliest", follow=False)))
+    with store.consumer("orders", group="billing") as consumer:
+        messages = consumer.poll(100, timeout=10)
+        consumer.extend(messages[0], 0)
+        assert len(consumer.poll(1, timeout=10)) == 1
+    stats = store.stats()
+    assert stats.messages_read == 1 + read
+    assert (stats.messages_delivered, stats.messages_delivered_again) == (len(messages) + 1, 1)
