@@ -191,12 +191,29 @@ pub enum Point {
     Enrolled,
     /// It has settled a message, and has not stored that.
     Settled,
+    /// A consumer of it knows where a queue begins and ends, and has read nothing.
+    Bounded,
 }
 
 /// Passes a point.
 #[cfg(not(test))]
 #[inline(always)]
 pub const fn pass(_: Point) {}
+
+/// What a thread does at a point.
+#[cfg(test)]
+type Act = (Point, Box<dyn FnOnce()>);
+
+#[cfg(test)]
+thread_local! {
+    static ACT: std::cell::RefCell<Option<Act>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Has this thread do something when it passes a point for the first time.
+#[cfg(test)]
+pub fn at(point: Point, act: impl FnOnce() + 'static) {
+    ACT.set(Some((point, Box::new(act))));
+}
 
 /// Passes a point. Dies there if the environment says so: `FOREBAY_DIE_AT` names the point, after a
 /// colon the number of earlier passes.
@@ -215,5 +232,9 @@ pub fn pass(point: Point) {
         && left.fetch_sub(1, Ordering::Relaxed) == 0
     {
         std::process::abort();
+    }
+    let act = ACT.with_borrow_mut(|act| act.take_if(|(at, _)| *at == point));
+    if let Some((_, act)) = act {
+        act();
     }
 }

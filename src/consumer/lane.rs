@@ -18,6 +18,7 @@ use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
 use crate::warning::Warning;
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Maximum number of rows per step of a cursor.
@@ -403,6 +404,8 @@ impl Lane {
         max: usize,
         taken: &mut Vec<Delivery>,
     ) -> Result<()> {
+        let mut retired = 0;
+        let mut failed = Ok(());
         for _ in 0..max {
             let Some(offset) = window.due(by.now).filter(|_| !by.has_enough()) else {
                 break;
@@ -417,11 +420,22 @@ impl Lane {
                 // Retired, compacted or damaged meanwhile: nobody can handle it.
                 Ok(None) | Err(Error::Corrupt { .. } | Error::OffsetOutOfRange { .. }) => {
                     window.give_up(offset);
+                    let bounds = by.engine.bounds(&self.topic, self.queue);
+                    let is_retired = |bounds: Option<Range<u64>>| {
+                        bounds.is_some_and(|bounds| offset < bounds.start)
+                    };
+                    retired += u64::from(bounds.is_ok_and(is_retired));
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
             }
         }
-        Ok(())
+        if retired > 0 {
+            self.warn_of_retired(by, retired);
+        }
+        failed
     }
 
     fn take_new(
@@ -446,6 +460,7 @@ impl Lane {
         if begin >= end {
             return Ok(false);
         }
+        pass(Point::Bounded);
         let (topic, range) = (&self.topic, begin..end);
         let mut cursor = by
             .engine

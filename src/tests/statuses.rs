@@ -3,6 +3,7 @@
 use super::consumer::{BEGIN_MS, Bed, bodies, body, open_as, poll, receipts, wait};
 use crate::clock::ManualClock;
 use crate::engine::Durability;
+use crate::plant;
 use crate::{
     Bound, Consumer, ConsumerOptions, Draft, Error, Filter, Options, ReadStatus, Store, Warning,
 };
@@ -217,6 +218,60 @@ fn messages_that_are_removed_during_a_read_are_said_to_be() {
     assert_eq!(read.status, ReadStatus::MessageWasRemoving);
     assert!(read.min_offset > 0 && read.next_offset >= read.min_offset);
     assert!(store.now_ms() > BEGIN_MS);
+}
+
+/// A store that retires files, with so many messages, and its clock.
+fn of_many(bed: &Bed, count: usize) -> Store {
+    let store = retiring(bed);
+    let bodies: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+    for body in &bodies {
+        send(&store, body.as_bytes());
+    }
+    store
+}
+
+/// The warning of so many messages that retention has removed.
+fn retired(messages: u64) -> Warning {
+    Warning::Retired {
+        topic: "orders".into(),
+        queue: 0,
+        messages,
+    }
+}
+
+#[test]
+fn where_messages_are_removed_while_it_reads_a_consumer_goes_on_at_the_first_one_left() {
+    let bed = Bed::new("store");
+    let store = of_many(&bed, 300);
+    let reader = consumer(&store, &[]);
+    let (removing, clock) = (store.clone(), Arc::clone(&bed.clock));
+    plant::at(plant::Point::Bounded, move || retire(&removing, &clock));
+    let got = poll(&reader);
+    let first = body(&got[0]) as u64;
+    assert!(first > 0 && first < 300);
+    assert_eq!(committed(&reader), first);
+    assert!(store.take_warnings().contains(&retired(first)));
+}
+
+#[test]
+fn where_messages_are_removed_before_they_come_again_a_consumer_says_so() {
+    let bed = Bed::new("store");
+    let store = of_many(&bed, 300);
+    let reader = consumer(&store, &[]);
+    let got = reader.poll(20, Duration::ZERO).unwrap();
+    assert_eq!(got.len(), 20);
+    reader.ack([&got[3].receipt]).unwrap();
+    retire(&store, &bed.clock);
+    bed.clock.advance(600_000);
+    let left = poll(&reader);
+    let first = body(&left[0]) as u64;
+    assert!(first > 20 && first < 300);
+    assert_eq!(committed(&reader), first);
+    let warnings = store.take_warnings();
+    // All but the one that was settled, and those that were never delivered.
+    for expected in [retired(19), retired(first - 20)] {
+        assert!(warnings.contains(&expected), "{warnings:?}");
+    }
 }
 
 /// A store is put back as it was, and goes on. The table of offsets stays, whose offsets other
