@@ -66,12 +66,12 @@ impl Watch {
         let mut has_evicted = false;
         for (slot, session_ms) in next {
             let beat = table.beat(*slot);
-            let known = self.silent.entry(*slot).or_insert((beat, Duration::ZERO));
-            match known.0 == beat {
-                true => known.1 += passed.min(STEP_MAX),
-                false => *known = (beat, Duration::ZERO),
-            }
-            let silent = known.1;
+            let silent = match self.silent.get(slot) {
+                Some((seen, silent)) if *seen == beat => *silent + passed.min(STEP_MAX),
+                // What has passed since the last step says nothing of a beat that it did not see.
+                _ => Duration::ZERO,
+            };
+            self.silent.insert(*slot, (beat, silent));
             // Without a beat, the slot belongs to a process that has no consumers.
             let is_gone = beat.is_none() || !table.is_alive(*slot);
             if is_gone || silent >= Duration::from_millis(u64::from(*session_ms)) {
@@ -136,5 +136,169 @@ fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
             return;
         }
         table.sleep(seen, STEP);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, RealDisk};
+    use crate::engine::directory::group_table;
+    use std::collections::BTreeSet;
+    use tempfile::TempDir;
+
+    /// The processes of a test, by slot; those that are not dead live.
+    struct Slot(u32, Arc<Mutex<BTreeSet<u32>>>);
+
+    impl group_table::Peers for Slot {
+        fn slot(&self) -> u32 {
+            self.0
+        }
+
+        fn is_alive(&self, slot: u32) -> bool {
+            !self.1.lock().contains(&slot)
+        }
+    }
+
+    /// Processes of slots 1, 2 and 3 with a consumer each. The first one watches, with a clock
+    /// that the test moves: no test waits.
+    struct Bed {
+        processes: Vec<Occupation>,
+        dead: Arc<Mutex<BTreeSet<u32>>>,
+        watch: Watch,
+        _dir: TempDir,
+    }
+
+    impl Bed {
+        fn new(sessions_ms: [u32; 3]) -> Bed {
+            let dir = tempfile::tempdir().unwrap();
+            let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+            let dead = Arc::<Mutex<BTreeSet<u32>>>::default();
+            let mut processes = Vec::new();
+            for (slot, session_ms) in (1..).zip(sessions_ms) {
+                let peers = Arc::new(Slot(slot, Arc::clone(&dead)));
+                let table = match slot {
+                    1 => GroupTable::create(&disk, dir.path(), peers).unwrap(),
+                    _ => GroupTable::open(&disk, dir.path(), peers).unwrap().unwrap(),
+                };
+                table.show_beat();
+                let process = Occupation::new(Arc::new(table));
+                let topics = BTreeSet::from(["orders".into()]);
+                let session = (session_ms, 0);
+                process.join("workers", &topics, &[], session).unwrap();
+                processes.push(process);
+            }
+            Bed {
+                processes,
+                dead,
+                watch: Watch::default(),
+                _dir: dir,
+            }
+        }
+
+        fn table(&self) -> &GroupTable {
+            self.processes.first().unwrap().table()
+        }
+
+        fn show_beat_of(&self, slot: usize) {
+            self.processes.get(slot - 1).unwrap().table().show_beat();
+        }
+
+        /// A step after `passed_ms`. Returns whether it has evicted.
+        fn step(&mut self, passed_ms: u64) -> bool {
+            let process = self.processes.first().unwrap();
+            let passed = Duration::from_millis(passed_ms);
+            self.watch.step(process, passed, 0).unwrap()
+        }
+
+        fn left(&self) -> Vec<u32> {
+            let mut left: Vec<u32> = self.table().members().map(|it| it.slot).collect();
+            left.sort_unstable();
+            left
+        }
+    }
+
+    #[test]
+    fn a_process_is_evicted_once_it_was_silent_for_its_session_timeout() {
+        let mut bed = Bed::new([60_000, 1_000, 60_000]);
+        assert!(!bed.step(0));
+        for silent in 1..10 {
+            bed.show_beat_of(3);
+            assert!(!bed.step(100), "{silent}");
+        }
+        assert_eq!(bed.left(), [1, 2, 3]);
+        assert!(bed.step(100));
+        assert_eq!(bed.left(), [1, 3]);
+        // Its slot counts from zero when it comes back.
+        assert!(bed.watch.silent.keys().all(|slot| *slot != 2));
+    }
+
+    #[test]
+    fn a_sign_of_life_starts_the_time_again() {
+        let mut bed = Bed::new([60_000, 1_000, 60_000]);
+        assert!(!bed.step(0));
+        for _ in 0..3 {
+            for _ in 0..9 {
+                assert!(!bed.step(100));
+            }
+            bed.show_beat_of(2);
+            assert!(!bed.step(100));
+        }
+        assert_eq!(bed.left(), [1, 2, 3]);
+    }
+
+    /// The machine may have slept, and the others with it; or this process was stopped, and has not
+    /// looked at them.
+    #[test]
+    fn a_step_that_comes_late_counts_as_a_short_one() {
+        let mut bed = Bed::new([60_000, 1_000, 60_000]);
+        assert!(!bed.step(0));
+        for _ in 0..4 {
+            assert!(!bed.step(3_600_000));
+        }
+        assert_eq!(bed.left(), [1, 2, 3]);
+        let most = u64::try_from(STEP_MAX.as_millis()).unwrap();
+        assert_eq!(most * 5, 1_000);
+        assert!(bed.step(3_600_000));
+        assert_eq!(bed.left(), [1, 3]);
+    }
+
+    #[test]
+    fn those_after_the_next_are_watched_while_it_is_silent() {
+        let mut bed = Bed::new([60_000, 60_000, 1_000]);
+        let silent = u64::try_from(SILENT.as_millis()).unwrap();
+        assert!(!bed.step(0));
+        for _ in 0..silent / 100 - 1 {
+            assert!(!bed.step(100));
+            // The next one lives, so the third is its to watch.
+            assert!(!bed.watch.silent.contains_key(&3));
+        }
+        assert!(!bed.step(100));
+        assert!(bed.watch.silent.contains_key(&3));
+        for _ in 0..9 {
+            assert!(!bed.step(100));
+        }
+        assert!(bed.step(100));
+        assert_eq!(bed.left(), [1, 2]);
+    }
+
+    #[test]
+    fn a_dead_process_is_evicted_at_once_and_so_is_the_dead_one_after_it() {
+        let mut bed = Bed::new([60_000; 3]);
+        assert!(!bed.step(0));
+        bed.dead.lock().extend([2, 3]);
+        assert!(bed.step(0));
+        assert_eq!(bed.left(), [1]);
+        assert!(!bed.step(0));
+    }
+
+    /// A new process that has taken the slot of a dead one holds its lock, and has no consumers.
+    #[test]
+    fn consumers_of_a_slot_without_a_beat_are_evicted() {
+        let mut bed = Bed::new([60_000; 3]);
+        bed.processes.get(1).unwrap().table().clear_beat();
+        assert!(bed.step(0));
+        assert_eq!(bed.left(), [1, 3]);
     }
 }
