@@ -559,7 +559,10 @@ impl Lane {
 
     /// Counts a message that goes to the retry topic.
     pub(super) fn count_retry(&self) {
-        self.state.lock().retries += 1;
+        let mut state = self.state.lock();
+        state.retries += 1;
+        // For other processes. If this fails, the next change shows it.
+        let _ = self.store(&mut state);
     }
 
     /// Postpones the time at which a delivered message becomes due again.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
 from typing import Any
 
 import forebay
 from forebay.cli.arguments import TIME, UsageError, add_store, bound, open_existing, unknown
-from forebay.output import human, lasting, write_json, write_line, write_table
+from forebay.output import ago, human, lasting, write_json, write_line, write_table
 
 __all__ = ["add"]
 
@@ -43,16 +44,17 @@ def _groups(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json([queue._asdict() for queue in queues])
     elif queues:
-        shares = any(one.owner_pid is not None for one in queues)
+        known = (it for one in queues for it in (one.owner_pid, one.progress_timestamp))
+        shares = any(it is not None for it in known)
         head = (
             *("group", "topic", "queue", "committed", "end", "lag", "bytes", "waiting for"),
-            *(("consumer", "process") if shares else ()),
+            *(("consumer", "process", "unsettled", "retries", "moved") if shares else ()),
         )
         rows = [
             (
                 *(one.group, one.topic, one.queue, one.committed, one.max_offset),
                 *(one.lag, human(one.lag_bytes), lasting(one.lag_seconds) if one.lag else ""),
-                *((one.owner or "", str(one.owner_pid or "")) if shares else ()),
+                *(_live(one) if shares else ()),
             )
             for one in queues
         ]
@@ -60,6 +62,15 @@ def _groups(arguments: argparse.Namespace) -> int:
     else:
         write_line("no group has consumed anything")
     return 0
+
+
+def _live(queue: forebay.GroupQueue) -> tuple[object, ...]:
+    """Return what only the processes that share a store know of a queue."""
+    moved = queue.progress_timestamp
+    return (
+        *(queue.owner or "", str(queue.owner_pid or ""), queue.unsettled, queue.retries),
+        "" if moved is None else ago(datetime.fromtimestamp(moved / 1000, UTC)),
+    )
 
 
 def _reset(arguments: argparse.Namespace) -> int:

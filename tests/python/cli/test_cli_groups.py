@@ -1,6 +1,7 @@
 """The verbs groups and reset-offsets."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -57,6 +58,33 @@ def test_groups_are_listed_beside_the_process_that_consumes(run, consumed):
         status, out, _ = run("groups", consumed, "--json")
     assert status == 0
     assert [one["lag"] for one in json.loads(out)] == [0] * 8
+
+
+def test_groups_of_a_shared_store_are_listed_with_what_its_processes_know(run, tmp_path):
+    with forebay.open(tmp_path / "s", mode="share", default_queues=2) as store:
+        store.producer("orders", queue=0).send_batch([b"x"] * 5)
+        with store.consumer("orders", group="billing") as consumer:
+            first, second, *_ = consumer.poll(100, timeout=10)
+            consumer.ack(first)
+            consumer.nack(second)
+            _, out, _ = run("groups", tmp_path / "s")
+            _, document, _ = run("groups", tmp_path / "s", "--json")
+        _, left, _ = run("groups", tmp_path / "s")
+    head, *lines = out.decode().splitlines()
+    columns = ("consumer", "process", "unsettled", "retries", "moved")
+    assert tuple(head.split()[-5:]) == columns
+    rows = {tuple(line.split()[1:3]): line for line in lines}
+    used = rows["orders", "0"].split()
+    assert used[-6:-4] == [str(os.getpid()), "3"], used
+    assert (used[-4], used[-1]) == ("1", "ago")
+    assert rows["orders", "1"].split()[-3:] == [str(os.getpid()), "0", "0"]
+    (known,) = (
+        one for one in json.loads(document) if (one["topic"], one["queue"]) == ("orders", 0)
+    )
+    assert (known["unsettled"], known["retries"]) == (3, 1)
+    assert known["progress_timestamp"] is not None
+    # The consumer is gone, and its progress is still known.
+    assert "moved" in left.decode().splitlines()[0]
 
 
 def test_groups_of_a_broker_are_listed(run, broker, store):
