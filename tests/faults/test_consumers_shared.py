@@ -37,7 +37,7 @@ from harness import LONG_S, PROOF, seed
 import forebay
 
 SEED = seed()
-SECONDS = 1800.0 if PROOF else 6.0
+SECONDS = 1800.0 if PROOF else 20.0
 SENDERS, CONSUMERS, QUEUES = 2, 3, 6
 #: Seconds without a sign of life after which a consumer loses its queues.
 SESSION = 1.0

@@ -8,6 +8,7 @@ commits for all; when it is killed, another one goes on.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from forebay import _forebay
 
 SEED = seed()
 #: Seconds of each kind of flush.
-SECONDS = 900.0 if PROOF else 6.0
+SECONDS = 900.0 if PROOF else 3.0
 SENDERS = 4
 #: Small files, so that the processes roll often.
 SIZES: dict[str, Any] = {
@@ -306,3 +308,115 @@ def test_file_systems_that_processes_cannot_share_are_refused_by_name(
         assert done.returncode == 0, done.stderr
         refused = bool(name) and mode == "share"
         assert (f'mode="share" on {name}' in done.stdout) == refused, done.stdout
+
+
+#: Opens a store where the kernel does not know the locks that processes need.
+WITHOUT_LOCKS = """
+import ctypes, sys
+import forebay
+path, error, mode = sys.argv[1:4]
+ctypes.CDLL(None).shim_no_ofd_locks(int(error))
+try:
+    forebay.open(path, mode=mode).close()
+except forebay.UnsupportedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOSYS])
+def test_a_kernel_without_the_locks_that_processes_need_is_refused_by_name(
+    tmp_path: Path, error: int
+):
+    made = shim()
+    if made is None:
+        lacks("cc", "there is no C compiler")
+    environment = dict(os.environ, LD_PRELOAD=str(made))
+    arguments = [sys.executable, "-c", WITHOUT_LOCKS, str(tmp_path / "s"), str(error), "share"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'mode="share"' in done.stdout
+    assert "F_OFD_SETLK" in done.stdout
+
+
+class Told(Herd):
+    """A store that is written here, with journals that are told what to say."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, "async", random.Random(SEED))
+        self.names.append("c0")
+        self.store = forebay.open(self.path, mode="share", **self.options)
+        self.orders = self.store.producer("orders", queue=0)
+        for number in range(3):
+            self.send(number)
+        self.batch(range(30))
+
+    def send(self, number: int) -> None:
+        """Send as a sender does, and note it."""
+        sent = self.orders.send(b"c0-%d" % number)
+        self.note(number, sent.offset, sent.position)
+
+    def batch(self, rows: range) -> None:
+        """Send rows of a batch that must be all there or not at all."""
+        self.orders.send_batch([b"c0-79-%d" % row for row in rows])
+
+    def note(self, number: int, offset: int, position: int) -> None:
+        with (self.journals / "c0").open("a") as journal:
+            journal.write(f"{number} 0 {offset} {position}\n")
+
+    def check(self, read: int = 0) -> None:
+        """Check what was told, and that a reader has counted so many messages."""
+        self.store.close()
+        check(self, [{0: read}])
+
+
+def lose(told: Told) -> None:
+    told.note(3, 33, 1 << 16)
+
+
+def misplace(told: Told) -> None:
+    sent = told.orders.send(b"c0-3")
+    told.note(3, sent.offset, sent.position + 8)
+
+
+def confuse(told: Told) -> None:
+    sent = told.orders.send(b"c0-4")
+    told.note(3, sent.offset, sent.position)
+
+
+def double(told: Told) -> None:
+    told.orders.send(b"c0-1")
+
+
+def acknowledge_twice(told: Told) -> None:
+    told.note(9, 0, 0)
+
+
+def halve(told: Told) -> None:
+    told.orders.send_batch([b"c0-159-%d" % row for row in range(15)])
+
+
+@pytest.mark.parametrize(
+    ("tell", "complaint"),
+    [
+        (lose, "lost"),
+        (misplace, "position"),
+        (confuse, "c0-4"),
+        (double, "is there twice"),
+        (acknowledge_twice, "was acknowledged twice"),
+        (halve, "half of b'c0-159'"),
+    ],
+)
+def test_the_check_refuses_what_breaks_the_law(
+    tmp_path: Path, tell: Callable[[Told], None], complaint: str
+):
+    told = Told(tmp_path)
+    tell(told)
+    with pytest.raises(AssertionError, match=complaint):
+        told.check()
+
+
+def test_the_check_accepts_the_truth_and_no_reader_that_saw_more(tmp_path: Path):
+    told = Told(tmp_path)
+    told.check(read=33)
+    with pytest.raises(AssertionError, match="queue 0"):
+        told.check(read=34)
