@@ -84,6 +84,8 @@ THRESHOLDS: list[Threshold] = [
     ("share", "8 senders, 8 consumers, each message acknowledged", "at least", 100e3),
     ("share", "to a poll, while busy: p50", "at most", 20),
     ("share", "to a poll, from idle: p50", "at most", 100),
+    ("share", "to a poll, a third leads, while busy: p50", "at most", 20),
+    ("share", "to a poll, a third leads, from idle: p50", "at most", 100),
     ("share", "queues of a process that dies, after its window", "at most", 1e3),
     ("share", "queues of a process that hangs, after its window", "at most", 1e3),
     ("python", "read(1,000)", "at least", 2e6),

@@ -251,3 +251,16 @@ def test_rocketmq_reads_all_intact_messages_after_a_repair_and_continues(
     assert {row["physicalOffset"] for row in rows_in(listing)} == {
         row["physicalOffset"] for row in after
     }
+
+
+@pytest.mark.parametrize("mode", ["a", "share"])
+def test_rocketmq_is_refused_beside_a_process_that_writes(tmp_path: Path, mode: str) -> None:
+    """RocketMQ wants the lock of byte 0 for itself, also where processes share it."""
+    path = tmp_path / "store"
+    with forebay.open(path, mode=mode, **OPTIONS) as store:  # type: ignore[call-overload]
+        sent = store.send("orders", b"x")
+        with pytest.raises(rocketmq.RocketMQError, match="Lock failed"):
+            rocketmq.append(path, count=1, seed=1, sizes=SIZES)
+    with forebay.open(path, mode="r") as store:
+        assert store.get("orders", sent.queue, sent.offset).body == b"x"
+    assert rocketmq.append(path, count=1, seed=1, sizes=SIZES).messages
