@@ -1,34 +1,47 @@
 //! What the processes that share a store have agreed on: when log files are sealed and removed.
 //!
 //! One of them does it for all, and when it dies another one takes over. So all must have the same
-//! options. The first process to join writes its own into the state page:
+//! options. The first process to join writes its own into the state page; one that joins later adds
+//! those that have the defaults there:
 //!
 //! ```text
 //! at    width  field
-//! 1664  u32    1 if the fields below were written, else 0
-//! 1668  u32    hours of the day in which files are removed, one bit each; 0: any hour
-//! 1672  u64    `roll_after` in ms, plus 1; 0: none
-//! 1680  u64    `retention` in ms, plus 1; 0: none
-//! 1688  u64    `retention_bytes`; 0: none
-//! 1696  u64    `disk_warning_ratio`, the bits of an f64; 0: none
-//! 1704  u64    `disk_reserve`
-//! 1712  u32    bit 0: `keep_unconsumed`, bit 1: `keep_unarchived`
+//! 1664  u32    how often this was written; 0: never. If odd, what counts is at 1672, else at 1744
+//!
+//!  0    u32    hours of the day in which files are removed, one bit each; 0: any hour
+//!  4    u32    bit 0: `keep_unconsumed`, bit 1: `keep_unarchived`
+//!  8    u64    `roll_after` in ms, plus 1; 0: none
+//! 16    u64    `retention` in ms, plus 1; 0: none
+//! 24    u64    `retention_bytes`; 0: none
+//! 32    u64    `disk_warning_ratio`, the bits of an f64; 0: none
+//! 40    u64    `disk_reserve`
 //! ```
+//!
+//! A process may die while it writes, and others read meanwhile. So it writes what does not count,
+//! and then the number.
 
+use super::catalogue::{AT_CATALOGUE, CATALOGUE_LEN};
 use super::page::{AT_EPOCHS, StatePage};
 use crate::error::{Error, Result};
 use crate::options::Options;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 const AT_AGREED: usize = 1664;
-const AT_HOURS: usize = 1668;
-const AT_ROLL_AFTER: usize = 1672;
-const AT_RETENTION: usize = 1680;
-const AT_RETENTION_BYTES: usize = 1688;
-const AT_RATIO: usize = 1696;
-const AT_RESERVE: usize = 1704;
-const AT_KEEPS: usize = 1712;
-const _: () = assert!(AT_KEEPS + size_of::<u32>() <= AT_EPOCHS);
+const ODD_AT: usize = 1672;
+const EVEN_AT: usize = 1744;
+const HOURS_AT: usize = 0;
+const KEEPS_AT: usize = 4;
+const ROLL_AFTER_AT: usize = 8;
+const RETENTION_AT: usize = 16;
+const BYTES_AT: usize = 24;
+const RATIO_AT: usize = 32;
+const RESERVE_AT: usize = 40;
+const LEN: usize = RESERVE_AT + size_of::<u64>();
+const _: () = assert!(ODD_AT + LEN <= AT_CATALOGUE && EVEN_AT + LEN <= AT_EPOCHS);
+const _: () = assert!(EVEN_AT >= AT_CATALOGUE + CATALOGUE_LEN);
+/// How often a process reads again what others change meanwhile.
+const READS: usize = 100;
 
 /// Hours of a day.
 const HOURS: u32 = 24;
@@ -67,21 +80,42 @@ impl Agreed {
         })
     }
 
-    /// Sets these options where `options` has the defaults.
+    /// These options, and those of `own` where these are the defaults.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] that names an option with another value.
-    pub fn settle(&self, options: &mut Options) -> Result<()> {
-        let given = Agreed::of(options)?.named();
-        let usual = Agreed::of(&Options::default())?.named();
-        let each = given.into_iter().zip(usual).zip(self.named());
-        for (((name, own), (_, usual)), (_, agreed)) in each {
-            if own != usual && own != agreed {
+    /// [`Error::InvalidOption`] that names an option of which both have values other than the
+    /// default.
+    pub fn joined(&self, own: &Agreed) -> Result<Agreed> {
+        let usual = Agreed::of(&Options::default())?;
+        let each = own.named().into_iter().zip(usual.named());
+        for (((name, own), (_, usual)), (_, agreed)) in each.zip(self.named()) {
+            if own != usual && agreed != usual && own != agreed {
                 let reason = format!("the processes that share the store have {agreed}");
                 return Err(Error::option(name, own, reason));
             }
         }
+        Ok(Agreed {
+            roll_after: self.roll_after.or(own.roll_after),
+            retention: self.retention.or(own.retention),
+            retention_bytes: self.retention_bytes.or(own.retention_bytes),
+            disk_reserve: match self.disk_reserve == usual.disk_reserve {
+                true => own.disk_reserve,
+                false => self.disk_reserve,
+            },
+            disk_warning_ratio: self.disk_warning_ratio.or(own.disk_warning_ratio),
+            hours: if self.hours == 0 {
+                own.hours
+            } else {
+                self.hours
+            },
+            keep_unconsumed: self.keep_unconsumed && own.keep_unconsumed,
+            keep_unarchived: self.keep_unarchived || own.keep_unarchived,
+        })
+    }
+
+    /// Sets these options.
+    pub fn apply(&self, options: &mut Options) {
         options.roll_after = self.roll_after;
         options.retention = self.retention;
         options.retention_bytes = self.retention_bytes;
@@ -90,7 +124,6 @@ impl Agreed {
         options.delete_when = (self.hours != 0).then(|| self.hours());
         options.keep_unconsumed = self.keep_unconsumed;
         options.keep_unarchived = self.keep_unarchived;
-        Ok(())
     }
 
     /// Names and values, as in Python.
@@ -119,28 +152,39 @@ impl Agreed {
 
     /// Whether an opening could have these values.
     fn is_valid(&self) -> bool {
-        let mut options = Options {
-            keep_unconsumed: self.keep_unconsumed,
-            ..Options::default()
-        };
-        self.hours < 1 << HOURS && self.settle(&mut options).is_ok() && options.check().is_ok()
+        let mut options = Options::default();
+        self.apply(&mut options);
+        self.hours < 1 << HOURS && options.check().is_ok()
     }
 }
 
 impl StatePage {
-    /// Writes down what the processes that share the store will agree on.
+    /// Writes down what the processes that share the store agree on. No other process does so at
+    /// the same time.
     pub fn agree(&self, agreed: &Agreed) {
         let age = |age: Option<Duration>| age.map_or(0, |age| ms(age).saturating_add(1));
         let ratio = agreed.disk_warning_ratio.map_or(0, f64::to_bits);
         let keeps = u32::from(agreed.keep_unconsumed) | u32::from(agreed.keep_unarchived) << 1;
-        self.store(AT_ROLL_AFTER, age(agreed.roll_after));
-        self.store(AT_RETENTION, age(agreed.retention));
-        self.store(AT_RETENTION_BYTES, agreed.retention_bytes.unwrap_or(0));
-        self.store(AT_RATIO, ratio);
-        self.store(AT_RESERVE, agreed.disk_reserve);
-        self.set_words(AT_HOURS, &agreed.hours.to_ne_bytes());
-        self.set_words(AT_KEEPS, &keeps.to_ne_bytes());
-        self.set_words(AT_AGREED, &1u32.to_ne_bytes());
+        // 0 is for never.
+        let number = match self.agreed_number().wrapping_add(1) {
+            0 => 2,
+            number => number,
+        };
+        let place = place_of(number);
+        self.set_words(place + HOURS_AT, &agreed.hours.to_ne_bytes());
+        self.set_words(place + KEEPS_AT, &keeps.to_ne_bytes());
+        self.store(place + ROLL_AFTER_AT, age(agreed.roll_after));
+        self.store(place + RETENTION_AT, age(agreed.retention));
+        self.store(place + BYTES_AT, agreed.retention_bytes.unwrap_or(0));
+        self.store(place + RATIO_AT, ratio);
+        self.store(place + RESERVE_AT, agreed.disk_reserve);
+        fence(Ordering::Release);
+        self.set_words(AT_AGREED, &number.to_ne_bytes());
+    }
+
+    /// Changes when the processes agree on something else.
+    pub fn agreed_number(&self) -> u32 {
+        self.word(AT_AGREED)
     }
 
     /// What they have agreed on.
@@ -149,26 +193,47 @@ impl StatePage {
     ///
     /// [`Error::Corrupt`] if the page holds something else.
     pub fn agreed(&self) -> Result<Agreed> {
-        let age = |at| self.load(at).checked_sub(1).map(Duration::from_millis);
-        let given = |at| Some(self.load(at)).filter(|value| *value != 0);
-        let keeps = self.word(AT_KEEPS);
-        let agreed = Agreed {
-            roll_after: age(AT_ROLL_AFTER),
-            retention: age(AT_RETENTION),
-            retention_bytes: given(AT_RETENTION_BYTES),
-            disk_reserve: self.load(AT_RESERVE),
-            disk_warning_ratio: given(AT_RATIO).map(f64::from_bits),
-            hours: self.word(AT_HOURS),
+        let corrupt = || {
+            let reason = "not options that processes have agreed on";
+            Error::corrupt(self.path(), AT_AGREED as u64, reason)
+        };
+        for _ in 0..READS {
+            let number = self.agreed_number();
+            fence(Ordering::Acquire);
+            let agreed = self.agreed_at(place_of(number));
+            fence(Ordering::Acquire);
+            if self.agreed_number() == number {
+                self.check()?;
+                let agreed = agreed.filter(|agreed| number != 0 && agreed.is_valid());
+                return agreed.ok_or_else(corrupt);
+            }
+        }
+        Err(corrupt())
+    }
+
+    fn agreed_at(&self, place: usize) -> Option<Agreed> {
+        let age = |at| self.load(place + at).checked_sub(1);
+        let age = |at| age(at).map(Duration::from_millis);
+        let given = |at| Some(self.load(place + at)).filter(|value| *value != 0);
+        let keeps = self.word(place + KEEPS_AT);
+        (keeps <= 3).then(|| Agreed {
+            roll_after: age(ROLL_AFTER_AT),
+            retention: age(RETENTION_AT),
+            retention_bytes: given(BYTES_AT),
+            disk_reserve: self.load(place + RESERVE_AT),
+            disk_warning_ratio: given(RATIO_AT).map(f64::from_bits),
+            hours: self.word(place + HOURS_AT),
             keep_unconsumed: keeps & 1 != 0,
             keep_unarchived: keeps & 2 != 0,
-        };
-        let is_written = self.word(AT_AGREED) == 1;
-        self.check()?;
-        if !is_written || keeps > 3 || !agreed.is_valid() {
-            let reason = "not options that processes have agreed on";
-            return Err(Error::corrupt(self.path(), AT_AGREED as u64, reason));
-        }
-        Ok(agreed)
+        })
+    }
+}
+
+/// Where the options with this number are.
+const fn place_of(number: u32) -> usize {
+    match number % 2 {
+        0 => EVEN_AT,
+        _ => ODD_AT,
     }
 }
 
@@ -206,43 +271,83 @@ mod test {
     }
 
     #[test]
-    fn who_gives_none_gets_those_of_the_first_and_who_gives_others_is_told_which() {
+    fn who_gives_none_has_those_of_others_and_who_gives_other_ones_is_told_which() {
         let page = StatePage::in_memory().unwrap();
         assert!(page.agreed().is_err());
-        for first in [Options::default(), all()] {
-            let agreed = Agreed::of(&first).unwrap();
-            page.agree(&agreed);
-            assert_eq!(page.agreed().unwrap(), agreed);
-            for second in [Options::default(), first.clone()] {
-                let mut second = second;
-                agreed.settle(&mut second).unwrap();
-                assert_eq!(Agreed::of(&second).unwrap(), agreed);
-            }
+        let none = Agreed::of(&Options::default()).unwrap();
+        let all = Agreed::of(&all()).unwrap();
+        for (first, second) in [(&none, &none), (&none, &all), (&all, &none), (&all, &all)] {
+            let joined = first.joined(second).unwrap();
+            assert_eq!(&joined, if second == &none { first } else { &all });
+            page.agree(&joined);
+            assert_eq!(page.agreed().unwrap(), joined);
+            let mut options = Options::default();
+            joined.apply(&mut options);
+            assert_eq!(Agreed::of(&options).unwrap(), joined);
         }
-        let mut other = Options {
+        let other = Agreed {
             retention: Some(Duration::from_secs(60)),
-            ..all()
+            ..all
         };
-        let told = page.agreed().unwrap().settle(&mut other).unwrap_err();
+        let told = page.agreed().unwrap().joined(&other).unwrap_err();
         assert_eq!(
             told.to_string(),
             "retention is 60: the processes that share the store have 3600"
         );
     }
 
+    /// One process gives some options, and another one others.
+    #[test]
+    fn each_process_adds_what_it_gives() {
+        let of = |options| Agreed::of(&options).unwrap();
+        let first = of(Options {
+            retention_bytes: all().retention_bytes,
+            keep_unconsumed: false,
+            delete_when: all().delete_when,
+            ..Options::default()
+        });
+        let second = of(Options {
+            retention_bytes: None,
+            keep_unconsumed: true,
+            delete_when: None,
+            ..all()
+        });
+        assert_eq!(first.joined(&second).unwrap(), of(all()));
+        assert_eq!(second.joined(&first).unwrap(), of(all()));
+    }
+
+    #[test]
+    fn what_is_half_written_does_not_count() {
+        let page = StatePage::in_memory().unwrap();
+        let all = Agreed::of(&all()).unwrap();
+        for number in [1, 2, u32::MAX] {
+            page.set_words(AT_AGREED, &(number - 1).to_ne_bytes());
+            page.agree(&all);
+            assert_eq!(page.agreed_number(), number);
+            let next = place_of(number.wrapping_add(1));
+            page.set_words(next + HOURS_AT, &[0xFF; LEN]);
+            assert_eq!(page.agreed().unwrap(), all);
+        }
+        page.set_words(AT_AGREED, &u32::MAX.to_ne_bytes());
+        page.agree(&all);
+        assert_eq!(page.agreed().unwrap(), all);
+    }
+
     #[test]
     fn a_page_with_impossible_values_is_refused() {
         let page = StatePage::in_memory().unwrap();
+        let place = place_of(1);
         for (at, value) in [
-            (AT_AGREED, 2),
-            (AT_HOURS, 1 << 24),
-            (AT_KEEPS, 4),
-            (AT_RATIO + 4, 0x4100_0000),
-            (AT_ROLL_AFTER, 1),
+            (AT_AGREED, 0),
+            (place + HOURS_AT, 1 << 24),
+            (place + KEEPS_AT, 4),
+            (place + RATIO_AT + 4, 0x4100_0000),
+            (place + ROLL_AFTER_AT, 1),
         ] {
+            page.set_words(AT_AGREED, &[0; 4]);
             page.agree(&Agreed::of(&all()).unwrap());
-            if at == AT_ROLL_AFTER {
-                page.set_words(AT_ROLL_AFTER + 4, &[0; 4]);
+            if at == place + ROLL_AFTER_AT {
+                page.set_words(at + 4, &[0; 4]);
             }
             page.set_words(at, &u32::to_ne_bytes(value));
             let found = page.agreed();

@@ -13,9 +13,12 @@
 use super::page::{AT_EPOCHS, StatePage};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-const AT_NUMBER: usize = 1728;
-const AT_EPOCH_OF_IT: usize = 1736;
-const _: () = assert!(AT_EPOCH_OF_IT + size_of::<u64>() <= AT_EPOCHS);
+/// Where its fields begin, and how long they are together.
+pub(super) const AT_CATALOGUE: usize = 1728;
+pub(super) const CATALOGUE_LEN: usize = 2 * size_of::<u64>();
+const AT_NUMBER: usize = AT_CATALOGUE;
+const AT_EPOCH_OF_IT: usize = AT_NUMBER + size_of::<u64>();
+const _: () = assert!(AT_CATALOGUE + CATALOGUE_LEN <= AT_EPOCHS);
 
 /// How long a listing is trusted, in ms, whatever the number says.
 pub const LISTED_MS: u64 = 1_000;

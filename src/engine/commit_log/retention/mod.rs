@@ -45,12 +45,36 @@ use std::time::{Duration, Instant};
 /// The state of retention; it has no rules if no option asks for it.
 #[derive(Debug)]
 pub struct Retention {
-    rules: Option<Rules>,
-    /// Asked for what must not be deleted yet, even if it is due.
+    plan: Mutex<Arc<Plan>>,
+    /// Holds that do not depend on the options.
     holds: Vec<Arc<dyn Hold>>,
     progress: Mutex<Progress>,
     /// Maps of deleted files.
     retired: Mutex<Vec<Weak<Region>>>,
+}
+
+/// What the options ask for.
+#[derive(Debug)]
+struct Plan {
+    rules: Option<Rules>,
+    /// Asked for what must not be deleted yet, even if it is due.
+    holds: Vec<Arc<dyn Hold>>,
+}
+
+impl Plan {
+    fn new(options: &Options, parts: &Arc<Parts>, holds: &[Arc<dyn Hold>]) -> Result<Plan> {
+        let mut holds = holds.to_vec();
+        if options.keep_unconsumed {
+            let parts = Arc::clone(parts);
+            holds.push(Arc::new(Unconsumed { parts }));
+        }
+        if options.keep_unarchived {
+            let parts = Arc::clone(parts);
+            holds.push(Arc::new(Unarchived { parts }));
+        }
+        let rules = Rules::new(options)?;
+        Ok(Plan { rules, holds })
+    }
 }
 
 /// No file is deleted while it lives.
@@ -74,27 +98,35 @@ impl Retention {
     pub fn new(
         options: &Options,
         parts: &Arc<Parts>,
-        mut holds: Vec<Arc<dyn Hold>>,
+        holds: Vec<Arc<dyn Hold>>,
     ) -> Result<Retention> {
-        if options.keep_unconsumed {
-            let parts = Arc::clone(parts);
-            holds.push(Arc::new(Unconsumed { parts }));
-        }
-        if options.keep_unarchived {
-            let parts = Arc::clone(parts);
-            holds.push(Arc::new(Unarchived { parts }));
-        }
+        let plan = Plan::new(options, parts, &holds)?;
         Ok(Retention {
-            rules: Rules::new(options)?,
+            plan: Mutex::new(Arc::new(plan)),
             holds,
             progress: Mutex::default(),
             retired: Mutex::default(),
         })
     }
 
+    /// Goes by these options from the next step on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Retention::new`].
+    pub fn change(&self, options: &Options, parts: &Arc<Parts>) -> Result<()> {
+        let plan = Plan::new(options, parts, &self.holds)?;
+        *self.plan.lock() = Arc::new(plan);
+        Ok(())
+    }
+
+    fn plan(&self) -> Arc<Plan> {
+        Arc::clone(&self.plan.lock())
+    }
+
     /// How long the thread that runs the steps may sleep, at most `longest`.
     pub fn rest(&self, longest: Duration) -> Duration {
-        match self.rules {
+        match self.plan().rules {
             Some(_) => longest.min(INTERVAL),
             None => longest,
         }
@@ -103,7 +135,8 @@ impl Retention {
     /// Deletes what is due, unless the last step was less than a second before `now`. `clock_ms` is
     /// the wall clock. A failure is reported, and the next step tries again.
     pub fn step(&self, parts: &Parts, clock_ms: i64, now: Instant) {
-        let Some(rules) = &self.rules else { return };
+        let plan = self.plan();
+        let Some(rules) = &plan.rules else { return };
         let Some(mut progress) = self.progress.try_lock() else {
             return;
         };
@@ -121,7 +154,7 @@ impl Retention {
             believed_ms: reading.time_ms,
         };
         let keep_from = || {
-            let mut holds = self.holds.iter();
+            let mut holds = plan.holds.iter();
             holds.try_fold(u64::MAX, |from, hold| Ok(from.min(hold.keep_from()?)))
         };
         let done = rules
@@ -162,7 +195,7 @@ impl Retention {
         if until < first_end {
             return Ok(());
         }
-        for hold in &self.holds {
+        for hold in &self.plan().holds {
             if !hold.let_go(until)? {
                 return Ok(());
             }

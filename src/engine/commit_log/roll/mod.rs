@@ -12,9 +12,9 @@ use crate::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// When the current file is sealed by its age.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rolling {
-    after_ms: Option<i64>,
+    after_ms: Mutex<Option<i64>>,
     /// Start of a log file and the store time of its first record in ms.
     first: Mutex<Option<(u64, i64)>>,
 }
@@ -22,11 +22,16 @@ pub struct Rolling {
 impl Rolling {
     /// The rules from the options.
     pub fn new(options: &Options) -> Rolling {
+        let rolling = Rolling::default();
+        rolling.change(options);
+        rolling
+    }
+
+    /// Goes by these options from the next step on.
+    pub fn change(&self, options: &Options) {
         let after = options.roll_after;
-        Rolling {
-            after_ms: after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)),
-            first: Mutex::new(None),
-        }
+        let after_ms = after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
+        *self.after_ms.lock() = after_ms;
     }
 
     /// Seals the current file if its first record is old enough. If that fails because there is no
@@ -40,7 +45,7 @@ impl Rolling {
     /// The start of the current file, if its first record is old enough. None if that cannot be
     /// read.
     pub fn due(&self, parts: &Parts, clock_ms: i64) -> Option<u64> {
-        let after_ms = self.after_ms?;
+        let after_ms = (*self.after_ms.lock())?;
         let (start, first_ms) = self.first(parts).ok()??;
         (clock_ms.saturating_sub(first_ms) >= after_ms).then_some(start)
     }

@@ -85,6 +85,17 @@ impl Services {
         })
     }
 
+    /// Lets retention and rolling go by these options from their next steps on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Services::new`].
+    pub fn change(&self, options: &Options, parts: &Arc<Parts>) -> Result<()> {
+        self.retention.change(options, parts)?;
+        self.rolling.change(options);
+        Ok(())
+    }
+
     /// Sets the watch that is called about once a second.
     pub fn set_watch(&self, watch: Arc<dyn Watch>) {
         let _ = self.watch.set(watch);

@@ -417,13 +417,9 @@ impl Core {
         // No thread of this process may hold the append lock meanwhile.
         let _tail = self.tail.lock();
         let holds = self.holds.clone();
-        Leader::begin(
-            &self.machine,
-            &self.root,
-            &self.options,
-            &self.member,
-            holds,
-        )
+        let mut options = self.options.clone();
+        self.member.page.agreed()?.apply(&mut options);
+        Leader::begin(&self.machine, &self.root, &options, &self.member, holds)
     }
 
     /// Checks from time to time whether there is a leader, until the store closes. As the leader,

@@ -24,12 +24,13 @@ impl Core {
     pub(super) fn tend(&self) {
         let clock_ms = self.machine.clock.now_ms();
         let due = {
-            let Some(role) = self.role.try_lock() else {
+            let Some(mut role) = self.role.try_lock() else {
                 return;
             };
-            let Role::Leader(leader) = &*role else {
+            let Role::Leader(leader) = &mut *role else {
                 return;
             };
+            leader.renew(&self.member.page, &self.options);
             leader.parts.report.pass_on(&self.parts.report);
             leader.services.rolling.due(&leader.parts, clock_ms)
         };

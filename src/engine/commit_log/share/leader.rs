@@ -11,6 +11,7 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::recovery::open::open;
 use crate::engine::commit_log::services::Services;
 use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::directory::page::StatePage;
 use crate::engine::service::hold::Hold;
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
@@ -33,6 +34,8 @@ pub struct Leader {
     pub recovery: Recovery,
     /// Readers of this process that dispatch while they wait.
     pub on_duty: u32,
+    /// The number of the options that the services go by.
+    agreed: u32,
 }
 
 impl std::fmt::Debug for Leader {
@@ -55,6 +58,7 @@ impl Leader {
         member: &Member,
         holds: Vec<Arc<dyn Hold>>,
     ) -> Result<Leader> {
+        let agreed = member.page.agreed_number();
         // Recovery erases what a dead holder has left.
         let (held, _) = member.hold(LOCK_TIMEOUT)?;
         held.lengthen();
@@ -75,7 +79,23 @@ impl Leader {
             services,
             recovery: opened.recovery,
             on_duty: 0,
+            agreed,
         })
+    }
+
+    /// Lets the services go by what the processes have agreed on since. `options`: those in effect
+    /// when this process opened the store.
+    pub fn renew(&mut self, page: &StatePage, options: &Options) {
+        let number = page.agreed_number();
+        // If the page says something else, the services go on as they are.
+        if number != self.agreed
+            && let Ok(agreed) = page.agreed()
+        {
+            let mut options = options.clone();
+            agreed.apply(&mut options);
+            let _ = self.services.change(&options, &self.parts);
+            self.agreed = number;
+        }
     }
 
     fn stop(&self) {

@@ -39,7 +39,7 @@ pub struct Member {
 
 impl Member {
     /// Takes a slot of the store at `root`, whose directory exists, and creates its state page if
-    /// it has none. The first process that shares the store decides what all of them agree on.
+    /// it has none. The first process that shares the store writes down what they agree on.
     ///
     /// # Errors
     ///
@@ -162,6 +162,22 @@ impl Member {
         let done = work();
         self.set(GATE, ByteLock::Released)?;
         done
+    }
+
+    /// Adds the options of this process to what all of them agree on.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Agreed::joined`] and [`Member::behind_gate`].
+    pub fn agree(&self, own: &Agreed) -> Result<()> {
+        let agreed = self.page.agreed()?;
+        if agreed.joined(own)? == agreed {
+            return Ok(());
+        }
+        self.behind_gate(|| {
+            self.page.agree(&self.page.agreed()?.joined(own)?);
+            Ok(())
+        })
     }
 
     fn shut_gate(&self) -> Result<()> {

@@ -76,10 +76,11 @@ impl Share {
         let member = Arc::new(Member::join(disk, root, options.lock_timeout, &own)?);
         pass(Point::Joined);
         let mut options = options.clone();
-        member.page.agreed()?.settle(&mut options)?;
+        member.page.agreed()?.joined(&own)?.apply(&mut options);
         let options = &options;
         let leader = lead_or_wait(machine, root, options, &member, &holds)?;
-        let beside = open_beside(machine, root, options, &member, leader.is_some());
+        let beside = open_beside(machine, root, options, &member, leader.is_some())
+            .and_then(|beside| member.agree(&own).map(|()| beside));
         let (mut opened, end) = match beside {
             Ok(beside) => beside,
             Err(error) => {

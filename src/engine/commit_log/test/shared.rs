@@ -7,7 +7,7 @@ use crate::engine::directory::page::Mark;
 use crate::engine::service::duty::Desk;
 use crate::engine::service::hold::Hold;
 use crate::engine::{Atomicity, Durability, Engine};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
 use crate::record::Draft;
@@ -76,6 +76,45 @@ fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     drop(tail);
     share.close().unwrap();
     leader.close().unwrap();
+}
+
+/// The processes that came first gave no options of retention. One that leads goes by those that
+/// came later, and so does one that leads after it.
+#[test]
+fn options_of_a_process_that_comes_later_count_for_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let without = || {
+        let options = Options {
+            retention_bytes: None,
+            disk_reserve: Options::default().disk_reserve,
+            ..options()
+        };
+        CommitLog::open(&Machine::real(), &root, &options, Vec::new()).unwrap()
+    };
+    let (leader, heir) = (without(), without());
+    let page = leader.page();
+    let removed = || page.get(Mark::Minimum);
+    let until_removed_above = |before: u64| {
+        while removed() <= before {
+            std::thread::yield_now();
+        }
+    };
+    send(&leader, 100);
+    assert_eq!(removed(), 0);
+    open(&root, Vec::new()).close().unwrap();
+    until_removed_above(0);
+    leader.close().unwrap();
+    let before = removed();
+    send(&heir, 100);
+    until_removed_above(before);
+    let other = Options {
+        retention_bytes: Some(3 * FILE_LEN),
+        ..options()
+    };
+    let told = CommitLog::open(&Machine::real(), &root, &other, Vec::new());
+    assert!(matches!(told, Err(Error::InvalidOption { .. })));
+    heir.close().unwrap();
 }
 
 /// A sender in another process wakes the reader that waits, which dispatches itself.
