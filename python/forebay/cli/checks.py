@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import forebay
 from forebay.cli.machine import Machine, Mount
+from forebay.options import Options
 from forebay.output import human
 
 __all__ = ["ADVICE", "OK", "UNKNOWN", "WARNING", "Check", "examine"]
@@ -22,6 +26,11 @@ _GIB = 1 << 30
 #: A store refuses to append when less space than this is free.
 _RESERVE = 256 << 20
 _LOG_FILE = _GIB
+#: Options that only partition logs keep.
+_LOG_OPTIONS = (
+    *("segment_bytes", "segment_ms", "index_interval_bytes", "segment_index_bytes"),
+    *("compression", "message_timestamp_type"),
+)
 _MEMORY = ("tmpfs", "ramfs")
 _NETWORK = (
     "9p",
@@ -180,6 +189,26 @@ def _room(free: int | None) -> Check:
     return Check(name, human(free), OK, "")
 
 
+def _is_valid(option: str, value: Any) -> bool:
+    """Return whether a store takes a value of an option that it keeps."""
+    if option not in ("flush", *Options.__annotations__):
+        # Of a later version; it has no effect.
+        return True
+    given: dict[str, Any] = {option: value}
+    try:
+        if option in _LOG_OPTIONS:
+            with tempfile.TemporaryDirectory() as folder:
+                forebay.open(folder, engine="partitionlog", **given).close()
+        else:
+            forebay.open(":memory:", **given).close()
+    except (forebay.InvalidOptionError, TypeError, ValueError):
+        return False
+    except (forebay.ForebayError, OSError):
+        # No temporary directory can be made: what is not known is not blamed.
+        return True
+    return True
+
+
 def _saved_options(path: str) -> Iterator[Check]:
     """Check whether the options that a store keeps can be read; it may keep none."""
     name = "saved options"
@@ -194,7 +223,15 @@ def _saved_options(path: str) -> Iterator[Check]:
     except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
-        yield Check(name, ", ".join(sorted(found)), OK, "")
+        invalid = sorted(option for option, value in found.items() if not _is_valid(option, value))
+        if invalid:
+            reason = (
+                f"invalid value for {', '.join(invalid)}: writers use the default; pass a value to "
+                "forebay.open once, or run forebay repair"
+            )
+            yield Check(name, "invalid", ADVICE, reason)
+        else:
+            yield Check(name, ", ".join(sorted(found)), OK, "")
     else:
         reason = (
             "the file is not a table of options, so writers use the defaults: run forebay repair, "

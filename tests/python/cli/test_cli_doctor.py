@@ -246,6 +246,17 @@ def test_saved_options_that_cannot_be_read_are_named(root, tmp_path):
         check = look(root, str(store))["saved options"]
         assert (check.verdict, check.value) == (verdict, value)
         assert ("forebay repair" in check.advice) == (verdict == ADVICE)
+    for wrong in (
+        *({"default_queues": 0}, {"default_queues": "x"}, {"flush": "never"}, {"checksum": []}),
+        *({"segment_bytes": 5}, {"compression": "brotli"}, {"delay_levels": "soon"}),
+    ):
+        options.write_text(json.dumps({"max_message_size": 4096, "colour": "red"} | wrong))
+        check = look(root, str(store))["saved options"]
+        assert (check.verdict, check.value) == (ADVICE, "invalid"), wrong
+        assert check.advice.startswith(f"invalid value for {next(iter(wrong))}: ")
+    right = {"segment_ms": 1000, "compression": "zstd", "flush": "async", "delay_levels": "1s 5m"}
+    options.write_text(json.dumps(right | {"colour": "red"}))
+    assert look(root, str(store))["saved options"].verdict == OK
     options.unlink()
     options.mkdir()
     assert look(root, str(store))["saved options"].verdict == UNKNOWN
