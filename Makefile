@@ -55,6 +55,8 @@ DENY := -- -D warnings
 LINTED := env RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/clippy CLIPPY_ARGS=-Dwarnings
 # The same for a crate that is only to be checked. Its dependencies are compiled, for the extension to use.
 ONLY_LINTED := env RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/clippy-only CLIPPY_ARGS=-Dwarnings
+# Cargo for the tests: what it compiles for the extension, the tests of Rust link.
+SHARED := $(CURDIR)/.ci/cargo
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -103,13 +105,13 @@ ifeq ($(wildcard python/forebay/_forebay*.so),)
 endif
 $(CHECKED) $(OPTIMISED): $(VENV)/.extension-%: $(PYTHON_READY) Cargo.toml Cargo.lock $(RUST_SOURCES)
 	@rm -f $(CHECKED) $(OPTIMISED)
-	@$(STEP) "the extension" $(if $(filter dev,$*),$(LINTED)) $(BIN)/maturin develop --quiet --profile $* --locked
+	@$(STEP) "the extension" $(if $(filter dev,$*),$(LINTED) CARGO=$(SHARED)) $(BIN)/maturin develop --quiet --profile $* --locked
 	@touch $@
 
 # Cargo has nothing to do for it after the extension.
 $(WHEEL): $(EXTENSION) $(shell find python -name '*.py*' -not -path '*/__pycache__/*') README.md
 	@rm -rf $(@D)
-	@$(STEP) "the wheel" $(if $(filter $(CHECKED),$(EXTENSION)),$(LINTED)) \
+	@$(STEP) "the wheel" $(if $(filter $(CHECKED),$(EXTENSION)),$(LINTED) CARGO=$(SHARED)) \
 		$(BIN)/maturin build --quiet --locked --compatibility linux --auditwheel skip \
 		--profile $(patsubst $(VENV)/.extension-%,%,$(EXTENSION)) --interpreter $(BIN)/python --out $(@D)
 	@touch $@
@@ -167,9 +169,9 @@ lint-python: $(PYTHON_READY)
 	@$(STEP) "pyright" $(BIN)/pyright --pythonpath $(BIN)/python
 
 test-rust: tools $(VENV)/bin/python
-	@$(STEP) "cargo test, build" $(LINTED) $(CARGO) test --locked --quiet --no-run --all-targets
+	@$(STEP) "cargo test, build" $(LINTED) $(SHARED) test --locked --quiet --no-run --all-targets
 	@STEP_LIMIT=$(RUST_LIMIT) $(STEP) "cargo test" $(LINTED) RUSTDOC=$(CURDIR)/.ci/rustdoc \
-		$(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
+		$(SHARED) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
 test-python: tools $(EXTENSION) $(WHEEL) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python

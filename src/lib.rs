@@ -66,7 +66,7 @@ mod num;
 mod options;
 mod plant;
 mod producer;
-#[cfg(feature = "python")]
+#[cfg(all(feature = "python", not(test)))]
 mod python;
 mod record;
 mod region;
@@ -122,7 +122,7 @@ pub use stages::{
     check_target, commit,
 };
 pub use store::{ReadBatch, ReadStatus, Store};
-#[cfg(feature = "python")]
+#[cfg(all(feature = "python", not(test)))]
 pub(crate) use sync::{Mutex, TimedMutex};
 pub use tail::{AtEnd, Step, Tail, TailCloser};
 pub use ticket::{BatchTicket, Sent, Ticket, TicketOf};

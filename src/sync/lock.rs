@@ -23,7 +23,7 @@ impl<T> Mutex<T> {
     }
 
     /// What the lock guards. Nobody else can hold it.
-    #[cfg(feature = "python")]
+    #[cfg(all(feature = "python", not(test)))]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
