@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_hours(1);
 const KINDS: [AppendLockKind; 2] = [AppendLockKind::Mutex, AppendLockKind::Spin];
 
-fn engine(dir: &tempfile::TempDir, append_lock: AppendLockKind) -> CommitLog {
+pub fn engine(dir: &tempfile::TempDir, append_lock: AppendLockKind) -> CommitLog {
     engine_with(dir, append_lock, TIMEOUT)
 }
 
@@ -42,7 +42,7 @@ fn engine_with(
     .unwrap()
 }
 
-fn send(engine: &CommitLog) -> Result<Appended> {
+pub fn send(engine: &CommitLog) -> Result<Appended> {
     let topic = engine.topic_for_append("orders").unwrap();
     let (mut batch, draft) = (engine.batch(), Draft::default());
     let now = engine.parts().clock.now_ms();

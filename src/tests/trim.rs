@@ -1,8 +1,11 @@
 //! The bytes after the end of a log, and a file of it that was cut short.
 
+use super::append_lock::{engine, send};
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
+use crate::engine::Engine;
 use crate::engine::commit_log::CommitLog;
 use crate::machine::Machine;
+use crate::options::AppendLockKind;
 use crate::{Draft, Durability, Mode, Options, Store};
 
 #[test]
@@ -24,10 +27,14 @@ fn opening_a_closed_log_finds_no_data_after_its_end() {
     };
     let store = open(Mode::Append);
     let producer = store.producer("orders", Some(0)).unwrap();
+    // Small and many, so that pages are faulted in ahead.
     let draft = Draft {
-        body: &[7; 1000],
+        body: &[7; 700],
         ..Draft::default()
     };
+    for _ in 0..500 {
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    }
     let sent = producer.send(&draft, 0, Durability::Default).unwrap();
     store.close().unwrap();
 
@@ -38,6 +45,25 @@ fn opening_a_closed_log_finds_no_data_after_its_end() {
         open(mode).close().unwrap();
         assert_eq!(RealDisk.next_data(&file, behind).unwrap(), None, "{mode:?}");
     }
+}
+
+/// A process that was killed after a few messages once left MiBs of zeros behind, which the next
+/// opening searched.
+#[test]
+fn pages_are_faulted_in_only_ahead_of_a_process_that_appends_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine(&dir, AppendLockKind::Mutex);
+    let ahead = || {
+        let tail = engine.parts().tail.lock();
+        tail.populated().saturating_sub(tail.position())
+    };
+    send(&engine).unwrap();
+    assert_eq!(ahead(), 0);
+    while engine.parts().tail.lock().position() < 300 << 10 {
+        send(&engine).unwrap();
+    }
+    assert!(ahead() >= 128 << 10, "{}", ahead());
+    engine.close().unwrap();
 }
 
 /// The error once named the lengthening, so that it passed for a write that may be retried.

@@ -32,8 +32,12 @@ use std::time::Duration;
 
 /// Disk blocks of a log file are reserved in steps of this many bytes.
 pub const RESERVE_STEP: u64 = 64 << 20;
-/// If `populate` is set, pages after the end are faulted in ahead in steps of this many bytes.
-const POPULATE_STEP: u64 = 8 << 20;
+/// If `populate` is set, pages after the end are faulted in ahead: as many bytes at once as were
+/// appended since opening, and at most this many.
+const POPULATE_MAX: u64 = 8 << 20;
+/// Not before so many were appended: pages that stay unused are written as zeros, and searched for
+/// records by the opening after a crash.
+const POPULATE_MIN: u64 = 256 << 10;
 /// Appends of at least this many bytes use write calls, which fill pages without zeroing them or
 /// faulting. Smaller ones are copied into the map, which needs no system call.
 const WRITE_LEN: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
@@ -146,6 +150,12 @@ impl Tail {
     /// End of the log.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Position up to which pages were requested ahead of use.
+    #[cfg(test)]
+    pub fn populated(&self) -> u64 {
+        self.populated
     }
 
     /// Continues in `file`, a replacement of the current file with the same bytes up to the end.
@@ -566,10 +576,12 @@ impl Tail {
         }
         let Some(current) = &self.current else { return };
         let maps = !current.pooled && len < WRITE_LEN as u64;
-        if self.populate && maps && self.position + POPULATE_STEP / 2 > self.populated {
+        let step = self.bytes.min(POPULATE_MAX);
+        let is_due = step >= POPULATE_MIN && self.position + step / 2 > self.populated;
+        if self.populate && maps && is_due {
             let from = self.populated.max(self.position);
             let reserved = current.file.start() + current.file.reserved();
-            let to = (from + POPULATE_STEP).min(reserved);
+            let to = (from + step).min(reserved);
             if to > from {
                 let start = from - current.file.start();
                 with.allocator.populate(&current.file, start, to - from);
