@@ -119,7 +119,8 @@ def in_fish(folder, typed):
 #: The shell's start: it completes one line, writes down what is offered for it, and ends.
 ZSHRC = """
 fpath=($ZDOTDIR $fpath)
-autoload -U compinit; compinit -u -D
+# The first start lists all functions, and the next ones read the list.
+autoload -U compinit; compinit -u -C -d $ZDOTDIR/../../zcompdump
 compadd() {
     # With these options it only compares.
     if [[ "${(@)argv[1,(i)(-|--)]}" != *-(O|A|D)* ]]; then
