@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from harness import PROOF
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as some
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -179,7 +180,7 @@ class Machine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-def run(machine: type[Machine], examples: int) -> None:
+def run(machine: type[Machine], examples: int, phases: Iterable[Phase] = tuple(Phase)) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -188,6 +189,7 @@ def run(machine: type[Machine], examples: int) -> None:
             deadline=None,
             derandomize=not PROOF,
             database=None,
+            phases=tuple(phases),
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -206,4 +208,4 @@ def test_a_store_with_other_times_is_found() -> None:
             self.clock = clock
 
     with pytest.raises((AssertionError, ExceptionGroup)):
-        run(Slow, 50)
+        run(Slow, 50, [Phase.generate])
