@@ -1,8 +1,8 @@
 //! Processes that share a store: what they send and consume in a second, how long a message takes
 //! from one to another, and how long it takes to get the queues of one that is gone.
 //!
-//! Groups: `send`, `work`, `latency`, `takeover`. The processes are this program again, as children
-//! that do what their input says.
+//! Groups: `send`, `work`, `latency`, `paced`, `takeover`. The processes are this program again, as
+//! children that do what their input says.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,6 +37,10 @@ const PROCESSES: u32 = 8;
 /// Single messages of a busy sender and of one that sleeps in between, and their pauses.
 const BUSY: (u64, Duration) = (2_000, Duration::from_micros(100));
 const IDLE: (u64, Duration) = (100, Duration::from_millis(20));
+/// Messages of a sender that pauses after each, and its pauses in us: the pace at which a reader
+/// can poll for the next one.
+const PACED: u64 = 50_000;
+const PACES: [u64; 3] = [5, 10, 20];
 /// The shortest session time-out.
 const SESSION: Duration = Duration::from_secs(1);
 /// Longer than anything here takes.
@@ -65,6 +69,13 @@ fn main() {
                     report.add(&format!("{to}, {name}: {quantile}"), "us", &values);
                 }
             }
+        }
+    }
+    if is_wanted("paced") {
+        for pause in PACES {
+            let rates: Vec<f64> = (0..rounds()).map(|_| paced(pause)).collect();
+            let name = format!("a sender that pauses for {pause} us, one consumer");
+            report.add(&name, "messages/s", &rates);
         }
     }
     if is_wanted("takeover") {
@@ -173,6 +184,32 @@ fn latency(count: u64, pause: Duration, leads: bool) -> [f64; 2] {
     sender.answer();
     took.sort_by(f64::total_cmp);
     [took[took.len() / 2], took[took.len() * 99 / 100]]
+}
+
+/// Messages a second of a sender that pauses after each for so many us, while this process, which
+/// leads, consumes them.
+fn paced(pause_us: u64) -> f64 {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("store");
+    let store = shared(&path);
+    store.create_topic(TOPIC, PROCESSES).unwrap();
+    let mut sender = Process::start(&path, "send share 0");
+    let consumer = join(&store);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let taken = consumer.poll(100, Duration::from_millis(50)).unwrap();
+                consumer.ack(taken.iter().map(|it| &it.receipt)).unwrap();
+            }
+        });
+        let began = Instant::now();
+        sender.tell(&format!("{PACED} {}", pause_us * 1_000));
+        sender.answer();
+        let took = began.elapsed();
+        over.store(true, Ordering::Release);
+        PACED as f64 / took.as_secs_f64()
+    })
 }
 
 /// How long it takes in ms until a message of a process that is gone is delivered to another one;

@@ -5,11 +5,26 @@
 //! but uses its processor meanwhile. So it polls only if its last wait was short, and gives up when
 //! this one is not.
 //!
-//! If other threads need the processor, a thread that polls runs later than one that is woken. It
-//! finds that out by leaving the processor to them in each turn. Then it sleeps for some waits
-//! before it polls again: twice as many as the last time.
+//! It polls on a processor that nobody else needs. If other threads want to run, a thread that
+//! polls takes time from them, such as from the sender that it waits for, and runs later itself
+//! than one that is woken. It learns of them in two ways. Now and then it compares how many threads
+//! want to run with the number of processors. And it leaves its processor to them in each turn, so
+//! that it comes back late if there are any. Then the store *rests*: its readers sleep, for a time.
+//!
+//! ```text
+//!   short of processors --> rest: 2 ms, twice as long each time, up to 1 s
+//!   rest is over        --> poll; short again sooner than after another such time? rest longer
+//!                                 the longer it goes well, the shorter is the next rest
+//! ```
+//!
+//! So on a machine that is busy all the time readers look once a second whether it still is, and
+//! where something else runs for a moment they poll most of the time.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::disk::Processors;
+use std::fmt::Debug;
+#[cfg(test)]
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,26 +33,86 @@ use std::time::{Duration, Instant};
 const POLL_MAX: Duration = Duration::from_micros(200);
 /// A thread that was off its processor for longer leaves it to the others.
 const OFF_MAX: Duration = Duration::from_micros(20);
-/// Most waits without polling after that.
-const SKIPS_MAX: u32 = 1024;
+/// Between two looks at how many threads want to run. A look takes some microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// The shortest and the longest rest, in us.
+const REST_MIN: u64 = 2_000;
+const REST_MAX: u64 = 1_000_000;
 
-/// What the last waits were like, of all threads that wait for the same.
-#[derive(Debug, Default)]
+/// What a thread that polls sees of its machine.
+pub trait Host: Debug + Send + Sync {
+    /// The time since some moment.
+    fn now(&self) -> Duration;
+
+    /// Leaves the processor to another thread that waits for it, if any does.
+    fn give_way(&self);
+
+    /// Whether more threads want to run than there are processors.
+    fn is_short(&self) -> bool;
+}
+
+/// The machine on which this process runs.
+#[derive(Debug)]
+struct Here {
+    began: Instant,
+    processors: Processors,
+}
+
+impl Host for Here {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn give_way(&self) {
+        thread::yield_now();
+    }
+
+    fn is_short(&self) -> bool {
+        self.processors.are_short()
+    }
+}
+
+/// What the last waits were like, of all threads of a process that wait for the same.
+#[derive(Debug)]
 pub struct Polling {
+    here: Here,
+    #[cfg(test)]
+    planted: OnceLock<Box<dyn Host>>,
     was_short: AtomicBool,
-    /// Waits to come without polling.
-    skips: AtomicU32,
-    /// How many there were the last time that others needed the processor, and half as many after
-    /// each time that they did not.
-    skipped: AtomicU32,
+    /// Whether a thread polls. Another one sleeps: one that polls serves all.
+    polls: AtomicBool,
+    /// When a thread looked last how many want to run, in us.
+    looked: AtomicU64,
+    /// When the last rest is over, in us, and how long it is. Threads that change them at the same
+    /// time may count one shortage.
+    rest_end: AtomicU64,
+    rest: AtomicU64,
+}
+
+impl Default for Polling {
+    fn default() -> Polling {
+        Polling {
+            here: Here {
+                began: Instant::now(),
+                processors: Processors::of_process(),
+            },
+            #[cfg(test)]
+            planted: OnceLock::new(),
+            was_short: AtomicBool::new(false),
+            polls: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
+            rest_end: AtomicU64::new(0),
+            rest: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Polling {
     /// Runs `wait`, which waits for at most `timeout`, and notes whether it ended early and soon.
     pub fn measure<T>(&self, timeout: Duration, wait: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
+        let began = self.host().now();
         let result = wait();
-        let took = began.elapsed();
+        let took = self.host().now() - began;
         let was_short = took <= POLL_MAX && took < timeout;
         self.was_short.store(was_short, Ordering::Relaxed);
         result
@@ -49,25 +124,34 @@ impl Polling {
         if is_over() {
             return true;
         }
-        if !self.was_short.load(Ordering::Relaxed) {
+        if !self.was_short.load(Ordering::Relaxed)
+            || micros(self.host().now()) < self.rest_end.load(Ordering::Relaxed)
+            || self.polls.swap(true, Ordering::Relaxed)
+        {
             return false;
         }
-        let skips = self.skips.load(Ordering::Relaxed);
-        if skips > 0 {
-            self.skips.store(skips - 1, Ordering::Relaxed);
-            return false;
-        }
-        let began = Instant::now();
+        let said = self.poll_alone(timeout, is_over);
+        self.polls.store(false, Ordering::Relaxed);
+        said
+    }
+
+    fn poll_alone(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
+        let host = self.host();
+        let began = host.now();
         let mut now = began;
         loop {
-            thread::yield_now();
-            let before = std::mem::replace(&mut now, Instant::now());
+            if self.is_short(now) {
+                self.rest_from(now);
+                return is_over();
+            }
+            let before = host.now();
+            host.give_way();
+            now = host.now();
             if now - before > OFF_MAX {
-                self.note(true);
+                self.rest_from(now);
                 return is_over();
             }
             if is_over() {
-                self.note(false);
                 return true;
             }
             if now - began >= POLL_MAX.min(timeout) {
@@ -76,90 +160,51 @@ impl Polling {
         }
     }
 
-    /// Notes whether others needed the processor. Threads that do so at the same time may count
-    /// one.
-    fn note(&self, is_crowded: bool) {
-        let skipped = self.skipped.load(Ordering::Relaxed);
-        let now = match is_crowded {
-            true => (skipped * 2).clamp(1, SKIPS_MAX),
-            false => skipped / 2,
-        };
-        if is_crowded {
-            self.skips.store(now, Ordering::Relaxed);
+    /// Looks whether more threads want to run than there are processors, if the last look was long
+    /// enough ago.
+    fn is_short(&self, now: Duration) -> bool {
+        let looked = Duration::from_micros(self.looked.load(Ordering::Relaxed));
+        if !looked.is_zero() && now.saturating_sub(looked) < LOOK_EVERY {
+            return false;
         }
-        if now != skipped {
-            self.skipped.store(now, Ordering::Relaxed);
-        }
+        self.looked.store(micros(now).max(1), Ordering::Relaxed);
+        self.host().is_short()
     }
+
+    /// Begins a rest: twice as long as the last one if that did not help for as long as it took,
+    /// and otherwise the shorter the longer it helped.
+    fn rest_from(&self, now: Duration) {
+        let (now, last) = (micros(now), self.rest.load(Ordering::Relaxed));
+        let calm = now.saturating_sub(self.rest_end.load(Ordering::Relaxed));
+        let rest = match calm < last {
+            true => last * 2,
+            false => last * last / calm.max(1),
+        };
+        let rest = rest.clamp(REST_MIN, REST_MAX);
+        self.rest.store(rest, Ordering::Relaxed);
+        self.rest_end.store(now + rest, Ordering::Relaxed);
+        // The first look after it is due at once.
+        self.looked.store(0, Ordering::Relaxed);
+    }
+
+    fn host(&self) -> &dyn Host {
+        #[cfg(test)]
+        if let Some(planted) = self.planted.get() {
+            return &**planted;
+        }
+        &self.here
+    }
+
+    /// Has the host be another one.
+    #[cfg(test)]
+    pub fn plant(&self, host: Box<dyn Host>) {
+        assert!(self.planted.set(host).is_ok(), "planted twice");
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
-mod test {
-    use super::*;
-    use std::cell::Cell;
-
-    /// How often a wait is checked that is over at the `last` check, and what the last one said.
-    fn checks(polling: &Polling, timeout: Duration, last: u32) -> (u32, bool) {
-        let count = Cell::new(0);
-        let is_over = || {
-            count.set(count.get() + 1);
-            count.get() >= last
-        };
-        let said = polling.poll(timeout, &is_over);
-        (count.get(), said)
-    }
-
-    fn polling(was_short: bool) -> Polling {
-        Polling {
-            was_short: AtomicBool::new(was_short),
-            ..Polling::default()
-        }
-    }
-
-    #[test]
-    fn a_thread_polls_only_if_its_last_wait_was_short() {
-        assert_eq!(checks(&polling(false), Duration::MAX, 2), (1, false));
-        assert_eq!(checks(&polling(true), Duration::MAX, 2), (2, true));
-        assert_eq!(checks(&polling(true), Duration::MAX, 1), (1, true));
-    }
-
-    #[test]
-    fn polling_ends_with_the_timeout_and_after_a_moment() {
-        let none = Duration::ZERO;
-        assert_eq!(checks(&polling(true), none, u32::MAX), (2, false));
-        let (_, said) = checks(&polling(true), Duration::MAX, u32::MAX);
-        assert!(!said);
-    }
-
-    #[test]
-    fn a_wait_that_ends_by_itself_or_late_is_not_short() {
-        let polling = Polling::default();
-        let was_short = || polling.was_short.load(Ordering::Relaxed);
-        // A thread may lose its processor in between.
-        while !was_short() {
-            polling.measure(Duration::MAX, || ());
-        }
-        polling.measure(Duration::ZERO, || ());
-        assert!(!was_short());
-        polling.was_short.store(true, Ordering::Relaxed);
-        polling.measure(Duration::MAX, || thread::sleep(POLL_MAX * 2));
-        assert!(!was_short());
-    }
-
-    #[test]
-    fn a_thread_whose_processor_others_need_polls_ever_more_seldom() {
-        let polling = polling(true);
-        for skipped in [1, 2, 4] {
-            polling.note(true);
-            for _ in 0..skipped {
-                assert_eq!(checks(&polling, Duration::MAX, 2), (1, false));
-            }
-            assert_eq!(polling.skips.load(Ordering::Relaxed), 0);
-        }
-        (0..20).for_each(|_| polling.note(true));
-        assert_eq!(polling.skips.load(Ordering::Relaxed), SKIPS_MAX);
-        (0..20).for_each(|_| polling.note(false));
-        polling.note(true);
-        assert_eq!(polling.skips.load(Ordering::Relaxed), 1);
-    }
-}
+mod test;

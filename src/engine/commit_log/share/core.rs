@@ -85,7 +85,7 @@ pub struct Core {
     /// The published end when a reader of this process last began to sleep.
     pub(super) rested: AtomicU64,
     /// Whether a reader of this process polls before it sleeps.
-    pub(super) polling: Polling,
+    pub polling: Polling,
     /// A layer above the engine that runs only in the process that leads.
     pub(super) watch: OnceLock<Arc<dyn Watch>>,
     pub(super) shutdown: Shutdown,
