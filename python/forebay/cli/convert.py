@@ -86,6 +86,8 @@ def _convert(arguments: argparse.Namespace) -> int:
         write_line(
             f"left out: {name} ({counted(offsets, 'offset')}), a topic of {_keeper(name)} itself"
         )
+    if done.resumed:
+        write_line("an earlier run had begun; this one copied what was left")
     copied, topics = counted(done.messages, "message"), counted(len(done.topics), "topic")
     write_line(f"{copied} of {topics} copied")
     if done.damaged:
