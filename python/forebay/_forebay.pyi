@@ -80,22 +80,15 @@ class SendResult:
 
     @property
     def topic(self) -> str:
-        """topic, queue, offset: The place in the queue. A delayed message is in the topic
-        SCHEDULE_TOPIC_XXXX if it has a delay level and the store is no partition log, else in
-        rmq_sys_forebay_delay.
+        """The topic. A delayed message is in SCHEDULE_TOPIC_XXXX if it has a delay level and the
+        store is no partition log, else in rmq_sys_forebay_delay.
         """
     @property
     def queue(self) -> int:
-        """topic, queue, offset: The place in the queue. A delayed message is in the topic
-        SCHEDULE_TOPIC_XXXX if it has a delay level and the store is no partition log, else in
-        rmq_sys_forebay_delay.
-        """
+        """The queue."""
     @property
     def offset(self) -> int:
-        """topic, queue, offset: The place in the queue. A delayed message is in the topic
-        SCHEDULE_TOPIC_XXXX if it has a delay level and the store is no partition log, else in
-        rmq_sys_forebay_delay.
-        """
+        """The offset in the queue."""
     @property
     def position(self) -> int:
         """The position in the log; in a partition log, that of the message's batch in its
@@ -134,8 +127,8 @@ class BatchResult:
         """Number of messages."""
     @property
     def ranges(self) -> dict[int, range]:
-        """A dict from queue to the range of offsets from the batch's first message to its last.
-        A batch above 4 MiB is appended in chunks; the range then includes messages that other
+        """A dict from queue to the range of offsets from the batch's first message to its last. A
+        batch above 4 MiB is appended in chunks; the range then includes messages that other
         senders appended to the queue in between.
         """
     @property
@@ -559,37 +552,25 @@ class Message(Buffer):
 
     @property
     def topic(self) -> str:
-        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
-        the position in the log.
-        """
+        """The topic."""
     @property
     def queue(self) -> int:
-        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
-        the position in the log.
-        """
+        """The queue that the message is in."""
     @property
     def offset(self) -> int:
-        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
-        the position in the log.
-        """
+        """Where the message is in its queue."""
     @property
     def position(self) -> int:
-        """topic, queue, offset, position: Where the message is: the offset counts in its queue,
-        the position in the log.
-        """
+        """Where the record is in the log, in bytes."""
     @property
     def size(self) -> int:
         """Length of the whole record in bytes."""
     @property
     def body(self) -> bytes:
-        """body, stored_body: The body, decompressed, and as it is stored in the log. Each access
-        makes a new copy.
-        """
+        """The body, decompressed. Each access makes a new copy."""
     @property
     def stored_body(self) -> bytes:
-        """body, stored_body: The body, decompressed, and as it is stored in the log. Each access
-        makes a new copy.
-        """
+        """The body as it is stored in the log. Each access makes a new copy."""
     @property
     def keys(self) -> tuple[str, ...]:
         """All keys as a tuple."""
@@ -607,14 +588,10 @@ class Message(Buffer):
         """The tag, or None."""
     @property
     def properties(self) -> dict[str, str]:
-        """properties, system_properties: Dicts of the sender's properties, and of properties
-        with reserved names. Neither contains keys, tags or the checksum.
-        """
+        """A dict of the sender's properties, without keys, tags and the checksum."""
     @property
     def system_properties(self) -> dict[str, str]:
-        """properties, system_properties: Dicts of the sender's properties, and of properties
-        with reserved names. Neither contains keys, tags or the checksum.
-        """
+        """A dict of the properties with reserved names, without keys, tags and the checksum."""
     @property
     def raw_properties(self) -> bytes:
         """The properties as stored."""
@@ -625,41 +602,31 @@ class Message(Buffer):
         """
     @property
     def flag(self) -> int:
-        """flag, sys_flag, reconsume_times: A number that the sender chose, RocketMQ's flag bits,
-        and how often the message was redelivered.
-        """
+        """A number that the sender chose."""
     @property
     def sys_flag(self) -> int:
-        """flag, sys_flag, reconsume_times: A number that the sender chose, RocketMQ's flag bits,
-        and how often the message was redelivered.
-        """
+        """RocketMQ's flag bits."""
     @property
     def born_timestamp(self) -> int:
-        """born_timestamp, store_timestamp: When the message was made, and when it was stored, in
-        milliseconds since the epoch.
-        """
+        """When the message was made, in milliseconds since the epoch."""
     @property
     def store_timestamp(self) -> int:
-        """born_timestamp, store_timestamp: When the message was made, and when it was stored, in
-        milliseconds since the epoch.
-        """
+        """When the message was stored, in milliseconds since the epoch."""
     @property
     def born_time(self) -> datetime:
-        """born_time, store_time: The same as datetimes in UTC."""
+        """When the message was sent, as a datetime in UTC."""
     @property
     def store_time(self) -> datetime:
-        """born_time, store_time: The same as datetimes in UTC."""
+        """When the message was stored, as a datetime in UTC."""
     @property
     def born_host(self) -> str:
-        """born_host, store_host: Addresses, such as ``"10.0.0.1:10911"``."""
+        """Address of the sender, such as ``"10.0.0.1:10911"``."""
     @property
     def store_host(self) -> str:
-        """born_host, store_host: Addresses, such as ``"10.0.0.1:10911"``."""
+        """Address of the store, such as ``"10.0.0.1:10911"``."""
     @property
     def reconsume_times(self) -> int:
-        """flag, sys_flag, reconsume_times: A number that the sender chose, RocketMQ's flag bits,
-        and how often the message was redelivered.
-        """
+        """How often the message was redelivered."""
     @property
     def message_id(self) -> str:
         """RocketMQ's id of the message, or ``topic-queue@offset`` in a partition log.
@@ -708,10 +675,10 @@ class ReadBatch:
         """The offset at which the next read begins."""
     @property
     def min_offset(self) -> int:
-        """min_offset, max_offset: First offset of the queue, and the next offset to be written."""
+        """First offset of the queue."""
     @property
     def max_offset(self) -> int:
-        """min_offset, max_offset: First offset of the queue, and the next offset to be written."""
+        """The next offset to be written to the queue."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Message]: ...
 
@@ -980,13 +947,13 @@ class GroupQueue:
 
     @property
     def group(self) -> str:
-        """group, topic, queue: Which group, and which queue."""
+        """The group."""
     @property
     def topic(self) -> str:
-        """group, topic, queue: Which group, and which queue."""
+        """The topic."""
     @property
     def queue(self) -> int:
-        """group, topic, queue: Which group, and which queue."""
+        """The queue."""
     @property
     def committed(self) -> int:
         """The smallest offset that is not settled."""
@@ -995,14 +962,10 @@ class GroupQueue:
         """The next offset to be written to the queue."""
     @property
     def lag(self) -> int:
-        """lag, lag_bytes: Messages from ``committed`` to the end of the queue, and the bytes of
-        their records.
-        """
+        """Messages from ``committed`` to the end of the queue."""
     @property
     def lag_bytes(self) -> int:
-        """lag, lag_bytes: Messages from ``committed`` to the end of the queue, and the bytes of
-        their records.
-        """
+        """Bytes of the messages from ``committed`` to the end of the queue."""
     @property
     def lag_seconds(self) -> float:
         """How long ago the first of them was stored; 0 if there is none."""
@@ -1134,8 +1097,8 @@ class Scan:
         """Names of the columns."""
     @property
     def damage(self) -> list[Damage]:
-        """A list of `Damage`: rows that the streams of this scan skipped because their
-        compressed bodies are damaged. Other damage is in `Store.damage`.
+        """A list of `Damage`: rows that the streams of this scan skipped because their compressed
+        bodies are damaged. Other damage is in `Store.damage`.
         """
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType:
         """Export a new stream. A requested schema is ignored, as the Arrow interface allows."""
@@ -1177,20 +1140,16 @@ class Topic:
         """A list of `Queue`, sorted by number."""
     @property
     def write_queues(self) -> int:
-        """write_queues, read_queues: Number of queues for senders, and for consumers."""
+        """Number of queues for senders."""
     @property
     def read_queues(self) -> int:
-        """write_queues, read_queues: Number of queues for senders, and for consumers."""
+        """Number of queues for consumers."""
     @property
     def readable(self) -> bool:
-        """readable, writable: Whether the topic's permissions allow consumers to read it, and
-        senders to write it.
-        """
+        """Whether the topic's permissions allow consumers to read it."""
     @property
     def writable(self) -> bool:
-        """readable, writable: Whether the topic's permissions allow consumers to read it, and
-        senders to write it.
-        """
+        """Whether the topic's permissions allow senders to write it."""
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
 
@@ -1211,10 +1170,10 @@ class Queue:
         """Number of the queue."""
     @property
     def min_offset(self) -> int:
-        """min_offset, max_offset: First offset, and the next offset to be written."""
+        """First offset of the queue."""
     @property
     def max_offset(self) -> int:
-        """min_offset, max_offset: First offset, and the next offset to be written."""
+        """The next offset to be written."""
 
 @final
 class Recovery:
@@ -1241,22 +1200,22 @@ class Recovery:
         """Whether the store had been closed properly."""
     @property
     def walked_from(self) -> int:
-        """walked_from, end: Positions in the log: where its check began, and where the log ends."""
+        """Position in the log where its check began."""
     @property
     def end(self) -> int:
-        """walked_from, end: Positions in the log: where its check began, and where the log ends."""
+        """Position where the log ends."""
     @property
     def truncated_bytes(self) -> int:
         """Bytes after the end. Opening erases them; if the store is read-only, it ignores them."""
     @property
     def records_checked(self) -> int:
-        """records_checked, queue_entries_rebuilt, index_entries_rebuilt: Number of each."""
+        """Number of records that were checked."""
     @property
     def queue_entries_rebuilt(self) -> int:
-        """records_checked, queue_entries_rebuilt, index_entries_rebuilt: Number of each."""
+        """Number of queue entries that were rebuilt."""
     @property
     def index_entries_rebuilt(self) -> int:
-        """records_checked, queue_entries_rebuilt, index_entries_rebuilt: Number of each."""
+        """Number of index entries that were rebuilt."""
     @property
     def stale_checksums(self) -> int:
         """Copied records with the checksum of their original, as brokers write them."""
@@ -1306,8 +1265,8 @@ class Damage:
         """Messages known to be lost, as (topic, queue, offset)."""
     @property
     def kind(self) -> str:
-        """What is damaged: log, queue, index, topics, checkpoint, options, table or foreign
-        table. If no file is damaged: retention or clock.
+        """What is damaged: log, queue, index, topics, checkpoint, options, table or foreign table.
+        If no file is damaged: retention or clock.
         """
     def _asdict(self) -> dict[str, Any]:
         """Return the attributes as a dict."""
@@ -1421,62 +1380,44 @@ class Stats:
 
     @property
     def messages_sent(self) -> int:
-        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
-        appends, and how many of these failed because the log was busy.
-        """
+        """Messages appended."""
     @property
     def bytes_sent(self) -> int:
-        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
-        appends, and how many of these failed because the log was busy.
-        """
+        """Bytes appended."""
     @property
     def sends_failed(self) -> int:
-        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
-        appends, and how many of these failed because the log was busy.
-        """
+        """Appends that failed."""
     @property
     def busy(self) -> int:
-        """messages_sent, bytes_sent, sends_failed, busy: Messages and bytes appended, failed
-        appends, and how many of these failed because the log was busy.
-        """
+        """Failed appends because the log was busy."""
     @property
     def messages_read(self) -> int:
         """Messages that reads, queries and tails returned; those of scans are not counted."""
     @property
     def messages_delivered(self) -> int:
-        """messages_delivered, messages_delivered_again: Messages that consumers got, and how
-        many of these had been delivered before and not settled.
-        """
+        """Messages that consumers got."""
     @property
     def messages_delivered_again(self) -> int:
-        """messages_delivered, messages_delivered_again: Messages that consumers got, and how
-        many of these had been delivered before and not settled.
-        """
+        """Messages that consumers got, and that had been delivered before and not settled."""
     @property
     def messages_per_second(self) -> float:
-        """messages_per_second, bytes_per_second: Rates since the store was opened."""
+        """Rate of messages since the store was opened."""
     @property
     def bytes_per_second(self) -> float:
-        """messages_per_second, bytes_per_second: Rates since the store was opened."""
+        """Rate of bytes since the store was opened."""
     @property
     def recent_messages_per_second(self) -> float:
-        """recent_messages_per_second, recent_bytes_per_second: Rates over about the last ten
-        seconds.
-        """
+        """Rate of messages over about the last ten seconds."""
     @property
     def recent_bytes_per_second(self) -> float:
-        """recent_messages_per_second, recent_bytes_per_second: Rates over about the last ten
-        seconds.
-        """
+        """Rate of bytes over about the last ten seconds."""
     @property
     def put_latency(self) -> Latency:
-        """put_latency, slow_puts: Duration of puts as a `Latency`, and the number of puts above
-        500 ms. Each of these is logged as a warning to the logger ``forebay``.
-        """
+        """Duration of puts, as a `Latency`."""
     @property
     def slow_puts(self) -> int:
-        """put_latency, slow_puts: Duration of puts as a `Latency`, and the number of puts above
-        500 ms. Each of these is logged as a warning to the logger ``forebay``.
+        """Number of puts above 500 ms. Each of these is logged as a warning to the logger
+        ``forebay``.
         """
     @property
     def encode_time(self) -> float:
@@ -1489,50 +1430,33 @@ class Stats:
         """Seconds since the current append began; 0 if there is none."""
     @property
     def flushes(self) -> int:
-        """flushes, flush_time, longest_flush: Number of syncs of the log, their total time, and
-        the longest, in seconds. Each sync above 500 ms is logged as a warning to the logger
-        ``forebay``.
-        """
+        """Number of syncs of the log."""
     @property
     def flush_time(self) -> float:
-        """flushes, flush_time, longest_flush: Number of syncs of the log, their total time, and
-        the longest, in seconds. Each sync above 500 ms is logged as a warning to the logger
-        ``forebay``.
-        """
+        """Total time of the syncs of the log, in seconds."""
     @property
     def longest_flush(self) -> float:
-        """flushes, flush_time, longest_flush: Number of syncs of the log, their total time, and
-        the longest, in seconds. Each sync above 500 ms is logged as a warning to the logger
-        ``forebay``.
+        """The longest sync of the log, in seconds. Each above 500 ms is logged as a warning to
+        the logger ``forebay``.
         """
     @property
     def flush_wait(self) -> Latency:
         """How long senders and tickets waited for durability, as a `Latency`."""
     @property
     def published(self) -> int:
-        """published, dispatched, durable: Positions up to which readers see the log, queues and
-        index are built, and the log is durable.
-        """
+        """Position up to which readers see the log."""
     @property
     def dispatched(self) -> int:
-        """published, dispatched, durable: Positions up to which readers see the log, queues and
-        index are built, and the log is durable.
-        """
+        """Position up to which queues and index are built."""
     @property
     def durable(self) -> int:
-        """published, dispatched, durable: Positions up to which readers see the log, queues and
-        index are built, and the log is durable.
-        """
+        """Position up to which the log is durable."""
     @property
     def flush_behind(self) -> int:
-        """flush_behind, dispatch_behind: Bytes of the log that are not durable yet, and bytes
-        not yet entered into queues and index.
-        """
+        """Bytes of the log that are not durable yet."""
     @property
     def dispatch_behind(self) -> int:
-        """flush_behind, dispatch_behind: Bytes of the log that are not durable yet, and bytes
-        not yet entered into queues and index.
-        """
+        """Bytes of the log that are not yet entered into queues and index."""
     @property
     def min_position(self) -> int:
         """First position in the log."""
@@ -1544,14 +1468,10 @@ class Stats:
         """Free bytes of the file system, or None if that is unknown."""
     @property
     def recovered_records(self) -> int:
-        """recovered_records, truncated_bytes: Records that opening checked, and bytes after the
-        end that it erased.
-        """
+        """Records that opening checked."""
     @property
     def truncated_bytes(self) -> int:
-        """recovered_records, truncated_bytes: Records that opening checked, and bytes after the
-        end that it erased.
-        """
+        """Bytes after the end that opening erased."""
     @property
     def damaged(self) -> int:
         """Number of known damaged regions."""
@@ -1589,13 +1509,13 @@ class Verification:
         """Whether nothing is damaged."""
     @property
     def records(self) -> int:
-        """records, queue_entries, index_entries: Number of intact records and entries."""
+        """Number of intact records."""
     @property
     def queue_entries(self) -> int:
-        """records, queue_entries, index_entries: Number of intact records and entries."""
+        """Number of intact queue entries."""
     @property
     def index_entries(self) -> int:
-        """records, queue_entries, index_entries: Number of intact records and entries."""
+        """Number of intact index entries."""
     @property
     def stale_checksums(self) -> int:
         """Copied records with the checksum of their original, as brokers write them."""
@@ -1624,20 +1544,16 @@ class Compaction:
         """Number of queues that were compacted."""
     @property
     def bytes_read(self) -> int:
-        """bytes_read, bytes_written: Bytes of the segments that were replaced, and of those that
-        replace them, in all passes.
-        """
+        """Bytes of the segments that were replaced, in all passes."""
     @property
     def bytes_written(self) -> int:
-        """bytes_read, bytes_written: Bytes of the segments that were replaced, and of those that
-        replace them, in all passes.
-        """
+        """Bytes of the segments that replace them, in all passes."""
     @property
     def messages_read(self) -> int:
-        """messages_read, messages_written: Number of messages in these."""
+        """Messages of the segments that were replaced."""
     @property
     def messages_written(self) -> int:
-        """messages_read, messages_written: Number of messages in these."""
+        """Messages of the segments that replace them."""
     @property
     def complete(self) -> bool:
         """Whether nothing is left that could be dropped."""
@@ -1668,14 +1584,10 @@ class RepairStep:
         """The file."""
     @property
     def position(self) -> int:
-        """position, length: First byte, and number of bytes. The first is a position in the log
-        if this is a log file, else a byte of the file.
-        """
+        """First byte: a position in the log if this is a log file, else a byte of the file."""
     @property
     def length(self) -> int:
-        """position, length: First byte, and number of bytes. The first is a position in the log
-        if this is a log file, else a byte of the file.
-        """
+        """Number of bytes."""
     @property
     def what(self) -> str:
         """What was done."""

@@ -43,6 +43,7 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Scan {
     core: crate::Scan,
+    /// The store.
     store: Handle,
     arguments: Py<PyDict>,
 }
@@ -124,11 +125,13 @@ fn words(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
 
 #[pymethods]
 impl Scan {
+    /// The store.
     #[getter]
     fn store(&self, py: Python<'_>) -> Py<PyAny> {
         self.store.object(py)
     }
 
+    /// Names of the columns.
     #[getter]
     fn columns(&self) -> Vec<String> {
         self.core
@@ -139,6 +142,8 @@ impl Scan {
             .collect()
     }
 
+    /// A list of `Damage`: rows that the streams of this scan skipped because their compressed
+    /// bodies are damaged. Other damage is in `Store.damage`.
     #[getter]
     fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         log::warnings(py, self.store.core());

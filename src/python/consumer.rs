@@ -228,11 +228,13 @@ fn undelivered(message: &Bound<'_, Message>) -> PyErr {
 
 #[pymethods]
 impl Consumer {
+    /// The name of the group.
     #[getter]
     fn group(&self) -> &str {
         self.core.group()
     }
 
+    /// The topics, as a tuple.
     #[getter]
     fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.core.topics().collect::<Vec<_>>())

@@ -46,19 +46,34 @@ progress_timestamp
 The last six are known for the groups of this process, and of the processes that share the store;
 for others they are 0 and None.",
     {
+        /// The group.
         group: String,
+        /// The topic.
         topic: String,
+        /// The queue.
         queue: u32,
+        /// The smallest offset that is not settled.
         committed: u64,
+        /// The next offset to be written to the queue.
         max_offset: u64,
+        /// Messages from ``committed`` to the end of the queue.
         lag: u64,
+        /// Bytes of the messages from ``committed`` to the end of the queue.
         lag_bytes: u64,
+        /// How long ago the first of them was stored; 0 if there is none.
         lag_seconds: f64,
+        /// Messages that are delivered and not settled.
         unsettled: u64,
+        /// Messages that were refused, or whose delivery was not settled, since the store was
+        /// opened.
         retries: u64,
+        /// Number of the consumer that owns the queue, or None.
         owner: Option<u64>,
+        /// Id of its process if the store is shared, or None.
         owner_pid: Option<u32>,
+        /// Since when it does, in milliseconds since the epoch, or None.
         owned_timestamp: Option<i64>,
+        /// When ``committed`` last moved, or None.
         progress_timestamp: Option<i64>,
     }
 );

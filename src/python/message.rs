@@ -143,84 +143,101 @@ impl Message {
 
 #[pymethods]
 impl Message {
+    /// The topic.
     #[getter]
     fn topic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         Ok(PyString::new(py, &self.topic_sent_to()?))
     }
 
+    /// The queue that the message is in.
     #[getter]
     fn queue(&self) -> PyResult<i32> {
         Ok(self.record()?.queue_id())
     }
 
+    /// Where the message is in its queue.
     #[getter]
     fn offset(&self) -> PyResult<i64> {
         Ok(self.record()?.queue_offset())
     }
 
+    /// Where the record is in the log, in bytes.
     #[getter]
     fn position(&self) -> PyResult<i64> {
         Ok(self.record()?.position())
     }
 
+    /// Length of the whole record in bytes.
     #[getter]
     fn size(&self) -> PyResult<usize> {
         Ok(self.record()?.bytes().len())
     }
 
+    /// The body, decompressed. Each access makes a new copy.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.core()?.body()?))
     }
 
+    /// The body as it is stored in the log. Each access makes a new copy.
     #[getter]
     fn stored_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.record()?.stored_body()))
     }
 
+    /// All keys as a tuple.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.core()?.keys())
     }
 
+    /// The first key, or None.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         let keys = self.core()?.keys();
         Ok(keys.first().map(|key| PyString::new(py, key)))
     }
 
+    /// The bytes of the first key, which need not be text in a message of Kafka's.
     #[getter]
     fn key_bytes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let key = self.core()?.key_bytes();
         Ok(key.map(|key| PyBytes::new(py, &key)))
     }
 
+    /// Whether the body is null, as opposed to empty: a tombstone of Kafka's.
     #[getter]
     fn is_null(&self) -> PyResult<bool> {
         Ok(self.core()?.is_null())
     }
 
+    /// The tag, or None.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
         let tags = self.core()?.tags();
         Ok(tags.map(|tags| PyString::new(py, &tags)))
     }
 
+    /// A dict of the sender's properties, without keys, tags and the checksum.
     #[getter]
     fn properties(&self) -> PyResult<BTreeMap<String, String>> {
         Ok(self.core()?.properties(PropertyKind::User))
     }
 
+    /// A dict of the properties with reserved names, without keys, tags and the checksum.
     #[getter]
     fn system_properties(&self) -> PyResult<BTreeMap<String, String>> {
         Ok(self.core()?.properties(PropertyKind::System))
     }
 
+    /// The properties as stored.
     #[getter]
     fn raw_properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.record()?.raw_properties()))
     }
 
+    /// The sender's properties as a tuple of (name, bytes), in stored order. In a message of
+    /// Kafka's the bytes may be None.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let headers = self.core()?.headers();
@@ -229,51 +246,62 @@ impl Message {
         PyTuple::new(py, headers.collect::<Vec<_>>())
     }
 
+    /// A number that the sender chose.
     #[getter]
     fn flag(&self) -> PyResult<i32> {
         Ok(self.record()?.flag())
     }
 
+    /// RocketMQ's flag bits.
     #[getter]
     fn sys_flag(&self) -> PyResult<u32> {
         Ok(self.record()?.sys_flag())
     }
 
+    /// When the message was made, in milliseconds since the epoch.
     #[getter]
     fn born_timestamp(&self) -> PyResult<i64> {
         Ok(self.record()?.born_timestamp())
     }
 
+    /// When the message was stored, in milliseconds since the epoch.
     #[getter]
     fn store_timestamp(&self) -> PyResult<i64> {
         Ok(self.record()?.store_timestamp())
     }
 
+    /// When the message was sent, as a datetime in UTC.
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         datetime(py, self.record()?.born_timestamp())
     }
 
+    /// When the message was stored, as a datetime in UTC.
     #[getter]
     fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         datetime(py, self.record()?.store_timestamp())
     }
 
+    /// Address of the sender, such as ``"10.0.0.1:10911"``.
     #[getter]
     fn born_host(&self) -> PyResult<String> {
         Ok(self.record()?.born_host().to_string())
     }
 
+    /// Address of the store, such as ``"10.0.0.1:10911"``.
     #[getter]
     fn store_host(&self) -> PyResult<String> {
         Ok(self.record()?.store_host().to_string())
     }
 
+    /// How often the message was redelivered.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.record()?.reconsume_times())
     }
 
+    /// RocketMQ's id of the message, or ``topic-queue@offset`` in a partition log.
+    /// `Store.message` accepts it.
     #[getter]
     fn message_id(&self) -> PyResult<String> {
         Ok(self.core()?.id())
@@ -389,12 +417,17 @@ pub(crate) fn message_from_record(record: &[u8]) -> PyResult<Message> {
 /// (<ReadStatus.FOUND: 'found'>, [b'a', b'b'], 2)
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct ReadBatch {
+    /// A `ReadStatus`.
     status: ReadStatus,
+    /// The messages in offset order. The batch itself also has a length and can be iterated.
     messages: Py<PyList>,
+    /// The offset at which the next read begins.
     #[pyo3(get)]
     next_offset: u64,
+    /// First offset of the queue.
     #[pyo3(get)]
     min_offset: u64,
+    /// The next offset to be written to the queue.
     #[pyo3(get)]
     max_offset: u64,
 }
@@ -466,6 +499,7 @@ impl ReadBatch {
         reduce(self, py)
     }
 
+    /// A `ReadStatus`.
     #[getter]
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let name = name_of(self.status);
@@ -474,6 +508,7 @@ impl ReadBatch {
             .getattr(name)
     }
 
+    /// The messages in offset order. The batch itself also has a length and can be iterated.
     #[getter]
     fn messages(&self, py: Python<'_>) -> Py<PyList> {
         self.messages.clone_ref(py)

@@ -50,14 +50,15 @@ pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
 /// pickling. `unlisted` values are pickled, but omitted from `_asdict` and the representation.
 /// `notebook` names the function of `forebay.notebook` that shows a value.
 macro_rules! plain {
-    ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
-     $(, unlisted { $($unlisted:ident : $of:ty),+ })? $(, notebook $page:literal)?) => {
+    ($name:ident, $text:literal, { $($(#[$about:meta])* $field:ident : $kind:ty),+ $(,)? }
+     $(, unlisted { $($(#[$note:meta])* $unlisted:ident : $of:ty),+ })?
+     $(, notebook $page:literal)?) => {
         #[doc = $text]
         #[pyclass(frozen, eq, from_py_object, module = "forebay")]
         #[derive(Clone, PartialEq)]
         pub(crate) struct $name {
-            $(#[pyo3(get)] $field: $kind,)+
-            $($(#[pyo3(get)] $unlisted: $of,)+)?
+            $($(#[$about])* #[pyo3(get)] $field: $kind,)+
+            $($($(#[$note])* #[pyo3(get)] $unlisted: $of,)+)?
         }
 
         impl $crate::python::pickle::Values for $name {

@@ -26,14 +26,23 @@ stale_checksums
 elapsed
     Duration of the opening in seconds.",
     {
+        /// Whether the store had been closed properly.
         clean: bool,
+        /// Position in the log where its check began.
         walked_from: u64,
+        /// Position where the log ends.
         end: u64,
+        /// Bytes after the end. Opening erases them; if the store is read-only, it ignores them.
         truncated_bytes: u64,
+        /// Number of records that were checked.
         records_checked: u64,
+        /// Number of queue entries that were rebuilt.
         queue_entries_rebuilt: u64,
+        /// Number of index entries that were rebuilt.
         index_entries_rebuilt: u64,
+        /// Copied records with the checksum of their original, as brokers write them.
         stale_checksums: u64,
+        /// Duration of the opening in seconds.
         elapsed: f64,
     }
 );
@@ -74,13 +83,23 @@ kind
     What is damaged: log, queue, index, topics, checkpoint, options, table or foreign table. If no
     file is damaged: retention or clock.",
     {
+        /// The file.
         path: String,
+        /// First damaged byte: a position in the log if this is a log file, else a byte of the
+        /// file.
         position: u64,
+        /// Number of unreadable bytes.
         length: u64,
+        /// What is wrong.
         reason: String,
+        /// Messages known to be lost, as (topic, queue, offset).
         lost: Vec<(String, u32, u64)>,
     },
-    unlisted { kind: DamageKind }
+    unlisted {
+        /// What is damaged: log, queue, index, topics, checkpoint, options, table or foreign table.
+        /// If no file is damaged: retention or clock.
+        kind: DamageKind
+    }
 );
 
 impl From<crate::Damage> for Damage {
@@ -154,12 +173,24 @@ mean, p50, p99, p999, max
 buckets
     The non-empty buckets, as (exclusive upper end in seconds, number of durations).",
     {
+        /// Number of durations.
         count: u64,
+        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        /// upper ends of their buckets, so they may be too long by up to a quarter.
         mean: f64,
+        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        /// upper ends of their buckets, so they may be too long by up to a quarter.
         p50: f64,
+        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        /// upper ends of their buckets, so they may be too long by up to a quarter.
         p99: f64,
+        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        /// upper ends of their buckets, so they may be too long by up to a quarter.
         p999: f64,
+        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
+        /// upper ends of their buckets, so they may be too long by up to a quarter.
         max: f64,
+        /// The non-empty buckets, as (exclusive upper end in seconds, number of durations).
         buckets: Vec<(f64, u64)>,
     }
 );
@@ -234,38 +265,74 @@ retired_bytes_mapped
     Bytes of log files that retention has deleted but that are still mapped. The disk space is freed
     when the last message, scan or buffer that uses the file is dropped.",
     {
+        /// Messages appended.
         messages_sent: u64,
+        /// Bytes appended.
         bytes_sent: u64,
+        /// Appends that failed.
         sends_failed: u64,
+        /// Failed appends because the log was busy.
         busy: u64,
+        /// Messages that reads, queries and tails returned; those of scans are not counted.
         messages_read: u64,
+        /// Messages that consumers got.
         messages_delivered: u64,
+        /// Messages that consumers got, and that had been delivered before and not settled.
         messages_delivered_again: u64,
+        /// Rate of messages since the store was opened.
         messages_per_second: f64,
+        /// Rate of bytes since the store was opened.
         bytes_per_second: f64,
+        /// Rate of messages over about the last ten seconds.
         recent_messages_per_second: f64,
+        /// Rate of bytes over about the last ten seconds.
         recent_bytes_per_second: f64,
+        /// Duration of puts, as a `Latency`.
         put_latency: Latency,
+        /// Number of puts above 500 ms. Each of these is logged as a warning to the logger
+        /// ``forebay``.
         slow_puts: u64,
+        /// Seconds that senders spent encoding.
         encode_time: f64,
+        /// Seconds of waiting for the append lock and appending.
         append_time: f64,
+        /// Seconds since the current append began; 0 if there is none.
         append_held: f64,
+        /// Number of syncs of the log.
         flushes: u64,
+        /// Total time of the syncs of the log, in seconds.
         flush_time: f64,
+        /// The longest sync of the log, in seconds. Each above 500 ms is logged as a warning to
+        /// the logger ``forebay``.
         longest_flush: f64,
+        /// How long senders and tickets waited for durability, as a `Latency`.
         flush_wait: Latency,
+        /// Position up to which readers see the log.
         published: u64,
+        /// Position up to which queues and index are built.
         dispatched: u64,
+        /// Position up to which the log is durable.
         durable: u64,
+        /// Bytes of the log that are not durable yet.
         flush_behind: u64,
+        /// Bytes of the log that are not yet entered into queues and index.
         dispatch_behind: u64,
+        /// First position in the log.
         min_position: u64,
+        /// Total length of the log files.
         log_bytes: u64,
+        /// Free bytes of the file system, or None if that is unknown.
         disk_free: Option<u64>,
+        /// Records that opening checked.
         recovered_records: u64,
+        /// Bytes after the end that opening erased.
         truncated_bytes: u64,
+        /// Number of known damaged regions.
         damaged: u64,
+        /// Copied records with the checksum of their original that were met.
         stale_checksums: u64,
+        /// Bytes of log files that retention has deleted but that are still mapped. The disk
+        /// space is freed when the last message, scan or buffer that uses the file is dropped.
         retired_bytes_mapped: u64,
     },
     notebook "stats"
@@ -372,31 +439,37 @@ impl Verification {
         reduce(self, py)
     }
 
+    /// Whether nothing is damaged.
     #[getter]
     fn ok(&self) -> bool {
         self.core.damage.is_empty()
     }
 
+    /// Number of intact records.
     #[getter]
     fn records(&self) -> u64 {
         self.core.records
     }
 
+    /// Number of intact queue entries.
     #[getter]
     fn queue_entries(&self) -> u64 {
         self.core.queue_entries
     }
 
+    /// Number of intact index entries.
     #[getter]
     fn index_entries(&self) -> u64 {
         self.core.index_entries
     }
 
+    /// Copied records with the checksum of their original, as brokers write them.
     #[getter]
     fn stale_checksums(&self) -> u64 {
         self.core.stale_checksums
     }
 
+    /// A list of all `Damage`.
     #[getter]
     fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         damages(py, self.core.damage.clone())
@@ -431,11 +504,17 @@ messages_read, messages_written
 complete
     Whether nothing is left that could be dropped.",
     {
+        /// Number of queues that were compacted.
         partitions: u64,
+        /// Bytes of the segments that were replaced, in all passes.
         bytes_read: u64,
+        /// Bytes of the segments that replace them, in all passes.
         bytes_written: u64,
+        /// Messages of the segments that were replaced.
         messages_read: u64,
+        /// Messages of the segments that replace them.
         messages_written: u64,
+        /// Whether nothing is left that could be dropped.
         complete: bool,
     }
 );
@@ -471,11 +550,17 @@ saved
 lost
     Messages known to be lost, as (topic, queue, offset).",
     {
+        /// The file.
         path: String,
+        /// First byte: a position in the log if this is a log file, else a byte of the file.
         position: u64,
+        /// Number of bytes.
         length: u64,
+        /// What was done.
         what: String,
+        /// File with the previous bytes; None if they were zeros, or can be rebuilt from the log.
         saved: Option<String>,
+        /// Messages known to be lost, as (topic, queue, offset).
         lost: Vec<(String, u32, u64)>,
     }
 );
@@ -552,16 +637,19 @@ impl Repair {
         reduce(self, py)
     }
 
+    /// Whether all damage is repaired.
     #[getter]
     fn ok(&self) -> bool {
         self.core.left.is_empty()
     }
 
+    /// A list of `RepairStep` in order; empty if nothing was damaged.
     #[getter]
     fn steps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.core.steps.iter().cloned().map(RepairStep::from))
     }
 
+    /// A list of all `Damage` that remains.
     #[getter]
     fn left<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         damages(py, self.core.left.clone())

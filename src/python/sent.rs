@@ -108,26 +108,32 @@ impl SendResult {
         reduce(self, py)
     }
 
+    /// The topic. A delayed message is in SCHEDULE_TOPIC_XXXX if it has a delay level and the
+    /// store is no partition log, else in rmq_sys_forebay_delay.
     #[getter]
     fn topic(&self) -> &str {
         &self.origin.topic
     }
 
+    /// The queue.
     #[getter]
     fn queue(&self) -> u32 {
         self.sent.place.queue
     }
 
+    /// The offset in the queue.
     #[getter]
     fn offset(&self) -> u64 {
         self.sent.place.offset
     }
 
+    /// The position in the log; in a partition log, that of the message's batch in its segment.
     #[getter]
     fn position(&self) -> u64 {
         self.sent.place.position
     }
 
+    /// RocketMQ's id of the message; in a partition log ``topic-queue@offset``.
     #[getter]
     fn message_id(&self) -> String {
         let place = &self.sent.place;
@@ -137,11 +143,13 @@ impl SendResult {
         }
     }
 
+    /// Store time, in milliseconds since the epoch; in a partition log the message's time.
     #[getter]
     fn timestamp(&self) -> i64 {
         self.sent.store_timestamp
     }
 
+    /// Whether the message was durable when the call returned.
     #[getter]
     fn durable(&self) -> bool {
         self.sent.durable
@@ -177,9 +185,15 @@ impl SendResult {
 ///     Whether all messages were durable when the call returned.
 #[pyclass(frozen, get_all, module = "forebay")]
 pub(crate) struct BatchResult {
+    /// Number of messages.
     count: usize,
+    /// A dict from queue to the range of offsets from the batch's first message to its last. A
+    /// batch above 4 MiB is appended in chunks; the range then includes messages that other
+    /// senders appended to the queue in between.
     ranges: Py<PyDict>,
+    /// Store time, in milliseconds since the epoch.
     timestamp: i64,
+    /// Whether all messages were durable when the call returned.
     durable: bool,
 }
 

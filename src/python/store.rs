@@ -106,16 +106,19 @@ impl Drop for Store {
 
 #[pymethods]
 impl Store {
+    /// The path as passed to `forebay.open`.
     #[getter]
     fn path(&self) -> &OsStr {
         self.core.path().as_os_str()
     }
 
+    /// ``"commitlog"``, ``"partitionlog"`` or ``"memory"``.
     #[getter]
     fn engine(&self) -> PyResult<&'static str> {
         Ok(self.core.engine()?.meanings().kind.word())
     }
 
+    /// The mode.
     #[getter]
     fn mode(&self) -> &'static str {
         match self.core.options().mode {
@@ -126,16 +129,20 @@ impl Store {
         }
     }
 
+    /// What opening the store found and did, as a `Recovery`.
     #[getter]
     fn recovery(&self) -> Recovery {
         self.core.recovery().into()
     }
 
+    /// A list of all `Damage` found so far. Each one is also logged once, as a warning to the
+    /// logger ``forebay``.
     #[getter]
     fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         damages(py, self.core.damage())
     }
 
+    /// A dict from name to `Topic`, including system topics.
     #[getter]
     fn topics<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let py = slf.py();
@@ -151,11 +158,13 @@ impl Store {
         Ok(topics)
     }
 
+    /// Position up to which the log is durable.
     #[getter]
     fn durable_position(&self) -> PyResult<u64> {
         Ok(self.core.engine()?.durable_position())
     }
 
+    /// Whether the store was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.core.is_closed()

@@ -86,6 +86,7 @@ impl Values for Topic {
 
 #[pymethods]
 impl Topic {
+    /// Name of the topic.
     #[getter]
     fn name(&self) -> &str {
         match &self.0 {
@@ -94,6 +95,7 @@ impl Topic {
         }
     }
 
+    /// A list of `Queue`, sorted by number.
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Vec<Queue>> {
         let (store, topic) = match &self.0 {
@@ -120,6 +122,7 @@ impl Topic {
         Ok(queues)
     }
 
+    /// Number of queues for senders.
     #[getter]
     fn write_queues(&self) -> u32 {
         match &self.0 {
@@ -128,6 +131,7 @@ impl Topic {
         }
     }
 
+    /// Number of queues for consumers.
     #[getter]
     fn read_queues(&self) -> u32 {
         match &self.0 {
@@ -136,11 +140,13 @@ impl Topic {
         }
     }
 
+    /// Whether the topic's permissions allow consumers to read it.
     #[getter]
     fn readable(&self) -> bool {
         self.permissions() & PERMISSION_READ != 0
     }
 
+    /// Whether the topic's permissions allow senders to write it.
     #[getter]
     fn writable(&self) -> bool {
         self.permissions() & PERMISSION_WRITE != 0
@@ -175,8 +181,11 @@ impl Topic {
 #[pyclass(frozen, get_all, from_py_object, module = "forebay")]
 #[derive(Clone)]
 pub(crate) struct Queue {
+    /// Number of the queue.
     id: u32,
+    /// First offset of the queue.
     min_offset: u64,
+    /// The next offset to be written.
     max_offset: u64,
 }
 
