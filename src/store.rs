@@ -6,6 +6,8 @@ mod opened;
 mod path;
 mod read;
 
+#[cfg(test)]
+pub(crate) use opened::Filed;
 pub(crate) use opened::Opened;
 pub use read::{ReadBatch, ReadStatus};
 

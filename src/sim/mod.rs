@@ -9,12 +9,12 @@
 //!
 //! [`disk`] is the disk, [`faults`] what goes wrong with it, [`frame`] what all stories have in
 //! common, and this module has the tests. The stories of [`life`] are of the commit log; [`model`]
-//! knows their messages and checks the store. Those of [`commits`] are of rows that are staged,
-//! committed and taken up, each exactly once, those of [`consumers`] of messages that are settled,
-//! retried and delayed: none is skipped. Those of [`partitions`] are of a partition log, those of
-//! [`compactions`] of one that is compacted, those of [`staged`] of rows that are committed to one.
-//! [`rare`], [`settled`] and [`repairs`] cover cases that these reach too seldom. [`left_out`]
-//! leaves out each sync, and [`seeds`] chooses the stories.
+//! knows their messages and checks the store. Those of [`commits`], with its [`driver`] and the
+//! engines in [`targets`], are of rows that are staged, committed and taken up, each exactly once,
+//! those of [`consumers`] of messages that are settled, retried and delayed: none is skipped. Those
+//! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted.
+//! [`rare`], [`settled`], [`interrupted`] and [`repairs`] cover cases that these reach too seldom.
+//! [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -28,9 +28,11 @@ mod commits;
 mod compactions;
 mod consumers;
 mod disk;
+mod driver;
 mod faults;
 mod frame;
 mod inode;
+mod interrupted;
 mod left_out;
 mod life;
 mod meanwhile;
@@ -42,8 +44,9 @@ mod rare;
 mod repairs;
 mod settled;
 mod sites;
-mod staged;
+mod targets;
 
+use crate::engine::partition_log::PartitionLog;
 use crate::plant::{Bug, plant};
 use crate::seeds::{Seeds, in_proof, number};
 use commits::Commits;
@@ -52,7 +55,6 @@ use consumers::Consumers;
 use frame::{Breach, Story};
 use life::Lives;
 use partitions::Partitions;
-use staged::Staged;
 use std::time::Instant;
 
 /// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
@@ -425,13 +427,13 @@ fn the_simulator_finds_planted_bugs_of_compaction() {
 
 #[test]
 fn every_row_committed_to_a_partition_log_is_there_exactly_once() {
-    hold_through(crashes() / 40, tell::<Staged>);
+    hold_through(crashes() / 40, tell::<Commits<PartitionLog>>);
 }
 
 #[test]
 fn tasks_that_begin_at_once_share_one_page_with_the_writer() {
-    tell_all(Staged::begun_at_once);
-    find(Bug::ReplacePage, 100, Staged::begun_at_once);
+    tell_all(Commits::begun_at_once);
+    find(Bug::ReplacePage, 100, Commits::begun_at_once);
 }
 
 #[test]
@@ -443,8 +445,14 @@ fn the_simulator_finds_planted_bugs_of_commits_to_a_partition_log() {
             Bug::ForgetMarkers,
             Bug::FinishEarly,
             Bug::ForgetIntent,
+            Bug::ReplaceManifest,
+            Bug::TrustNumbers,
+            Bug::TrustGone,
+            Bug::EarlierWins,
+            Bug::RefuseTorn,
+            Bug::StagesUnsynced,
         ],
         CRASHES_TO_FIND / 20,
-        tell::<Staged>,
+        tell::<Commits<PartitionLog>>,
     );
 }

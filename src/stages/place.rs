@@ -227,7 +227,7 @@ impl QueryPlace {
     }
 
     /// The folders that are for stages alone, the last one for those of this query.
-    fn folders(&self) -> impl Iterator<Item = &Path> {
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
         let top = self.top();
         top.into_iter().chain(top.map(|_| &*self.folder))
     }
