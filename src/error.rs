@@ -48,8 +48,13 @@ pub enum Error {
     NotAStore { path: PathBuf, reason: String },
     /// The directory was created by another system and cannot be opened for writing.
     Foreign { path: PathBuf },
-    /// Another handle holds the store for writing; `pid` is its process, if known.
-    Locked { path: PathBuf, pid: Option<u32> },
+    /// Another handle holds the store for writing; `pid` is its process, if known. `shareable`: all
+    /// that write may open the store with mode `share` instead.
+    Locked {
+        path: PathBuf,
+        pid: Option<u32>,
+        shareable: bool,
+    },
     /// The store was closed; `path` is its directory, if the call knew it.
     Closed { path: Option<PathBuf> },
     /// The consumer was closed, and its store is open.
@@ -373,6 +378,34 @@ impl fmt::Display for Error {
     }
 }
 
+/// Formats [`Error::Locked`].
+fn fmt_locked(
+    f: &mut fmt::Formatter<'_>,
+    path: &Path,
+    pid: Option<u32>,
+    shareable: bool,
+) -> fmt::Result {
+    let path = path.display();
+    let Some(pid) = pid else {
+        return write!(
+            f,
+            "{path} is being written by another handle or process (pid unknown): read it with \
+             mode=\"r\", or wait for the other to close it with lock_timeout"
+        );
+    };
+    write!(
+        f,
+        "{path} is being written by process {pid}: read it with mode=\"r\", "
+    )?;
+    f.write_str(match shareable {
+        true => {
+            "wait for that process with lock_timeout, or open it with mode=\"share\" in all that \
+             write"
+        }
+        false => "or wait for that process with lock_timeout",
+    })
+}
+
 impl Error {
     /// Formats errors of the store or handle as a whole.
     fn fmt_of_handle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -402,19 +435,9 @@ impl Error {
             ),
             Error::Locked {
                 path,
-                pid: Some(pid),
-            } => write!(
-                f,
-                "{} is being written by process {pid}: read it with mode=\"r\", wait for that \
-                 process with lock_timeout, or open it with mode=\"share\" in all that write",
-                path.display()
-            ),
-            Error::Locked { path, pid: None } => write!(
-                f,
-                "{} is being written by another handle or process (pid unknown): read it with \
-                 mode=\"r\", or wait for the other to close it with lock_timeout",
-                path.display()
-            ),
+                pid,
+                shareable,
+            } => fmt_locked(f, path, *pid, *shareable),
             Error::Closed { path: Some(path) } => {
                 write!(f, "the store {} is closed: open it again", path.display())
             }

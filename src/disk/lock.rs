@@ -12,9 +12,25 @@ pub struct FileLock {
     generation: u32,
 }
 
-#[cfg(test)]
+/// Maximum length of a signature: a process id and the end of its line.
+pub const SIGNATURE_LEN_MAX: usize = 11;
+
 impl FileLock {
+    /// Writes the id of this process at the beginning of the file, where [`signer`] finds it.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing.
+    pub fn sign(&self) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let signature = format!("{}\n", std::process::id());
+        syscall::write_all_at(file, signature.as_bytes(), 0)
+    }
+
     /// A lock on a simulated disk, where nothing competes for it.
+    #[cfg(test)]
     pub fn simulated() -> FileLock {
         FileLock {
             file: None,
@@ -112,6 +128,14 @@ pub fn probe(path: &Path) -> io::Result<Holder> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Holder::Nobody),
         Err(error) => Err(error),
     }
+}
+
+/// The process that signed a file with these bytes at its beginning; `None` if none did.
+pub fn signer(bytes: &[u8]) -> Option<u32> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let is_whole = line.len() < bytes.len();
+    let pid = str::from_utf8(line).ok()?.parse().ok();
+    pid.filter(|pid| is_whole && *pid != 0)
 }
 
 /// Whether some process holds a byte of the file at `path`. A missing file is not locked.

@@ -24,7 +24,7 @@ pub use event::Event;
 pub use file_system::FileSystem;
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
-pub use lock::{ByteLocks, FileLock, LockState};
+pub use lock::{ByteLocks, FileLock, LockState, SIGNATURE_LEN_MAX, signer};
 pub use open_file::{OpenFile, ReadAt};
 pub use processors::Processors;
 pub use real::RealDisk;

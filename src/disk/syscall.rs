@@ -364,8 +364,9 @@ pub enum Holder {
     Nobody,
     /// A Forebay process: the lock belongs to an open file.
     Forebay,
-    /// Another system, such as RocketMQ: the lock belongs to a process.
-    Other,
+    /// Another system, such as RocketMQ or Kafka: the lock belongs to a process. This is its id; 0
+    /// if it cannot be seen from here.
+    Other(u32),
 }
 
 /// Returns who holds a lock of byte 0. A lock that belongs to an open file reports no process id.
@@ -375,7 +376,7 @@ pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
     Ok(match (range.l_type, range.l_pid) {
         (kind, _) if kind == libc::F_UNLCK as libc::c_short => Holder::Nobody,
         (_, -1) => Holder::Forebay,
-        _ => Holder::Other,
+        (_, pid) => Holder::Other(u32::try_from(pid).unwrap_or_default()),
     })
 }
 

@@ -93,7 +93,7 @@ fn facts_of(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> 
             put(facts, found, "NotAStoreError")
         }
         Error::Foreign { path } => put(facts, [("path", text(path))], "ForeignStoreError"),
-        Error::Locked { path, pid } => {
+        Error::Locked { path, pid, .. } => {
             facts.set_item("pid", *pid)?;
             put(facts, [("path", text(path))], "StoreLockedError")
         }

@@ -299,10 +299,9 @@ pub fn wait(
     }
 }
 
-/// The process that writes the store, according to its state page.
+/// The process that writes the store, as far as it is known.
 pub fn writer(disk: &dyn Disk, root: &Path) -> Result<Option<u32>> {
-    let page = StagePlace::of(disk, root)?.page(disk, Access::Read)?;
-    Ok(page.and_then(|page| page.pid()))
+    StagePlace::of(disk, root)?.pid_of_writer(disk)
 }
 
 /// Withdraws the commit of a batch and its stages. Returns false if the writer has begun or

@@ -20,6 +20,7 @@ mod nested;
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Entry, Kind};
 use crate::engine::directory::page::StatePage;
+use crate::engine::directory::writer::pid_of_writer;
 use crate::engine::partition_log::segments::names as partition_log;
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
@@ -140,6 +141,15 @@ impl StagePlace {
     /// The file whose byte 0 the writer of the store locks.
     pub fn lock(&self) -> PathBuf {
         self.root.join(self.layout.lock())
+    }
+
+    /// The process that writes the store, as far as it is known.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading.
+    pub fn pid_of_writer(&self, disk: &dyn Disk) -> Result<Option<u32>> {
+        pid_of_writer(disk, &self.root, self.layout.lock())
     }
 
     /// The page with the words; `None` if it does not exist, or the store.

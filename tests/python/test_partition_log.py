@@ -144,14 +144,54 @@ def test_one_process_writes_and_others_read_meanwhile(tmp_path: Path):
     with open_log(tmp_path / "log") as store:
         for number in range(10):
             store.send("t", b"%d" % number, queue=0)
-        with pytest.raises(forebay.StoreLockedError):
+        with pytest.raises(forebay.StoreLockedError, match=f"process {os.getpid()}:") as refused:
             forebay.open(tmp_path / "log")
+        assert refused.value.pid == os.getpid()
         with forebay.open(tmp_path / "log", mode="r") as reader:
             assert bodies(reader, "t") == [b"%d" % number for number in range(10)]
             store.send("t", b"10", queue=0)
             assert len(bodies(reader, "t")) == 11
             assert reader.verify().ok
             assert not reader.damage
+
+
+LOCK_AS_JAVA_DOES = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds a lock")
+@pytest.mark.parametrize(("engine", "name"), [("partitionlog", ".lock"), ("commitlog", "lock")])
+def test_a_broker_that_holds_the_lock_is_named(tmp_path: Path, engine: str, name: str):
+    forebay.open(tmp_path, engine=engine).close()
+    command = [sys.executable, "-c", LOCK_AS_JAVA_DOES, str(tmp_path / name)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == b"locked\n"
+        with pytest.raises(forebay.StoreLockedError, match=f"process {broker.pid}:") as refused:
+            forebay.open(tmp_path)
+        assert refused.value.pid == broker.pid
+        assert "share" not in str(refused.value)
+        broker.communicate()
+    forebay.open(tmp_path).close()
+
+
+def test_the_process_that_wrote_before_is_not_named(tmp_path: Path):
+    open_log(tmp_path / "log").close()
+    lock = tmp_path / "log" / ".lock"
+    assert lock.read_bytes().startswith(b"%d\n" % os.getpid())
+    for left in (b"", b"lock", b"12", b"-1\n", b"x\n", b"0\n", b"99999999999\n"):
+        lock.write_bytes(left)
+        with open_log(tmp_path / "log"):
+            assert lock.read_bytes().startswith(b"%d\n" % os.getpid())
+            lock.write_bytes(left)
+            with pytest.raises(forebay.StoreLockedError, match="pid unknown") as refused:
+                forebay.open(tmp_path / "log")
+            assert refused.value.pid is None
 
 
 def test_an_atomic_batch_goes_to_several_queues(tmp_path: Path):

@@ -13,7 +13,7 @@ fn a_second_writer_in_the_same_process_is_rejected_with_its_own_pid() {
     let store = write(&place.root());
     for mode in [Mode::Append, Mode::Create] {
         match Store::open(place.root(), options(mode)).err() {
-            Some(Error::Locked { pid, path }) => {
+            Some(Error::Locked { pid, path, .. }) => {
                 assert_eq!(pid, Some(std::process::id()));
                 assert_eq!(path, place.root());
             }

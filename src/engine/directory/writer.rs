@@ -6,7 +6,7 @@
 use super::names;
 use super::page::StatePage;
 use super::recognise::{Maker, recognise};
-use crate::disk::{Disk, FileLock, Holder, LockState};
+use crate::disk::{Disk, FileLock, Holder, LockState, SIGNATURE_LEN_MAX, signer};
 use crate::error::{Error, Result};
 use crate::options::{Mode, Options};
 use crate::region::Access;
@@ -51,11 +51,16 @@ pub fn lock(disk: &dyn Disk, root: &Path, name: &str, timeout: Duration) -> Resu
     let path = root.join(name);
     loop {
         if let LockState::Held(lock) = disk.lock(&path)? {
+            if name != names::LOCK {
+                // A broker locks its file and neither reads nor writes it. If the disk is full, the
+                // process stays unnamed.
+                let _ = lock.sign();
+            }
             return Ok(lock);
         }
         let left = timeout.saturating_sub(began.elapsed());
         if left.is_zero() {
-            return Err(locked(disk, root)?);
+            return Err(locked(disk, root, name)?);
         }
         std::thread::sleep(left.min(LOCK_RETRY));
     }
@@ -69,17 +74,47 @@ pub fn lock(disk: &dyn Disk, root: &Path, name: &str, timeout: Duration) -> Resu
 pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
     match holder(disk, root)? {
         Holder::Nobody => Ok(()),
-        _ => Err(locked(disk, root)?),
+        _ => Err(locked(disk, root, names::LOCK)?),
     }
 }
 
 /// The error for a store that another process writes.
-fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
-    let state = StatePage::open(disk, root, Access::Read)?;
+fn locked(disk: &dyn Disk, root: &Path, name: &str) -> Result<Error> {
+    let holder = disk.probe(&root.join(name))?;
     Ok(Error::Locked {
         path: root.to_owned(),
-        pid: state.and_then(|state| state.pid()),
+        pid: pid_of(disk, root, name, holder)?,
+        shareable: name == names::LOCK && !matches!(holder, Holder::Other(_)),
     })
+}
+
+/// The process that holds the writer's lock on the file `name`, as far as it is known.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn pid_of_writer(disk: &dyn Disk, root: &Path, name: &str) -> Result<Option<u32>> {
+    let holder = disk.probe(&root.join(name))?;
+    pid_of(disk, root, name, holder)
+}
+
+/// The process of a holder. The kernel knows that of RocketMQ and Kafka, but not that of Forebay,
+/// whose lock belongs to an open file: Forebay writes it to the state page, or without one to the
+/// file.
+fn pid_of(disk: &dyn Disk, root: &Path, name: &str, holder: Holder) -> Result<Option<u32>> {
+    match holder {
+        Holder::Other(pid) => Ok(Some(pid).filter(|pid| *pid != 0)),
+        _ if name == names::LOCK => {
+            let state = StatePage::open(disk, root, Access::Read)?;
+            Ok(state.and_then(|state| state.pid()))
+        }
+        Holder::Nobody => Ok(None),
+        Holder::Forebay => {
+            let mut start = [0; SIGNATURE_LEN_MAX];
+            let len = disk.read_at(&root.join(name), 0, &mut start)?;
+            Ok(signer(start.get(..len).unwrap_or_default()))
+        }
+    }
 }
 
 fn holder(disk: &dyn Disk, root: &Path) -> Result<Holder> {

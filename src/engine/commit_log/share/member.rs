@@ -328,5 +328,6 @@ fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
     Ok(Error::Locked {
         path: root.to_owned(),
         pid: state.and_then(|state| state.pid()),
+        shareable: true,
     })
 }

@@ -254,6 +254,7 @@ fn lead_or_wait(
             return Err(Error::Locked {
                 path: root.to_owned(),
                 pid: member.page.pid(),
+                shareable: true,
             });
         }
         std::thread::sleep(PAUSE);
