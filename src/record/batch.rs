@@ -30,14 +30,15 @@ impl Batch {
         Batch::Kafka(kafka::Batch::new(form))
     }
 
-    /// An empty batch for a stage. Its records have a checksum and no host; the store that takes
-    /// them up converts them to its own form.
+    /// An empty batch for a stage. Its records have a checksum and no host, and their topics may be
+    /// longer than in a commit log; the store that takes them up converts them to its own form.
     pub fn of_stage(value_len_max: usize) -> Batch {
-        Batch::in_rocketmq_form(RecordStyle {
+        let style = RecordStyle {
             host: HostBytes::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
             checksum: true,
             max_message_size: value_len_max,
-        })
+        };
+        Batch::RocketMq(rocketmq::Batch::new(style).with_long_topics())
     }
 
     /// Becomes `empty`, but keeps its memory if both have the same form.

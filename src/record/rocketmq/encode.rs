@@ -4,8 +4,8 @@
 use super::check::{check_properties, largest_property};
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
-    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, Record,
-    sys_flag,
+    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, MAGIC_V2,
+    Record, sys_flag,
 };
 use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
 use super::unique_id;
@@ -19,6 +19,8 @@ use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
 /// Maximum bytes of a record in addition to the maximum body.
 pub const RECORD_OVERHEAD_MAX: usize = 64 * 1024;
+/// Maximum length of a topic in a record of version 2.
+const LONG_TOPIC_LEN_MAX: usize = 32_767;
 /// For bodies of at least this size, the body's part of the record checksum is computed outside the
 /// append lock.
 const LARGE_BODY: usize = 16 * 1024;
@@ -48,6 +50,8 @@ pub struct Batch {
     end: usize,
     rows: Vec<Encoded>,
     pub(super) style: RecordStyle,
+    /// Whether a topic longer than [`TOPIC_LEN_MAX`] makes a record of version 2.
+    long_topics: bool,
     /// The sender's clock when the last row was pushed.
     clock_ms: i64,
 }
@@ -61,7 +65,16 @@ impl Batch {
             end: 0,
             rows: Vec::new(),
             style,
+            long_topics: false,
             clock_ms: 0,
+        }
+    }
+
+    /// Allows longer topics than a log of this form does. Their records have version 2.
+    pub fn with_long_topics(self) -> Batch {
+        Batch {
+            long_topics: true,
+            ..self
         }
     }
 
@@ -70,6 +83,7 @@ impl Batch {
     pub fn renew(&mut self, other: &Batch) {
         self.clear();
         self.style = other.style;
+        self.long_topics = other.long_topics;
     }
 
     /// What its records share.
@@ -150,6 +164,19 @@ impl Batch {
         self.push(topic, queue, &draft, born_timestamp)
     }
 
+    /// The magic of a record with this topic.
+    #[inline]
+    fn magic_for(&self, topic: &str) -> Result<u32> {
+        if topic.len() <= TOPIC_LEN_MAX {
+            return Ok(MAGIC_V1);
+        }
+        if self.long_topics && topic.len() <= LONG_TOPIC_LEN_MAX {
+            return Ok(MAGIC_V2);
+        }
+        // Its length would be read as a negative number.
+        check_topic_name(topic).map(|()| MAGIC_V1)
+    }
+
     #[inline]
     fn encode(
         &mut self,
@@ -159,10 +186,7 @@ impl Batch {
         born_timestamp: i64,
     ) -> Result<Encoded> {
         let style = self.style;
-        // The length byte of a longer topic would be read as a negative number.
-        if topic.len() > TOPIC_LEN_MAX {
-            check_topic_name(topic)?;
-        }
+        let magic = self.magic_for(topic)?;
         check_born(draft.born_timestamp)?;
         let body = draft.body;
         if body.len() > style.max_message_size {
@@ -178,7 +202,8 @@ impl Batch {
             ));
         }
         let fixed_len = FIXED_LEN_V4 - 2 * HOST_V4 + 2 * style.host.as_bytes().len();
-        let len = fixed_len + body.len() + 1 + topic.len() + 2 + properties_len;
+        let topic_len = len_width(magic) + topic.len();
+        let len = fixed_len + body.len() + topic_len + 2 + properties_len;
         let limit = style.max_message_size + RECORD_OVERHEAD_MAX;
         if len > limit {
             return Err(too_large("record", len, limit));
@@ -190,10 +215,9 @@ impl Batch {
         }
         let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
         let mut to = Sink(&mut *record);
-        to.header(len, queue, draft, &style.host, born_timestamp);
+        to.header((len, magic), queue, draft, &style.host, born_timestamp);
         to.put(body);
-        to.put(&[low_u8(topic.len())]);
-        to.put(topic.as_bytes());
+        to.topic(topic, magic);
         to.put(&low_u16(short(properties_len)).to_be_bytes());
         to.properties(draft);
         if style.checksum {
@@ -288,10 +312,9 @@ impl Batch {
         }
         let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
         let mut sink = Sink(&mut *record);
-        sink.header(len, to.queue, &draft, &style.host, 0);
+        sink.header((len, MAGIC_V1), to.queue, &draft, &style.host, 0);
         sink.put(body);
-        sink.put(&[low_u8(to.topic.len())]);
-        sink.put(to.topic.as_bytes());
+        sink.topic(to.topic, MAGIC_V1);
         sink.put(&low_u16(short(properties_len)).to_be_bytes());
         sink.put(&properties);
         if style.checksum {
@@ -362,6 +385,15 @@ impl Batch {
             seal_checksum(record, row);
         }
         record
+    }
+}
+
+/// Bytes of the length of a topic.
+#[inline]
+fn len_width(magic: u32) -> usize {
+    match magic {
+        MAGIC_V2 => 2,
+        _ => 1,
     }
 }
 
@@ -436,7 +468,14 @@ impl Sink<'_> {
 
     /// Writes the fixed fields. Those that depend on the place are left zero.
     #[inline]
-    fn header(&mut self, len: usize, queue: u32, draft: &Draft<'_>, host: &HostBytes, born: i64) {
+    fn header(
+        &mut self,
+        (len, magic): (usize, u32),
+        queue: u32,
+        draft: &Draft<'_>,
+        host: &HostBytes,
+        born: i64,
+    ) {
         let crc = match draft.body {
             [] => 0,
             body => crc32fast::hash(body) & 0x7FFF_FFFF,
@@ -449,7 +488,7 @@ impl Sink<'_> {
         let born = draft.born_timestamp.unwrap_or(born);
         let mut head = [0u8; AT_BORN_HOST];
         head[..AT_MAGIC].copy_from_slice(&short(len).to_be_bytes());
-        head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&MAGIC_V1.to_be_bytes());
+        head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&magic.to_be_bytes());
         head[AT_BODY_CRC..AT_QUEUE_ID].copy_from_slice(&crc.to_be_bytes());
         head[AT_QUEUE_ID..AT_FLAG].copy_from_slice(&queue.to_be_bytes());
         head[AT_FLAG..AT_QUEUE_OFFSET].copy_from_slice(&draft.flag.to_be_bytes());
@@ -463,6 +502,13 @@ impl Sink<'_> {
         self.put(&[0; 8]);
         self.put(host.as_bytes());
         self.put(&tail);
+    }
+
+    #[inline]
+    fn topic(&mut self, topic: &str, magic: u32) {
+        let len = low_u16(short(topic.len())).to_be_bytes();
+        self.put(len.get(2 - len_width(magic)..).unwrap_or_default());
+        self.put(topic.as_bytes());
     }
 
     #[inline]

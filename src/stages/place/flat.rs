@@ -5,10 +5,9 @@ use crate::disk::{Disk, Entry, Kind};
 use crate::engine::directory::names::{INTAKE, STAGES};
 use crate::engine::directory::page::StatePage;
 use crate::engine::partition_log::segments::names as partition_log;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options::EngineKind;
 use crate::plant::{Bug, planted};
-use crate::record::common::check::TOPIC_LEN_MAX;
 use crate::region::Access;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -24,17 +23,7 @@ impl Layout for Flat {
     }
 
     fn check_topic(&self, topic: &str) -> Result<()> {
-        partition_log::check_users_topic(topic)?;
-        match topic.len() > TOPIC_LEN_MAX {
-            true => Err(Error::InvalidTopic {
-                topic: topic.to_owned(),
-                reason: format!(
-                    "the name is {} bytes, limit {TOPIC_LEN_MAX} for rows that are staged",
-                    topic.len()
-                ),
-            }),
-            false => Ok(()),
-        }
+        partition_log::check_users_topic(topic)
     }
 
     fn lock(&self) -> &'static str {

@@ -207,6 +207,61 @@ fn a_staged_row_has_its_bytes_and_the_queue_of_a_kafka_producer() {
 }
 
 #[test]
+fn rows_are_staged_for_topics_of_every_length_that_kafka_allows() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let store = open(root);
+    let topics = [1, 127, 128, 249].map(|len| "t.".repeat(125)[..len].to_owned());
+    for attempt in 0..2 {
+        let values = BinaryArray::from_iter_values([b"v"; 4]);
+        let columns: [(&str, ArrayRef); 2] = [
+            ("value", Arc::new(values)),
+            (
+                "topic",
+                Arc::new(StringArray::from_iter_values(topics.iter())),
+            ),
+        ];
+        let rows = RecordBatch::try_from_iter(columns).unwrap();
+        let stages = [staged(root, "q", None, &rows)];
+        publish(root, "q", &stages, 500);
+        store.take_commits().unwrap();
+        for topic in &topics {
+            let found = rows_of(&store, topic);
+            assert_eq!(found.len(), 1, "{topic} in attempt {attempt}");
+            assert_eq!(found[0].1, b"v");
+        }
+    }
+    let long = "t".repeat(250);
+    let stager = Stager::new(Arc::new(RealDisk), root, "q", Some(&long));
+    let error = stager.err().unwrap().to_string();
+    assert!(error.contains("250 bytes, limit 249"), "{error}");
+}
+
+/// A manifest may name a stage that was made for a partition log.
+#[test]
+fn a_commit_log_refuses_a_staged_row_for_a_topic_that_it_cannot_have() {
+    let flat = tempfile::tempdir().unwrap();
+    open(flat.path()).close().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let store = Store::open(root, Options::default()).unwrap();
+    let values = BinaryArray::from_iter_values([b"v"]);
+    let columns: [(&str, ArrayRef); 1] = [("value", Arc::new(values))];
+    let rows = RecordBatch::try_from_iter(columns).unwrap();
+    let long = "t".repeat(128);
+    let stages = [staged(flat.path(), "q", Some(&long), &rows)];
+    let from = StagePlace::flat(flat.path()).query("q").unwrap();
+    let to = StagePlace::nested(root).make(&RealDisk, "q").unwrap();
+    let name = &stages[0].name;
+    std::fs::rename(from.path(name), to.path(name)).unwrap();
+    publish(root, "q", &stages, 500);
+    store.take_commits().unwrap();
+    let reason = refusal(root, "q");
+    assert!(reason.contains("128 bytes, limit 127"), "{reason}");
+    assert!(store.verify(&mut |_, _| true).unwrap().damage.is_empty());
+}
+
+#[test]
 fn a_batch_of_many_parts_is_appended_once_however_often_it_is_committed() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
@@ -351,7 +406,7 @@ fn rows_are_staged_for_a_directory_of_forebays_only() {
     open(root).close().unwrap();
     let target = crate::check_target(&RealDisk, root, Some("a.b")).unwrap();
     assert_eq!(target, Some(EngineKind::PartitionLog));
-    let long = "a".repeat(128);
+    let long = "a".repeat(250);
     assert!(crate::check_target(&RealDisk, root, Some(&long)).is_err());
     std::fs::create_dir(root.join("t-0")).unwrap();
     std::fs::write(root.join("t-0").join(format!("{:020}.log", 0)), b"").unwrap();

@@ -149,8 +149,8 @@ def test_a_row_of_a_partition_log_has_the_bytes_and_the_place_of_kafkas(tmp_path
             assert producer.send(b"b", keys=["k1"]).queue == by_key[b"k1"].queue
         assert store.verify().ok
     assert left(tmp_path) == []
-    with pytest.raises(InvalidTopicError, match="limit 127"):
-        stage(str(tmp_path), "q", "t" * 128, iter([rows(range(1))]))
+    with pytest.raises(InvalidTopicError, match="limit 249"):
+        stage(str(tmp_path), "q", "t" * 250, iter([rows(range(1))]))
 
 
 def test_a_skipped_version_with_other_rows_is_logged(tmp_path, caplog):
