@@ -13,8 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::engine::archive::blocks::{Block, QueueRange};
-pub use crate::engine::archive::{BlockTable, SealedFile, Survey, Wanted};
-pub use crate::engine::commit_log::read::bytes::ByteCursor;
+pub use crate::engine::archive::{
+    BlockTable, SealedFile, SealedSegment, SegmentSurvey, Survey, Wanted,
+};
+use crate::engine::commit_log::read::bytes::ByteCursor;
+use crate::engine::partition_log::bytes::BatchCursor;
 
 /// Rows per chunk in a search for offsets.
 const CHUNK_ROWS: usize = 1024;
@@ -30,6 +33,8 @@ pub struct Blocks<'a> {
     pub path: &'a Path,
     /// Length and CRC-32 of each.
     pub expected: &'a [Expected],
+    /// Topic and queue, if they are of a segment of a partition log.
+    pub queue: Option<(&'a str, u32)>,
 }
 
 impl Blocks<'_> {
@@ -43,7 +48,7 @@ impl Blocks<'_> {
     pub fn scan(&self, spec: &ScanSpec, wanted: Wanted, damage: &Damages) -> Result<Stream> {
         let shape = spec.shape()?;
         let cursor = self.cursor(wanted, spec.filter(), damage)?;
-        let source = Source::queues(vec![Box::new(cursor)]);
+        let source = Source::queues(vec![cursor]);
         Ok(Stream::new(source, shape, Arc::clone(&damage.0)))
     }
 
@@ -71,9 +76,22 @@ impl Blocks<'_> {
         Ok(least)
     }
 
-    fn cursor(&self, wanted: Wanted, how: (Filter, Check), damage: &Damages) -> Result<ByteCursor> {
+    fn cursor(
+        &self,
+        wanted: Wanted,
+        how: (Filter, Check),
+        damage: &Damages,
+    ) -> Result<Box<dyn Cursor>> {
         let place = (self.position, self.path);
-        ByteCursor::new(self.bytes, place, self.expected, wanted, how, &damage.0)
+        let (bytes, expected) = (self.bytes, self.expected);
+        let Some((topic, queue)) = self.queue else {
+            let cursor = ByteCursor::new(bytes, place, expected, wanted, how, &damage.0)?;
+            return Ok(Box::new(cursor));
+        };
+        let offsets = wanted.get(topic.as_bytes()).and_then(|it| it.get(&queue));
+        let of = (topic, queue, offsets.cloned().unwrap_or_default());
+        let cursor = BatchCursor::new(bytes, place, expected, of, how, &damage.0);
+        Ok(Box::new(cursor))
     }
 }
 

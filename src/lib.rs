@@ -86,7 +86,10 @@ mod ticket;
 mod warning;
 
 pub use crate::engine::commit_log::offline;
-pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
+pub use archive::{
+    Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, SealedSegment, SegmentSurvey,
+    Survey, Wanted,
+};
 pub use arrow::{BodyType, Column, Dialect, Imported, Interrupt, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
 pub use cleanup::{CleanupPolicy, Compaction, Policy};

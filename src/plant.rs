@@ -126,6 +126,10 @@ pub enum Bug {
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.
     ReplaceIntent,
+    /// An archive copies segments of a partition that are complete, but not durable.
+    ArchiveUnsynced,
+    /// Retention of a partition log removes what no archive has.
+    ForgetArchives,
 }
 
 /// Whether this bug is active.

@@ -1,5 +1,6 @@
 //! The request API, the same for every engine.
 
+mod archived;
 mod delete;
 mod engine_options;
 mod opened;
@@ -15,7 +16,6 @@ use crate::bound::Bound;
 use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue, Waiting};
-use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
@@ -134,7 +134,7 @@ impl Store {
         engine.files().ok_or_else(|| Error::Unsupported {
             what: match engine.meanings().kind {
                 EngineKind::Memory => "archiving a store in memory, or verifying it in parts",
-                _ => "archiving Kafka's files, or verifying them in parts",
+                _ => "verifying Kafka's files in parts",
             }
             .to_owned(),
         })
@@ -511,24 +511,6 @@ impl Store {
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted> {
         self.queue_logs("compaction")?.compact(topic, progress)
-    }
-
-    /// Log files that will never be written again; see [`Files::sealed_files`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] for a store in memory; [`Error::Closed`], [`Error::Forked`].
-    pub fn sealed_files(&self) -> Result<Vec<SealedFile>> {
-        self.files()?.sealed_files()
-    }
-
-    /// The tables that an archive keeps beside a sealed log file; see [`Files::survey`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::sealed_files`], and [`Error::NotFound`] for a file that is not sealed.
-    pub fn survey(&self, start: u64) -> Result<Survey> {
-        self.files()?.survey(start)
     }
 
     /// Saves damaged bytes in the directory `damaged`, and repairs what it can; see [`Repair`].

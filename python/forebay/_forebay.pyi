@@ -19,13 +19,15 @@ __all__ = [
     "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Merged", "Message", "Notices",
     "Producer",
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
-    "Scan", "SealedFile", "SendResult", "Stager", "Stats", "Store", "StoreLock", "Stretch",
-    "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
+    "Scan", "SealedFile", "SealedSegment", "SegmentSurvey", "SendResult", "Stager", "Stats",
+    "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
+    "__version__", "block_offset_at",
     "block_schema", "bounds_below", "clock_moved", "close_query", "convert_store",
     "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
     "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
     "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
-    "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits", "values_again",
+    "scan_blocks", "sealed_files", "sealed_segments", "stage_target", "survey", "survey_segment",
+    "take_commits", "values_again",
     "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
     "writer_of",
 ]  # fmt: skip
@@ -2474,6 +2476,44 @@ class Survey:
     def keys(self) -> bytes: ...
 
 @final
+class SealedSegment:
+    """A segment of a partition log that is never written again; all its messages have offsets
+    ``start`` to ``end`` (exclusive).
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def length(self) -> int: ...
+
+@final
+class SegmentSurvey:
+    """What an archive keeps of a segment: its bytes from ``skip`` on, in a segment that begins at
+    the offset ``start``, its table of blocks and its indexes. No bytes if ``length`` is 0.
+    """
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def skip(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def blocks(self) -> bytes: ...
+    @property
+    def offset_index(self) -> bytes: ...
+    @property
+    def time_index(self) -> bytes: ...
+
+@final
 class BlockTable:
     """The table of blocks of an archived log file."""
 
@@ -2511,6 +2551,18 @@ def sealed_files(store: Store) -> list[SealedFile]:
 def survey(store: Store, start: int) -> Survey:
     """Return the tables of the sealed log file that begins at `start`."""
 
+def sealed_segments(
+    store: Store, topic: str | None = None, queue: int = 0
+) -> list[SealedSegment] | None:
+    """Return the sealed segments of a partition log, of all queues or of one, in order of offset
+    for each; None for other stores.
+    """
+
+def survey_segment(store: Store, segment: SealedSegment, after: int | None) -> SegmentSurvey:
+    """Return what an archive keeps of a sealed segment, if it has all messages of the queue before
+    the offset `after`.
+    """
+
 def block_schema(arguments: dict[str, Any]) -> CapsuleType:
     """Return the batch schema of a scan with these arguments, as an Arrow capsule."""
 
@@ -2521,15 +2573,22 @@ def scan_blocks(
     blocks: Sequence[tuple[int, int]],
     ranges: Sequence[_Range],
     arguments: dict[str, Any],
+    queue: tuple[str, int] | None = None,
 ) -> BlockScan:
     """Scan adjacent blocks.
 
     `data` begins at `position` of the log and was read from `path`. `blocks` holds the expected
-    length and CRC-32 of each block.
+    length and CRC-32 of each block. `queue` is the topic and queue of a segment of a partition
+    log.
     """
 
 def block_offset_at(
-    data: Buffer, position: int, path: str, ranges: Sequence[_Range], time: int
+    data: Buffer,
+    position: int,
+    path: str,
+    ranges: Sequence[_Range],
+    time: int,
+    queue: tuple[str, int] | None = None,
 ) -> int | None:
     """Return the lowest offset in `ranges` of a message in these blocks stored at or after
     `time`.

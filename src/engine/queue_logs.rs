@@ -2,6 +2,7 @@
 //!
 //! It can remove messages of one queue and keep those of the others, which one log for all cannot.
 
+use super::archive::{SealedSegment, SegmentSurvey};
 use super::{Compacted, Engine, Linger, Repair, Topic};
 use crate::error::Result;
 
@@ -48,4 +49,19 @@ pub trait QueueLogs: Engine {
     /// About the bytes of the messages from an offset on, which must be within the bounds: those of
     /// their batches. Reads no message.
     fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64>;
+
+    // Archives.
+
+    /// Segments that will never be written again and are durable, those of each queue in order and
+    /// without gaps; of all queues or of one. Never includes the last segment of a queue.
+    fn sealed_segments(&self, queue: Option<(&Topic, u32)>) -> Result<Vec<SealedSegment>>;
+
+    /// What an archive keeps of a sealed segment if it has all messages of the queue before the
+    /// offset `after`; `None` if it has none of those right before the segment.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::NotFound`] if the segment has been deleted or replaced since it was listed;
+    /// errors of the disk.
+    fn survey_segment(&self, segment: &SealedSegment, after: Option<u64>) -> Result<SegmentSurvey>;
 }

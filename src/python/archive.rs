@@ -55,6 +55,56 @@ pub(crate) struct Survey {
     keys: Py<PyBytes>,
 }
 
+/// A segment of a partition log that is never written again; all its messages have offsets
+/// ``start`` to ``end`` (exclusive).
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct SealedSegment(crate::SealedSegment);
+
+#[pymethods]
+impl SealedSegment {
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.0.topic
+    }
+
+    #[getter]
+    fn queue(&self) -> u32 {
+        self.0.queue
+    }
+
+    #[getter]
+    fn start(&self) -> u64 {
+        self.0.start
+    }
+
+    #[getter]
+    fn end(&self) -> u64 {
+        self.0.end
+    }
+
+    #[getter]
+    fn path(&self) -> OsString {
+        self.0.path.clone().into_os_string()
+    }
+
+    #[getter]
+    fn length(&self) -> u64 {
+        self.0.length
+    }
+}
+
+/// What an archive keeps of a segment: its bytes from ``skip`` on, in a segment that begins at the
+/// offset ``start``, its table of blocks and its indexes. No bytes if ``length`` is 0.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct SegmentSurvey {
+    start: u64,
+    skip: u64,
+    length: u64,
+    blocks: Py<PyBytes>,
+    offset_index: Py<PyBytes>,
+    time_index: Py<PyBytes>,
+}
+
 fn wanted(ranges: Ranges) -> Wanted {
     let mut wanted = Wanted::default();
     for (topic, queue, start, end) in ranges {
@@ -88,6 +138,48 @@ pub(crate) fn survey(py: Python<'_>, store: &Bound<'_, Store>, start: u64) -> Py
     Ok(Survey {
         blocks: PyBytes::new(py, &blocks).unbind(),
         keys: PyBytes::new(py, &keys).unbind(),
+    })
+}
+
+/// Return the sealed segments of a partition log, of all queues or of one, in order of offset for
+/// each; None for other stores.
+#[pyfunction]
+#[pyo3(signature = (store, topic=None, queue=0))]
+pub(crate) fn sealed_segments(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+    topic: Option<&str>,
+    queue: u32,
+) -> PyResult<Option<Vec<SealedSegment>>> {
+    let core = store.get().core();
+    let only = topic.map(|topic| (topic, queue));
+    let found = py.detach(|| core.sealed_segments(only))?;
+    Ok(found.map(|all| all.into_iter().map(SealedSegment).collect()))
+}
+
+/// Return what an archive keeps of a sealed segment, if it has all messages of the queue before the
+/// offset `after`.
+#[pyfunction]
+pub(crate) fn survey_segment(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+    segment: &SealedSegment,
+    after: Option<u64>,
+) -> PyResult<SegmentSurvey> {
+    let core = store.get().core();
+    let (survey, blocks) = py.detach(|| {
+        let survey = core.survey_segment(&segment.0, after)?;
+        let blocks = survey.table.encode();
+        Ok::<_, crate::Error>((survey, blocks))
+    })?;
+    let bytes = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
+    Ok(SegmentSurvey {
+        start: survey.start,
+        skip: survey.skip,
+        length: survey.table.length,
+        blocks: bytes(&blocks),
+        offset_index: bytes(&survey.offset_index),
+        time_index: bytes(&survey.time_index),
     })
 }
 
@@ -237,8 +329,10 @@ pub(crate) fn block_schema<'py>(
 /// Scan adjacent blocks.
 ///
 /// `data` begins at `position` of the log and was read from `path`. `blocks` holds the expected
-/// length and CRC-32 of each block.
+/// length and CRC-32 of each block. `queue` is the topic and queue of a segment of a partition log.
 #[pyfunction]
+#[pyo3(signature = (data, position, path, blocks, ranges, arguments, queue=None))]
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn scan_blocks(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
@@ -247,6 +341,7 @@ pub(crate) fn scan_blocks(
     blocks: Vec<(u32, u32)>,
     ranges: Ranges,
     arguments: &Bound<'_, PyDict>,
+    queue: Option<(String, u32)>,
 ) -> PyResult<BlockScan> {
     let spec = spec_of(arguments)?;
     let bytes = body(data)?;
@@ -257,6 +352,7 @@ pub(crate) fn scan_blocks(
             position,
             path: &path,
             expected: &blocks,
+            queue: named(queue.as_ref()),
         };
         blocks.scan(&spec, wanted(ranges), &damage)
     })?;
@@ -266,8 +362,13 @@ pub(crate) fn scan_blocks(
     })
 }
 
+fn named(queue: Option<&(String, u32)>) -> Option<(&str, u32)> {
+    queue.map(|(topic, number)| (topic.as_str(), *number))
+}
+
 /// Return the lowest offset in `ranges` of a message in these blocks stored at or after `time`.
 #[pyfunction]
+#[pyo3(signature = (data, position, path, ranges, time, queue=None))]
 pub(crate) fn block_offset_at(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
@@ -275,6 +376,7 @@ pub(crate) fn block_offset_at(
     path: PathBuf,
     ranges: Ranges,
     time: i64,
+    queue: Option<(String, u32)>,
 ) -> PyResult<Option<u64>> {
     let bytes = body(data)?;
     let found = py.detach(|| {
@@ -283,6 +385,7 @@ pub(crate) fn block_offset_at(
             position,
             path: &path,
             expected: &[],
+            queue: named(queue.as_ref()),
         };
         blocks.offset_at(wanted(ranges), time)
     })?;

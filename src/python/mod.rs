@@ -46,8 +46,9 @@ mod _forebay {
 
     #[pymodule_export]
     use super::archive::{
-        Block, BlockScan, BlockTable, QueueRange, SealedFile, Survey, block_offset_at,
-        block_schema, scan_blocks, sealed_files, survey,
+        Block, BlockScan, BlockTable, QueueRange, SealedFile, SealedSegment, SegmentSurvey, Survey,
+        block_offset_at, block_schema, scan_blocks, sealed_files, sealed_segments, survey,
+        survey_segment,
     };
     #[pymodule_export]
     use super::arrow::Scan;

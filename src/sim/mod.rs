@@ -397,6 +397,8 @@ fn the_simulator_finds_planted_bugs_of_partitions() {
             Bug::StartUnsaved,
             Bug::ForgetIntent,
             Bug::ReplaceIntent,
+            Bug::ArchiveUnsynced,
+            Bug::ForgetArchives,
             Bug::LeaveLingering,
         ],
         CRASHES_TO_FIND,

@@ -1,8 +1,9 @@
 //! Stories of a partition log: what was acknowledged outlives every crash, in each partition by
 //! itself, and each partition is a beginning of what was sent to it, without holes. Retention takes
-//! the first messages away for good.
+//! the first messages away for good. What was archived stays: an archive is never ahead of its
+//! store.
 
-use super::disk::SimDisk;
+use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
 use super::frame::{
     Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, acknowledged, body, hold,
@@ -16,7 +17,7 @@ use crate::engine::partition_log::PartitionLog;
 use crate::engine::{Atomicity, Check, Durability, Engine, Filter, Lingering, QueueLogs, Rows};
 use crate::error::{Error, Result as Done};
 use crate::machine::Machine;
-use crate::options::{Compression, EngineKind, Flush, Options};
+use crate::options::{Compression, EngineKind, Flush, Mode, Options};
 use crate::record::{Batch, Draft};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,6 +50,8 @@ pub struct Partitions {
     starts: BTreeMap<Place, u64>,
     /// The highest first offset that was asked for.
     asked: BTreeMap<Place, u64>,
+    /// The offsets up to which partitions are archived.
+    archived: BTreeMap<Place, usize>,
     /// Messages that linger, in their order in each partition.
     lingering: Vec<(Lingering, Sent)>,
     /// Where the messages of atomic batches are, since the store was opened.
@@ -77,6 +80,7 @@ impl Story for Partitions {
             batch_bytes: lingers.then(|| random.pick(&[0, 1500, 16384])),
             retention: random.chance(10).then_some(Duration::from_secs(5)),
             retention_bytes: random.chance(25).then(|| random.pick(&[1, 9000])),
+            keep_unarchived: random.chance(50),
             ..Options::default()
         };
         Partitions {
@@ -85,6 +89,7 @@ impl Story for Partitions {
             sent: BTreeMap::new(),
             starts: BTreeMap::new(),
             asked: BTreeMap::new(),
+            archived: BTreeMap::new(),
             lingering: Vec::new(),
             whole: Vec::new(),
         }
@@ -139,6 +144,11 @@ impl Stepped for Partitions {
             hold!(
                 !self.world.kept || found >= certain,
                 "{found} of {certain} in {place:?} survived the process"
+            );
+            let archived = self.archived.get(&place).copied().unwrap_or_default();
+            hold!(
+                found >= archived,
+                "{found} messages in {place:?}, {archived} archived"
             );
             if let Some(all) = self.sent.get_mut(&place) {
                 all.truncate(found);
@@ -213,6 +223,7 @@ impl Stepped for Partitions {
                 self.see_starts(life);
             }
             93..95 => self.delete(life),
+            95..97 => self.archive(life)?,
             _ => {
                 let places: Vec<Place> = self.sent.keys().copied().collect();
                 if !places.is_empty() && !life.disk.has_faults() {
@@ -270,6 +281,56 @@ impl Partitions {
             *start = until.max(*start);
         }
         self.see_starts(life);
+    }
+
+    /// Archives complete segments, from this process or another.
+    fn archive(&mut self, life: &Life<PartitionLog>) -> Result<(), Breach> {
+        let is_beside = self.world.random.chance(50);
+        let options = Options {
+            mode: Mode::Read,
+            engine: Some(EngineKind::PartitionLog),
+            ..Options::default()
+        };
+        let surveyed = || -> Done<Vec<(Place, usize)>> {
+            let reader = match is_beside {
+                true => {
+                    let machine = Machine::stepped(shared(&life.disk));
+                    Some(PartitionLog::open(&machine, Path::new(ROOT), &options)?)
+                }
+                false => None,
+            };
+            let engine = reader.as_ref().unwrap_or(&life.engine);
+            let mut found = Vec::new();
+            for segment in engine.sealed_segments(None)? {
+                let survey = engine.survey_segment(&segment, None)?;
+                let name = TOPICS.iter().find(|name| ***name == *segment.topic);
+                if let Some(name) = name.filter(|_| survey.table.holes.is_empty()) {
+                    found.push(((*name, segment.queue), segment.end as usize));
+                }
+            }
+            Ok(found)
+        };
+        let surveyed = surveyed();
+        if life.disk.is_dead() {
+            return Ok(());
+        }
+        hold!(
+            surveyed.is_ok() || life.disk.has_faults(),
+            "archiving failed: {surveyed:?}"
+        );
+        for (place, end) in surveyed.unwrap_or_default() {
+            let known = self.archived.entry(place).or_default();
+            *known = end.max(*known);
+        }
+        // As `store.archive` records it, or dies before.
+        if self.world.random.chance(80) {
+            let offsets = self.archived.iter();
+            let offsets = offsets.map(|((topic, queue), end)| format!("\"{topic}-{queue}\":{end}"));
+            let offsets: Vec<String> = offsets.collect();
+            let text = format!("{{\"targets\":{{\"a\":{{{}}}}}}}", offsets.join(","));
+            let _ = note(&life.disk, &text);
+        }
+        Ok(())
     }
 
     /// Notes the first offsets that readers see: no later reader may see a message before them.
@@ -430,6 +491,11 @@ impl Partitions {
             start <= asked || self.options.retires(),
             "{place:?} begins at {start} instead of {asked}"
         );
+        let archived = self.archived.get(&place).copied().unwrap_or_default();
+        hold!(
+            start <= asked.max(archived as u64) || !self.options.keep_unarchived,
+            "{place:?} begins at {start}, and is archived up to {archived}"
+        );
         let all = &self.sent[&place];
         let filter = Filter::default();
         let cursor = engine.cursor(&topic, place.1, bounds.clone(), &filter, Check::Full);
@@ -477,6 +543,17 @@ impl Partitions {
         );
         Ok(())
     }
+}
+
+/// Records archives as the program does that made them, which is none of the store's.
+fn note(disk: &SimDisk, text: &str) -> std::io::Result<()> {
+    let path = Path::new(ROOT).join("forebay.archived");
+    let fresh = path.with_extension("archived.new");
+    disk.write_at(&fresh, 0, text.as_bytes())?;
+    disk.set_len(&fresh, text.len() as u64)?;
+    disk.sync(Synced::File(&fresh))?;
+    disk.rename(&fresh, &path)?;
+    disk.sync(Synced::Directory(Path::new(ROOT)))
 }
 
 /// A process begins the first segment of a partition, does not use it, removes it, and dies before

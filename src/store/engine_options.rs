@@ -32,10 +32,6 @@ fn check_commit_log(engine: &dyn Engine, options: &Options) -> Result<()> {
         ),
         ("index_slots", count(options.index_slots)),
         ("index_entries", count(options.index_entries)),
-        (
-            "keep_unarchived",
-            options.keep_unarchived.then(|| "True".to_owned()),
-        ),
     ];
     let mut given = given.into_iter();
     match given.find_map(|(name, value)| value.map(|value| (name, value))) {

@@ -450,3 +450,51 @@ def test_both_cleaners_keep_the_same_of_other_forms(
     assert listed(found) == listed(expected)
     assert [it.offset for it in found] == [it.offset for it in expected]
     assert kafka.files(ours).sha256 == kafka.files(theirs).sha256
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafka_reads_an_archive(kafka: Kafka, tmp_path: Path, codec: str):
+    with written(tmp_path / "log", compression=codec) as store:
+        send(store, "t")
+        store.roll()
+        done = store.archive(tmp_path / "a")
+        found = messages(store, "t")
+    assert done.offsets == {"t-0": len(found)}
+    folder = tmp_path / "a" / "t-0"
+    dumped = kafka.dump(folder)
+    assert dumped.problems == ()
+    assert dumped.counts["records"] == len(found)
+    assert kafka.files(folder).sha256 == digest(found)
+    # A broker's log takes it up and continues it.
+    copy = Path(shutil.copytree(folder, tmp_path / "copy" / "t-0"))
+    opened = kafka.open(copy, append=[("none", rows(10))])
+    assert (opened.opened.start, opened.opened.end) == (0, len(found))
+    with forebay.open(copy.parent, mode="r") as store:
+        assert digest(messages(store, "t")[: len(found)]) == digest(found)
+
+
+def test_a_broker_serves_an_archive_that_went_on_over_a_compaction(kafka: Kafka, tmp_path: Path):
+    options = {"cleanup_policy": "compact", "log_cleaner_backoff_ms": 3_600_000}
+    with written(tmp_path / "log", **options) as store:
+        for _ in range(2):
+            store.producer("t").send_batch(
+                [b"%d" % number for number in range(300)],
+                keys=[str(number % 40) for number in range(300)],
+            )
+            store.roll()
+            store.archive(tmp_path / "a")
+            store.producer("t").send_batch([b"last"] * 9, keys=list("abcdefghi"))
+            store.roll()
+            assert store.compact().complete
+        store.archive(tmp_path / "a")
+    with forebay.open(tmp_path / "a", mode="r") as store:
+        found = messages(store, "t")
+        assert store.verify().ok
+    folder = tmp_path / "a" / "t-0"
+    assert len([*folder.glob("*.log")]) >= 3
+    problems = kafka.dump(folder, gaps=True).problems
+    assert all("Found timestamp mismatch" in it or "timestamp: -1" in it for it in problems)
+    assert kafka.files(folder).sha256 == digest(found)
+    logs = Path(shutil.copytree(tmp_path / "a", tmp_path / "logs"))
+    served = kafka.broker(logs, tmp_path / "cluster")
+    assert served.consumed["t-0"].sha256 == digest(found)

@@ -178,15 +178,20 @@ def test_an_interrupted_upload_does_not_change_the_existing_object(store, s3, tm
     source.write_bytes(os.urandom(20 << 20))
     filesystem, path = fs.FileSystem.from_uri(f"{s3_support.bucket(s3)}?{s3}")
     files = RemoteFiles(filesystem, path, path)
-    assert files.copy("commitlog/0", source, lambda some: None) == 20 << 20
+
+    def copy(name, on_chunk):
+        with open(source, "rb", buffering=0) as file:
+            return files.copy(name, file, 20 << 20, on_chunk)
+
+    assert copy("commitlog/0", lambda some: None) == 20 << 20
 
     def broken(some):
         raise ConnectionError("it is gone")
 
     with pytest.raises(ConnectionError):
-        files.copy("commitlog/0", source, broken)
+        copy("commitlog/0", broken)
     with pytest.raises(ConnectionError):
-        files.copy("commitlog/1", source, broken)
+        copy("commitlog/1", broken)
     gc.collect()
     found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     assert [info.path for info in found if info.is_file] == [f"{path}/commitlog/0"]

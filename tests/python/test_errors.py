@@ -417,15 +417,13 @@ def test_an_engine_that_contradicts_the_files_is_an_error_with_both(tmp_path, mo
     "option",
     [
         *({"commitlog_file_size": 1 << 20}, {"queue_file_entries": 5}, {"index_slots": 5}),
-        *({"index_entries": 5}, {"keep_unarchived": True}),
+        {"index_entries": 5},
     ],
     ids=str,
 )
 def test_an_option_of_a_commit_log_is_refused_for_a_partition_log(tmp_path, option):
-    """It was ignored: files that no archive had were deleted in spite of `keep_unarchived`."""
     with pytest.raises(forebay.InvalidOptionError, match="only a commit log has this option"):
         forebay.open(tmp_path / "log", engine="partitionlog", **option)
-    forebay.open(tmp_path / "log", engine="partitionlog", keep_unarchived=False).close()
 
 
 def test_an_option_that_is_no_word_is_shown_as_it_was_given(tmp_path):

@@ -1,6 +1,6 @@
-"""Archives: sealed log files in a directory or an object store, read by byte ranges.
+"""Archives: log files that no longer change, in a directory or an object store, read by ranges.
 
-An archive contains, for each log file and by its name:
+An archive of a commit log contains, for each sealed log file and by its name:
 
 - ``commitlog/000...``: a log file, byte for byte and under its own name
 - ``keys/000...``: which of its blocks may hold a key
@@ -10,6 +10,9 @@ An archive contains, for each log file and by its name:
 
 A log file counts as archived once its table of blocks exists. So an interrupted copy leaves a valid
 archive, and the next one continues where it stopped.
+
+An archive of a partition log has the complete segments in Kafka's own files, each with a table of
+blocks, and is itself a log directory.
 
 Examples
 --------
@@ -24,10 +27,11 @@ Examples
 1
 """
 
-# `files` opens directories (`local`) and object stores (`remote`), `copying` writes archives, and
-# `reading` reads them.
+# `files` opens directories (`local`) and object stores (`remote`), `copying` writes archives of
+# commit logs and `segments` those of partition logs, and `reading` reads them.
 
-from forebay.archive.copying import MARKER, Archived, _archive
+from forebay.archive.copying import Archived, _archive
+from forebay.archive.marker import MARKER
 from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic
 from forebay.archive.reading import Archive, open
 from forebay.archive.scan import ArchiveScan

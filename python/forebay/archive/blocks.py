@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from forebay.archive.copying import name_of
 from forebay.archive.local import LocalFiles
 from forebay.archive.parts import Range
+from forebay.archive.tables import LogFile
 from forebay.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -29,43 +29,43 @@ _FETCHES = 4
 class Fetch:
     """Adjacent blocks of a log file."""
 
-    table: _forebay.BlockTable
+    file: LogFile
     start: int
     end: int
     blocks: list[tuple[int, int]]
 
 
 class LogFiles:
-    """The log files of an archive, with the tables of their blocks."""
+    """The log files of an archive."""
 
-    def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
+    def __init__(self, files: Files, logs: list[LogFile]) -> None:
         self._files = files
-        self._tables = tables
+        self._logs = logs
 
-    def path(self, start: int) -> str:
-        """Return the location of the log file that starts at a position."""
-        return self._files.describe(f"commitlog/{name_of(start)}")
+    def path(self, file: LogFile) -> str:
+        """Return the location of a log file."""
+        return self._files.describe(file.name)
 
-    def read(self, table: _forebay.BlockTable, start: int, end: int) -> bytes:
+    def read(self, file: LogFile, start: int, end: int) -> bytes:
         """Return the bytes of a log file between two positions, as many as it has."""
-        name = f"commitlog/{name_of(table.start)}"
         try:
-            return self._files.read(name, start - table.start, end - start)
+            return self._files.read(file.name, start - file.table.start, end - start)
         except FileNotFoundError:
             # Report a missing file as damage: only its own messages are lost.
             return b""
 
     def plan(self, ranges: list[Range], key: str | None) -> Iterator[Fetch]:
         """Yield the fetches that cover these ranges; with a key, those that may hold it."""
-        for table in self._tables:
-            numbers = table.select(ranges)
-            if key is not None and numbers:
-                found = self._blocks_of(table, {topic for topic, *_ in ranges}, key)
+        for file in self._logs:
+            numbers = file.table.select(ranges)
+            if key is not None and numbers and file.keys is not None:
+                found = self._blocks_of(file.table, file.keys, {it[0] for it in ranges}, key)
                 numbers = [number for number in numbers if number in found]
-            yield from fetches(table, numbers)
+            yield from fetches(file, numbers)
 
-    def _blocks_of(self, table: _forebay.BlockTable, topics: set[str], key: str) -> set[int]:
-        name = f"keys/{name_of(table.start)}"
+    def _blocks_of(
+        self, table: _forebay.BlockTable, name: str, topics: set[str], key: str
+    ) -> set[int]:
         path = self._files.describe(name)
         found: set[int] = set()
         for topic in topics:
@@ -84,13 +84,13 @@ class LogFiles:
         """Yield the data of each fetch; from an object store, fetch ahead."""
         if isinstance(self._files, LocalFiles):
             for fetch in plan:
-                yield fetch, self.read(fetch.table, fetch.start, fetch.end)
+                yield fetch, self.read(fetch.file, fetch.start, fetch.end)
             return
         under_way: deque[tuple[Fetch, Future[bytes]]] = deque()
         with ThreadPoolExecutor(_FETCHES) as readers:
             try:
                 for fetch in plan:
-                    future = readers.submit(self.read, fetch.table, fetch.start, fetch.end)
+                    future = readers.submit(self.read, fetch.file, fetch.start, fetch.end)
                     under_way.append((fetch, future))
                     if len(under_way) == _FETCHES:
                         first, data = under_way.popleft()
@@ -103,19 +103,19 @@ class LogFiles:
                     data.cancel()
 
 
-def fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[Fetch]:
+def fetches(file: LogFile, numbers: Iterable[int]) -> Iterator[Fetch]:
     """Join adjacent blocks into fetches."""
-    rows = table.blocks
+    rows = file.table.blocks
     fetch: Fetch | None = None
     for number in numbers:
         row = rows[number]
         end, block = row.position + row.length, (row.length, row.checksum)
         follows = fetch is not None and fetch.end == row.position
         if fetch is not None and follows and row.position - fetch.start < _FETCH_LEN:
-            fetch = Fetch(table, fetch.start, end, [*fetch.blocks, block])
+            fetch = Fetch(file, fetch.start, end, [*fetch.blocks, block])
             continue
         if fetch is not None:
             yield fetch
-        fetch = Fetch(table, row.position, end, [block])
+        fetch = Fetch(file, row.position, end, [block])
     if fetch is not None:
         yield fetch

@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import re
-from pathlib import Path
+from io import FileIO
 from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -34,6 +34,9 @@ class Files(Protocol):
     def describe(self, name: str = "") -> str:
         """Return the location of a file for output and error messages, without secrets."""
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders."""
+
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return file sizes by name in a folder; empty if the folder does not exist."""
 
@@ -43,8 +46,10 @@ class Files(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Write a small file, atomically and durably."""
 
-    def copy(self, name: str, source: Path, on_chunk: OnChunk) -> int:
-        """Copy a local file, durably; call `on_chunk` with the number of bytes of each chunk.
+    def copy(self, name: str, source: FileIO, length: int, on_chunk: OnChunk) -> int:
+        """Copy the next bytes of a local file, durably, and return their number.
+
+        `on_chunk` is called with the number of bytes of each chunk.
 
         Raises `DiskError` or `DiskFullError` if the operating system refuses a write.
         """

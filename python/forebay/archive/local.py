@@ -45,6 +45,14 @@ class LocalFiles:
         """Return the path of a file."""
         return str(self._root / name)
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders."""
+        try:
+            with os.scandir(self._root) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return file sizes by name in a folder."""
         try:
@@ -75,16 +83,15 @@ class LocalFiles:
         """Write a file under a temporary name, make it durable, and rename it."""
         self._put(name, lambda part: write_all(part, data), len(data))
 
-    def copy(self, name: str, source: Path, on_chunk: OnChunk) -> int:
-        """Copy a file, in the kernel where possible, so that the bytes stay out of this process."""
+    def copy(self, name: str, source: FileIO, length: int, on_chunk: OnChunk) -> int:
+        """Copy bytes, in the kernel where possible, so that they stay out of this process."""
         copied = 0
-        with open(source, "rb", buffering=0) as file:
 
-            def fill(part: int) -> None:
-                nonlocal copied
-                copied = _copy_all(file, part, on_chunk)
+        def fill(part: int) -> None:
+            nonlocal copied
+            copied = _copy_all(source, part, length, on_chunk)
 
-            self._put(name, fill, os.fstat(file.fileno()).st_size)
+        self._put(name, fill, length)
         return copied
 
     def _put(self, name: str, fill: Callable[[int], None], length: int) -> None:
@@ -167,8 +174,7 @@ _WAYS = [
 ]
 
 
-def _copy_all(source: FileIO, target: int, on_chunk: OnChunk) -> int:
-    length = os.fstat(source.fileno()).st_size
+def _copy_all(source: FileIO, target: int, length: int, on_chunk: OnChunk) -> int:
     copied = 0
     ways = list(_WAYS)
     while copied < length:

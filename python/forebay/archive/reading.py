@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cached_property
 from operator import index
@@ -12,19 +11,21 @@ from zlib import crc32
 
 from forebay import _forebay
 from forebay.archive.blocks import LogFiles, fetches
-from forebay.archive.copying import MARKER, check_marker, name_of
+from forebay.archive.copying import name_of
 from forebay.archive.files import Files, at
+from forebay.archive.marker import MARKER, PARTITION_LOG, kind_of
 from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic, Range
 from forebay.archive.scan import ArchiveScan, iterable, milliseconds_of, plain_offsets
+from forebay.archive.segments import folder_of
+from forebay.archive.tables import LogFile, log_files, segments
 from forebay.bounds import Bound
 from forebay.errors import (
-    CorruptError,
     NotAStoreError,
     StoreNotFoundError,
     UnknownTopicError,
 )
 from forebay.given import check_function
-from forebay.options import BodyType
+from forebay.options import BodyType, EngineName
 
 if TYPE_CHECKING:
     import os
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive", "open"]
 
-#: Tables to read concurrently.
-_TABLES = 16
 #: Number of segments of about equal size to divide the log into, for a job to group into tasks.
 _SEGMENTS = 256
 #: Maximum number of queue ranges in all segments.
@@ -68,25 +67,16 @@ def open(target: str | os.PathLike[str], *, filesystem: Any = None) -> Archive:
         If a table of blocks is damaged.
     """
     files = at(target, filesystem)
-    if not check_marker(files):
+    kind = kind_of(files)
+    if kind is None:
         where = files.describe()
         if files.sizes() or files.sizes("commitlog"):
             reason = f"it is not an archive: it has no {MARKER}"
             raise NotAStoreError(f"{where}: {reason}", path=where, reason=reason)
         raise StoreNotFoundError(f"there is no archive at {where}", path=where)
-    names = sorted(files.sizes("blocks"))
-    with ThreadPoolExecutor(_TABLES) as readers:
-        tables = list(readers.map(lambda name: _table(files, name), names))
-    return Archive(files, tables)
-
-
-def _table(files: Files, name: str) -> _forebay.BlockTable:
-    path, log = files.describe(f"blocks/{name}"), files.describe(f"commitlog/{name}")
-    table = _forebay.BlockTable(files.read(f"blocks/{name}"), path, log)
-    if name_of(table.start) != name:
-        reason = f"the table belongs to log file {name_of(table.start)}"
-        raise CorruptError(f"corrupt {path}: {reason}", path=path, position=16, reason=reason)
-    return table
+    is_partition_log = kind == PARTITION_LOG
+    found = segments(files) if is_partition_log else log_files(files)
+    return Archive(files, found, "partitionlog" if is_partition_log else "commitlog")
 
 
 class Archive:
@@ -96,17 +86,24 @@ class Archive:
     ----------
     path
         Path or URI that it was opened with, without user and password.
+    engine
+        The engine of the stores that it is of: ``"commitlog"`` or ``"partitionlog"``.
     topics
         Topics by name, each with its queues and their bounds.
     damage
         Damage that the log had when it was archived, and log files missing between others.
     """
 
-    def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
+    def __init__(self, files: Files, found: list[LogFile], engine: EngineName) -> None:
         self._files = files
-        self._tables = tables
-        self._logs = LogFiles(files, tables)
+        self._found = found
+        self._logs = LogFiles(files, found)
         self.path = files.target
+        self.engine = engine
+
+    @property
+    def _tables(self) -> list[_forebay.BlockTable]:
+        return [file.table for file in self._found]
 
     @cached_property
     def _queues(self) -> dict[tuple[str, int], ArchivedQueue]:
@@ -132,15 +129,24 @@ class Archive:
     def damage(self) -> list[Damage | ArchiveDamage]:
         """Damage that the log had when it was archived, and missing log files."""
         found: list[Damage | ArchiveDamage] = []
-        end = None
-        for table in self._tables:
-            if end is not None and table.start != end:
-                path = self._logs.path(end)
-                reason = "the archive has no log file for this part of the log"
-                found.append(ArchiveDamage(path, end, table.start - end, reason))
-            found += table.damage
-            end = table.start + table.length
+        ends: dict[tuple[str, int], int] = {}
+        for file in self._found:
+            log, start = file.start
+            if start > ends.get(log, start):
+                found.append(self._gap(file, ends[log], start))
+            found += file.table.damage
+            ends[log] = file.end
         return found
+
+    def _gap(self, after: LogFile, end: int, start: int) -> ArchiveDamage:
+        """Return the damage of files that are missing before another."""
+        if after.queue is None:
+            path = self._files.describe(f"commitlog/{name_of(end)}")
+            reason = "the archive has no log file for this part of the log"
+            return ArchiveDamage(path, end, start - end, reason)
+        path = self._files.describe(folder_of(*after.queue))
+        reason = f"the archive has no segment with the offsets {end} to {start - 1}"
+        return ArchiveDamage(path, 0, 0, reason)
 
     def offset_at(self, topic: str, queue: int, time: datetime | int) -> int:
         """Return the offset of the first message stored at or after a time.
@@ -158,16 +164,19 @@ class Archive:
         _forebay.block_schema({"queues": [queue]})
         bounds = self._queue(topic, queue)
         moment = milliseconds_of(time)
-        for table in self._tables:
+        for file in self._found:
+            table = file.table
             whole = [(topic, queue, bounds.min_offset, bounds.max_offset)]
             rows = table.blocks
             for number in table.select(whole):
                 row = rows[number]
                 if row.end_ms < moment:
                     continue
-                data = self._logs.read(table, row.position, row.position + row.length)
-                path = self._logs.path(table.start)
-                found = _forebay.block_offset_at(data, row.position, path, whole, moment)
+                data = self._logs.read(file, row.position, row.position + row.length)
+                path = self._logs.path(file)
+                found = _forebay.block_offset_at(
+                    data, row.position, path, whole, moment, file.queue
+                )
                 if found is not None:
                     return found
         return bounds.max_offset
@@ -312,10 +321,11 @@ class Archive:
             scan = _forebay.scan_blocks(
                 data,
                 fetch.start,
-                self._logs.path(fetch.table.start),
+                self._logs.path(fetch.file),
                 fetch.blocks,
                 ranges,
                 dict(arguments),
+                fetch.file.queue,
             )
             yield from pyarrow.RecordBatchReader.from_stream(scan)
             damage += scan.damage
@@ -340,9 +350,9 @@ class Archive:
         found = list(self.damage)
         total = sum(table.length for table in self._tables)
         done = 0
-        for table in self._tables:
-            every = range(len(table.blocks))
-            for fetch, data in self._logs.fetched(fetches(table, every)):
+        for file in self._found:
+            every = range(len(file.table.blocks))
+            for fetch, data in self._logs.fetched(fetches(file, every)):
                 at = 0
                 for length, checksum in fetch.blocks:
                     block = memoryview(data)[at : at + length]
@@ -350,7 +360,7 @@ class Archive:
                         reason = "the bytes differ from those that were archived"
                         if len(block) < length:
                             reason = "the log file ends before this block does"
-                        path = self._logs.path(table.start)
+                        path = self._logs.path(file)
                         found.append(ArchiveDamage(path, fetch.start + at, length, reason))
                     at += length
                 done += at

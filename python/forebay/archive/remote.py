@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
-import os
 import threading
 import uuid
 from collections.abc import Callable
-from pathlib import Path
+from io import FileIO
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,6 +66,13 @@ class RemoteFiles:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders."""
+        fs = pyarrow_fs()
+        selector = fs.FileSelector(self._path(""), allow_not_found=True)
+        found = self._filesystem.get_file_info(selector)
+        return sorted(it.base_name for it in found if it.type == fs.FileType.Directory)
+
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return file sizes by name in a folder."""
         fs = pyarrow_fs()
@@ -103,18 +109,19 @@ class RemoteFiles:
         """Write a file under a temporary name, and rename it."""
         self._put(name, lambda stream: stream.write(data), len(data))
 
-    def copy(self, name: str, source: Path, on_chunk: OnChunk) -> int:
-        """Copy a file in chunks."""
-        with open(source, "rb", buffering=0) as file:
-            length = os.fstat(file.fileno()).st_size
+    def copy(self, name: str, source: FileIO, length: int, on_chunk: OnChunk) -> int:
+        """Copy bytes in chunks."""
+        copied = 0
 
-            def fill(stream: Any) -> None:
-                while chunk := read_next(file, _CHUNK):
-                    stream.write(chunk)
-                    on_chunk(len(chunk))
+        def fill(stream: Any) -> None:
+            nonlocal copied
+            while chunk := read_next(source, min(_CHUNK, length - copied)):
+                stream.write(chunk)
+                copied += len(chunk)
+                on_chunk(len(chunk))
 
-            self._put(name, fill, length)
-        return length
+        self._put(name, fill, length)
+        return copied
 
     def _put(self, name: str, fill: Callable[[Any], object], length: int) -> None:
         """Write a file under a unique temporary name, and rename it once it is complete.

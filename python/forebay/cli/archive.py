@@ -19,7 +19,7 @@ __all__ = ["add"]
 
 def add(verbs: Any) -> None:
     """Add the verb to the parser."""
-    text = "copy sealed log files, which no longer change, into an archive"
+    text = "copy log files that no longer change into an archive"
     parser = verbs.add_parser("archive", help=text, description=text, allow_abbrev=False)
     add_store(parser)
     parser.add_argument(
@@ -38,6 +38,7 @@ def add(verbs: Any) -> None:
 def _archive(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store, Bar("copying", "bytes") as progress:
         done = store.archive(arguments.target, progress=progress)
+        is_partition_log = store.engine == "partitionlog"
     damage: list[forebay.Damage | ArchiveDamage] = []
     if arguments.verify:
         archive = open_archive(arguments.target)
@@ -49,18 +50,22 @@ def _archive(arguments: argparse.Namespace) -> int:
             facts["damage"] = [found._asdict() for found in damage]
         write_json(facts)
         return 1 if damage else 0
+    kind = "segment" if is_partition_log else "log file"
     write_line(
-        f"{counted(done.files, 'log file')} copied to {done.target} ({human(done.bytes)}); "
+        f"{counted(done.files, kind)} copied to {done.target} ({human(done.bytes)}); "
         f"already archived: {done.skipped:,}"
     )
     if done.retired:
-        write_line(f"retired before it was copied: {counted(done.retired, 'log file')}")
+        write_line(f"retired before it was copied: {counted(done.retired, kind)}")
     if done.reason is not None:
         write_line(f"nothing was copied: {done.reason}")
-    write_line(f"archived up to position {done.position:,}")
+    if is_partition_log:
+        write_line(f"archived of {counted(len(done.offsets), 'queue')}")
+    else:
+        write_line(f"archived up to position {done.position:,}")
     if not done.recorded:
         write_line(
-            "the store could not record this position: its directory belongs to another system or "
+            "the store could not record this: its directory belongs to another system or "
             "is read-only, or its forebay.archived cannot be read"
         )
     for found in damage:

@@ -11,6 +11,7 @@ import forebay
 from forebay import Damage, Store, archive
 from forebay.archive import Archive, ArchiveDamage
 from forebay.errors import StoreNotFoundError, UnsupportedError
+from forebay.spark.errors import invalid
 
 #: A store or an archive, to read messages from.
 Source: TypeAlias = Store | Archive
@@ -33,9 +34,16 @@ def open_source(path: str, *, committed: bool = False) -> Source:
     `committed` leaves out messages of transactions that are not committed; only a partition log has
     such messages.
     """
-    if is_archive(path):
-        return archive.open(path)
-    return open_store(path, committed=committed)
+    if not is_archive(path):
+        return open_store(path, committed=committed)
+    found = archive.open(path)
+    if is_partition_log(found) and "://" not in path:
+        # It is a log directory itself, in which transactions can be followed.
+        return open_store(path, committed=committed)
+    if is_partition_log(found) and committed:
+        reason = "must not be read_committed for an archive in an object store"
+        raise invalid("kafka.isolation.level", "read_committed", reason)
+    return found
 
 
 def open_store(path: str, *, committed: bool = False) -> Store:
@@ -49,7 +57,7 @@ def open_store(path: str, *, committed: bool = False) -> Store:
 
 def is_partition_log(source: Source) -> bool:
     """Return whether offsets of a source may have gaps, and its timestamps may fall."""
-    return isinstance(source, Store) and source.engine == "partitionlog"
+    return source.engine == "partitionlog"
 
 
 def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:

@@ -11,9 +11,18 @@
 //! blocks, so no record is cut, and walks the fetched bytes with a cursor. One walk over the file
 //! makes both tables ([`survey`]). They depend only on its bytes: two archivers write the same
 //! tables.
+//!
+//! Of a store with a log for each queue, an archive has segments, each with a table of blocks
+//! beside it and without keys ([`segment`]):
+//!
+//! ```text
+//!   orders-0/00000000000000004711.log            the segment that begins at this offset
+//!   orders-0/forebay.00000000000000004711.blocks its table
+//! ```
 
 pub mod blocks;
 pub mod keys;
+pub mod segment;
 pub mod survey;
 #[cfg(test)]
 #[allow(
@@ -24,4 +33,5 @@ pub mod survey;
 mod test;
 
 pub use blocks::{BlockTable, Wanted};
+pub use segment::{SealedSegment, SegmentSurvey};
 pub use survey::{SealedFile, Survey};

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A block ends with the record that makes it at least this long.
-const BLOCK_LEN: u64 = 1 << 20;
+pub(super) const BLOCK_LEN: u64 = 1 << 20;
 
 /// A log file that will never be written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Surveyor {
 }
 
 /// Times of a block without records.
-const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
+pub(super) const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
 
 impl Surveyor {
     /// Begins a survey at the first byte of the file.

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of records that are collected before they are handed out.
-const CHUNK_LEN: usize = 256 << 10;
+pub(super) const CHUNK_LEN: usize = 256 << 10;
 
 /// Walks a partition.
 pub(super) struct QueueCursor {
@@ -37,7 +37,7 @@ pub(super) struct QueueCursor {
 
 /// Records that were taken out of their batches.
 #[derive(Default)]
-struct Taken {
+pub(super) struct Taken {
     bytes: Vec<u8>,
     records: Vec<(usize, Layout)>,
 }
@@ -71,7 +71,7 @@ impl QueueCursor {
         let mut taken = Taken::default();
         let mut has_more = true;
         for _ in 0..advances {
-            let is_full = taken.records.len() >= max_rows || taken.bytes.len() >= CHUNK_LEN;
+            let is_full = taken.len() >= max_rows || taken.bytes() >= CHUNK_LEN;
             if !has_more || is_full {
                 break;
             }
@@ -237,8 +237,18 @@ impl QueueCursor {
 }
 
 impl Taken {
+    /// Number of records.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Their bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Adds a record, if it passes the filter.
-    fn add(
+    pub(super) fn add(
         &mut self,
         home: &Home<'_>,
         header: &Header,
@@ -259,7 +269,7 @@ impl Taken {
     }
 
     /// Moves the records to `rows`.
-    fn move_to(self, rows: &mut Rows) -> Result<()> {
+    pub(super) fn move_to(self, rows: &mut Rows) -> Result<()> {
         if self.records.is_empty() {
             return Ok(());
         }

@@ -9,14 +9,16 @@
 //! ```
 //!
 //! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
-//! [`verify`] checks all. A [`partition`] has [`transactions`] and a [`folder`], which follows what
-//! a broker appends, deletes and replaces. [`batches`] walks from segment to segment of
-//! [`segments`].
+//! [`verify`] checks all, [`archive`] says what an archive may copy, [`bytes`] reads what it has.
+//! A [`partition`] has [`transactions`] and a [`folder`], which follows what a broker appends,
+//! deletes and replaces. [`batches`] walks from segment to segment of [`segments`].
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never through a map, and a message is a copy of its record.
 
+mod archive;
 mod batches;
+pub(crate) mod bytes;
 mod compact;
 mod create;
 mod cursor;

@@ -1,7 +1,8 @@
 //! What a store with a log for each queue can do in addition.
 
 use super::segments::names;
-use super::{PartitionLog, fit, repair, unsupported};
+use super::{PartitionLog, archive, fit, repair, unsupported};
+use crate::engine::archive::{SealedSegment, SegmentSurvey};
 use crate::engine::{Compacted, Linger, QueueLogs, Repair, Topic};
 use crate::error::{Error, Result};
 
@@ -63,5 +64,13 @@ impl QueueLogs for PartitionLog {
     fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64> {
         let (_, view) = self.existing(topic, queue)?;
         fit::bytes_from(self.disk(), &view, offset)
+    }
+
+    fn sealed_segments(&self, queue: Option<(&Topic, u32)>) -> Result<Vec<SealedSegment>> {
+        archive::sealed(self, queue)
+    }
+
+    fn survey_segment(&self, segment: &SealedSegment, after: Option<u64>) -> Result<SegmentSurvey> {
+        archive::survey(self, segment, after)
     }
 }

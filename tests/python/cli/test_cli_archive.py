@@ -6,6 +6,8 @@ import archive_support as support
 import pytest
 from cli_support import rows, state_of
 
+import forebay
+
 
 @pytest.fixture
 def filled(tmp_path):
@@ -60,3 +62,20 @@ def test_a_refused_archive_is_reported_in_one_line(run, broker, filled, tmp_path
     status, out, _ = run("archive", broker, tmp_path / "b")
     assert status == 0
     assert "belongs to another system" in out.decode()
+
+
+def test_segments_of_a_partition_log_are_archived(run, tmp_path):
+    with forebay.open(tmp_path / "log", engine="partitionlog", default_queues=2) as store:
+        for queue in range(2):
+            store.producer("orders", queue=queue).send_batch([b"x" * 100] * 50)
+        store.roll()
+    status, out, err = run("archive", tmp_path / "log", tmp_path / "a", "--verify")
+    assert (status, err) == (0, "")
+    first, second, last = out.decode().splitlines()
+    assert first.startswith(f"2 segments copied to {tmp_path / 'a'} (") and first.endswith(": 0")
+    assert second == "archived of 2 queues"
+    assert last == "verified: the archive holds exactly the bytes that were archived"
+    status, out, _ = run("archive", tmp_path / "log", tmp_path / "a", "--json")
+    (facts,) = rows(out)
+    assert (status, facts["files"], facts["skipped"]) == (0, 0, 2)
+    assert facts["offsets"] == {"orders-0": 50, "orders-1": 50}

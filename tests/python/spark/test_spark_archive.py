@@ -265,3 +265,38 @@ def test_an_object_store_is_read_by_ranges(spark, archived, s3):
         read(spark, uri, subscribe="one").count()
     holding = read(spark, uri, subscribe="one", failOnDataLoss="false")
     assert holding.count() == len(archived.sent.of("one")) - lost > 0
+
+
+def test_an_archive_of_a_partition_log_gives_the_rows_of_the_store(spark, s3, tmp_path):
+    options = {"segment_bytes": 8192, "default_queues": 2, "compression": "lz4"}
+    # Nothing is compacted until the test asks for it.
+    options["log_cleaner_backoff_ms"] = 3_600_000
+    log, uri = tmp_path / "log", f"{s3_support.bucket(s3)}?{s3}"
+    with forebay.open(log, engine="partitionlog", cleanup_policy="compact", **options) as store:
+        for number in range(300):
+            headers = [("n", str(number).encode()), ("nil", None)]
+            key, body = b"\xff%d" % (number % 50), None if number % 7 == 0 else os.urandom(200)
+            store.send("orders", body, key=key, headers=headers)
+            if number == 150:
+                store.roll()
+                store.archive(uri)
+        store.roll()
+        every = dicts(read(spark, log, subscribe="orders", includeHeaders="true"))
+        assert store.compact().complete
+        store.archive(uri)
+        store.archive(tmp_path / "archive")
+        kept = order(dicts(read(spark, log, subscribe="orders", includeHeaders="true")))
+    found = read(spark, tmp_path / "archive", subscribe="orders", includeHeaders="true")
+    assert order(dicts(found)) == kept
+    # This one has what was there before the compaction, too.
+    found = order(dicts(read(spark, uri, subscribe="orders", includeHeaders="true")))
+    assert len(kept) < len(found) < len(every)
+    assert all(row in every for row in found) and all(row in found for row in kept)
+    after = {"assign": '{"orders":[1]}', "startingTimestamp": at_ms(found[-1])}
+    assert read(spark, uri, **after).count() >= 1
+    with pytest.raises(PySparkException, match="read_committed"):
+        read(spark, uri, subscribe="orders", **{"kafka.isolation.level": "read_committed"}).count()
+
+
+def at_ms(row: dict[str, Any]) -> int:
+    return int(row["timestamp"].timestamp() * 1000)

@@ -15,7 +15,9 @@
 //! offset goes in any case: opening completes what a crash has interrupted. A partition that is
 //! being compacted waits for the next step.
 //!
-//! [`due`] says which segments may go, [`service`] removes them.
+//! [`due`] says which segments may go, [`archived`] which are in no archive yet, and [`service`]
+//! removes them.
 
+mod archived;
 mod due;
 pub mod service;

@@ -1,5 +1,6 @@
 //! Removes segments: in a thread, and on request.
 
+use super::archived::{NOTE, unarchived};
 use super::due::{Known, Quiet, due, is_last_due};
 use crate::cleanup::CleanupPolicy;
 use crate::damage::{Damage, DamageKind};
@@ -41,6 +42,8 @@ pub struct Retention {
     policy: CleanupPolicy,
     /// What may still need messages.
     holds: Vec<Arc<dyn Hold>>,
+    /// Whether messages stay until they are in every archive.
+    keeps_unarchived: bool,
     report: Arc<Report>,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -82,6 +85,7 @@ impl Retention {
     ) -> Result<Retention> {
         Ok(Retention {
             holds,
+            keeps_unarchived: options.keep_unarchived,
             report: Arc::clone(report),
             limits: Limits::new(options)?,
             policy: options.compaction.cleanup_policy.clone(),
@@ -162,7 +166,7 @@ impl Retention {
         // An error in one partition must not keep the segments of the others.
         let mut outcome = Ok(());
         if let Some(limits) = &self.limits
-            && let Some(kept) = self.kept(parts)
+            && let Some(kept) = self.kept(parts, &all)
         {
             for one in all.iter().filter(|one| self.policy.deletes(&one.0)) {
                 let (topic, queue, ends) = one;
@@ -210,10 +214,13 @@ impl Retention {
     }
 
     /// What must stay; `None` if that is not known, so nothing may be removed.
-    fn kept(&self, parts: &Parts) -> Option<Kept> {
+    fn kept(&self, parts: &Parts, queues: &[One]) -> Option<Kept> {
         let mut all = Kept::new();
-        for hold in &self.holds {
-            let kept = hold.kept_offsets().unwrap_or_else(|error| {
+        let held = self.holds.iter().map(|hold| hold.kept_offsets());
+        let archived = self.keeps_unarchived && !planted(Bug::ForgetArchives);
+        let archived = archived.then(|| self.unarchived(parts, queues));
+        for kept in held.chain(archived) {
+            let kept = kept.unwrap_or_else(|error| {
                 let reason = format!("retention waits: it cannot read what must stay: {error}");
                 let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
                 self.report.add(damage);
@@ -225,6 +232,19 @@ impl Retention {
             }
         }
         Some(all)
+    }
+
+    /// What is not in every archive.
+    fn unarchived(&self, parts: &Parts, queues: &[One]) -> Result<Option<Kept>> {
+        let names = queues.iter().map(|one| (&*one.0, one.1));
+        let kept = unarchived(&*parts.disk, &parts.root, names)?;
+        if kept.is_none() {
+            let path = parts.root.join(NOTE);
+            let reason = "not a table of archives: retention keeps all messages";
+            let damage = Damage::new(DamageKind::Table, path, 0..0, reason);
+            self.report.add(damage);
+        }
+        Ok(kept)
     }
 
     /// Raises the first offsets of partitions, and removes the segments that end before them.

@@ -130,6 +130,14 @@ impl Reader {
         Ok(bytes)
     }
 
+    /// Bytes of the file at a position; fewer where it ends.
+    pub fn bytes(&self, position: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let have = read(&self.file, position, &mut bytes)?;
+        bytes.truncate(have);
+        Ok(bytes)
+    }
+
     /// Whether the batch at a position is whole: its checksum is right.
     pub fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
         let bytes = self.batch(position, header)?;

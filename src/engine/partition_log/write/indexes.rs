@@ -172,6 +172,13 @@ impl Indexes {
         self.add_time();
     }
 
+    /// All entries of both indexes, as in the files of a complete segment: those of the offset
+    /// index, and those of the time index.
+    pub fn into_bytes(mut self) -> (Vec<u8>, Vec<u8>) {
+        self.close();
+        (self.offsets, self.times)
+    }
+
     /// The entries that the files lack, which counts them as written.
     pub fn take_unwritten(&mut self) -> [Piece; 2] {
         let (offsets, times) = self.written;

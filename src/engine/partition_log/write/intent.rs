@@ -85,6 +85,19 @@ fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
         .collect()
 }
 
+/// Where the last atomic batch begins in each partition, for a reader: until the intent is removed,
+/// recovery may take the batch away.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn begins(disk: &dyn Disk, root: &Path) -> Result<Table> {
+    let bytes = read_small(disk, &root.join(INTENT), LEN_MAX)?;
+    let shares = bytes.and_then(|bytes| parse(&bytes)).unwrap_or_default();
+    let begin = |share: Share| ((share.topic.to_string(), share.queue), share.offsets.start);
+    Ok(shares.into_iter().map(begin).collect())
+}
+
 /// Makes the last atomic batch whole after a crash, or takes all of it away, and removes its
 /// intent. `points` go back with the partitions. Returns the bytes that were cut off.
 ///

@@ -12,7 +12,7 @@ pub mod ends;
 pub mod files;
 mod follow;
 pub mod indexes;
-mod intent;
+pub mod intent;
 mod last;
 pub mod linger;
 mod open;

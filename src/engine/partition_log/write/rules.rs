@@ -85,10 +85,6 @@ pub fn check(options: &Options) -> Result<()> {
     if let Some(reserve) = options.disk_reserve.filter(|reserve| *reserve > 0) {
         return Err(Error::option("disk_reserve", reserve, space));
     }
-    if options.keep_unarchived && options.retires() {
-        let reason = "a partition log has no archives";
-        return Err(Error::option("keep_unarchived", true, reason));
-    }
     if options.transient_pool > 0 {
         let reason = "a partition log has no transient pool";
         return Err(Error::option(

@@ -1,0 +1,60 @@
+"""The file of a store that records its archives, and how far each has the log."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forebay.durable import replace_file
+from forebay.jsons import json_object
+
+__all__ = ["NOTE", "record"]
+
+NOTE = "forebay.archived"
+#: Files of which Forebay's own stores have one.
+_OWN = ("forebay.state", "forebay.partitionlog")
+
+
+def record(store: str, target: str, reached: int | Mapping[str, int]) -> bool:
+    """Record how far a store is archived, for its retention; safe while a writer is running.
+
+    `reached` is a position of the log; of a partition log, an offset for each queue.
+    """
+    import fcntl
+
+    if not any(os.path.exists(os.path.join(store, name)) for name in _OWN):
+        return False
+    note = Path(store) / NOTE
+    try:
+        directory = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Archivers take turns to change the table.
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            targets = _noted(note)
+            if not isinstance(reached, int):
+                before = targets.get(target)
+                reached = {**(before if isinstance(before, dict) else {}), **reached}
+            targets[target] = reached
+            replace_file(note, json.dumps({"targets": targets}).encode() + b"\n", mode=0o600)
+        finally:
+            os.close(directory)
+    except (OSError, ValueError):
+        # Retention keeps what is not recorded, and keeps everything if the record is unreadable.
+        # Writing a fresh record would drop the other archives from it, and retention could then
+        # delete files that they still lack.
+        return False
+    return True
+
+
+def _noted(note: Path) -> dict[str, Any]:
+    """Return the recorded positions by target; raise `ValueError` if the record is malformed."""
+    try:
+        targets = json_object(note.read_bytes()).get("targets")
+    except FileNotFoundError:
+        return {}
+    if not isinstance(targets, dict):
+        raise ValueError("it has no targets")
+    return targets

@@ -1,0 +1,184 @@
+//! A cursor over bytes that were read from an archive: whole blocks of a segment.
+
+use super::cursor::{CHUNK_LEN, Taken};
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
+use crate::error::Result;
+use crate::record::Flaw;
+use crate::record::kafka::{Header, Home, Opened};
+use crate::sync::Mutex;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Expected length and CRC-32 of a block.
+type Expected = (u32, u32);
+
+/// Walks batches in order of position and returns the wanted messages.
+///
+/// Bytes that are not batches are skipped and reported as damage, and so are blocks that differ
+/// from what was archived. A block begins with a batch, so that reading continues there at the
+/// latest.
+pub struct BatchCursor {
+    bytes: Vec<u8>,
+    /// Position of the first byte in the segment.
+    position: u64,
+    path: PathBuf,
+    /// Where blocks begin.
+    blocks: Vec<usize>,
+    topic: String,
+    queue: u32,
+    wanted: Vec<Range<u64>>,
+    filter: Filter,
+    check: Check,
+    damage: Arc<Mutex<Vec<Damage>>>,
+    at: usize,
+    /// The batch that is being read, and where it begins.
+    open: Option<(Opened, usize)>,
+}
+
+impl BatchCursor {
+    /// A cursor over a copy of `bytes`, which begin at `position` of a segment of this topic and
+    /// queue and were read from `path`. `blocks` is what they should be; checksums are compared
+    /// only if `check` asks for them.
+    pub fn new(
+        bytes: &[u8],
+        (position, path): (u64, &Path),
+        blocks: &[Expected],
+        (topic, queue, wanted): (&str, u32, Vec<Range<u64>>),
+        (filter, check): (Filter, Check),
+        damage: &Arc<Mutex<Vec<Damage>>>,
+    ) -> BatchCursor {
+        let mut cursor = BatchCursor {
+            bytes: bytes.to_vec(),
+            position,
+            path: path.to_owned(),
+            blocks: Vec::with_capacity(blocks.len()),
+            topic: topic.to_owned(),
+            queue,
+            wanted,
+            filter,
+            check,
+            damage: Arc::clone(damage),
+            at: 0,
+            open: None,
+        };
+        cursor.compare(blocks);
+        cursor
+    }
+
+    fn compare(&mut self, blocks: &[Expected]) {
+        let mut at = 0;
+        for (length, checksum) in blocks {
+            self.blocks.push(at);
+            let length = *length as usize;
+            let end = self.bytes.len().min(at + length);
+            let bytes = self.bytes.get(at..end).unwrap_or_default();
+            if bytes.len() < length {
+                let missing = length - bytes.len();
+                self.tell(at + bytes.len(), missing, "the log file ends here".into());
+            } else if self.check == Check::Full && crc32fast::hash(bytes) != *checksum {
+                let reason = "the bytes differ from those that were archived";
+                self.tell(at, length, reason.into());
+            }
+            at += length;
+        }
+    }
+
+    fn tell(&self, at: usize, length: usize, reason: String) {
+        let position = self.position + at as u64;
+        let bytes = position..position + length as u64;
+        let damage = Damage::new(DamageKind::Log, &self.path, bytes, reason);
+        self.damage.lock().push(damage);
+    }
+
+    /// Takes the next message, or goes to the next batch; `false` at the end.
+    fn step(&mut self, taken: &mut Taken) -> bool {
+        if self.open.is_some() {
+            self.take(taken);
+            return true;
+        }
+        if self.at >= self.bytes.len() {
+            return false;
+        }
+        let at = self.at;
+        match self.batch(at) {
+            Ok((header, opened)) => {
+                self.at += header.len as usize;
+                let first = header.first_offset();
+                let is_wanted =
+                    |range: &Range<u64>| range.start <= header.last_offset() && first < range.end;
+                if !header.is_control() && self.wanted.iter().any(is_wanted) {
+                    self.open = Some((opened, at));
+                }
+            }
+            Err(flaw) => self.pass_over(at, &flaw),
+        }
+        true
+    }
+
+    /// The batch that begins at a place.
+    fn batch(&self, at: usize) -> Result<(Header, Opened), Flaw> {
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        let header = Header::parse(rest)?;
+        let bytes = rest.get(..header.len as usize);
+        let bytes = bytes.ok_or(Flaw::Length(header.len.into()))?;
+        let opened = Opened::open(bytes.to_vec(), self.check == Check::Full)?;
+        Ok((header, opened))
+    }
+
+    /// Reports what is not a batch, up to the next batch.
+    fn pass_over(&mut self, at: usize, flaw: &Flaw) {
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        let next_block = self.blocks.iter().find(|block| **block > at);
+        let next_block = next_block.copied().unwrap_or(self.bytes.len());
+        let next_block = next_block.min(self.bytes.len());
+        // If the length is right, another batch begins after this one.
+        let after = Header::parse(rest).map_or(next_block, |header| at + header.len as usize);
+        let is_there = after <= next_block && (after == next_block || self.batch(after).is_ok());
+        self.at = match is_there {
+            true => after,
+            false => next_block,
+        };
+        self.tell(at, self.at - at, flaw.to_string());
+    }
+
+    /// Takes the next record of the open batch.
+    fn take(&mut self, taken: &mut Taken) {
+        let Some((opened, at)) = &mut self.open else {
+            return;
+        };
+        let (at, header) = (*at, *opened.header());
+        let home = Home {
+            topic: &self.topic,
+            queue: self.queue,
+            position: self.position + at as u64,
+        };
+        let added = match opened.next() {
+            Ok(None) => {
+                self.open = None;
+                return;
+            }
+            Ok(Some(entry)) if self.wanted.iter().any(|it| it.contains(&entry.offset)) => {
+                taken.add(&home, &header, &entry, &self.filter)
+            }
+            Ok(Some(_)) => Ok(()),
+            Err(flaw) => Err(flaw),
+        };
+        if let Err(flaw) = added {
+            self.open = None;
+            self.tell(at, header.len as usize, flaw.to_string());
+        }
+    }
+}
+
+impl Cursor for BatchCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        let mut taken = Taken::default();
+        while taken.len() < max_rows && taken.bytes() < CHUNK_LEN && self.step(&mut taken) {}
+        taken.move_to(rows)
+    }
+
+    fn offset(&self) -> u64 {
+        self.position + self.at as u64
+    }
+}
