@@ -498,3 +498,22 @@ def test_a_broker_serves_an_archive_that_went_on_over_a_compaction(kafka: Kafka,
     logs = Path(shutil.copytree(tmp_path / "a", tmp_path / "logs"))
     served = kafka.broker(logs, tmp_path / "cluster")
     assert served.consumed["t-0"].sha256 == digest(found)
+
+
+@pytest.mark.parametrize("start", [0, 40, 200, None])
+def test_both_cut_the_epochs_where_the_log_begins(kafka: Kafka, tmp_path: Path, start: int | None):
+    table = "0\n3\n2 0\n4 40\n7 90\n"
+    with written(tmp_path / "log") as store:
+        send(store, "t")
+        end = store.topics["t"].queues[0].max_offset
+    ours = tmp_path / "log" / "t-0"
+    (ours / "leader-epoch-checkpoint").write_text(table)
+    theirs = Path(shutil.copytree(ours, tmp_path / "kafka" / "t-0"))
+    first = end if start is None else start
+    kafka.open(theirs, clean=True, start=first)
+    with written(tmp_path / "log") as store:
+        store.delete_before("t", {0: first})
+    cut = (ours / "leader-epoch-checkpoint").read_text()
+    # Where nothing is left, Kafka has no epoch until its leader begins one at the end.
+    known = f"0\n1\n7 {end}\n" if start is None else None
+    assert cut == (known or (theirs / "leader-epoch-checkpoint").read_text())

@@ -115,6 +115,23 @@ def test_messages_before_an_offset_or_a_time_are_deleted(tmp_path):
         assert store.send("orders", BODY, queue=0).offset == 8
 
 
+def test_epochs_begin_where_the_queue_does(tmp_path):
+    """As a broker cuts them, so that it does not take an epoch for one that has messages."""
+    path = tmp_path / "log"
+    epochs = path / "orders-0" / "leader-epoch-checkpoint"
+    with forebay.open(path, **SMALL) as store:
+        send(store)
+        assert epochs.read_text() == "0\n1\n0 0\n"
+        store.delete_before("orders", {0: 5})
+        assert epochs.read_text() == "0\n1\n0 5\n"
+    epochs.write_text("0\n3\n2 0\n4 6\n7 8\n")
+    with forebay.open(path, **SMALL) as store:
+        store.delete_before("orders", {0: 7})
+        assert epochs.read_text() == "0\n2\n4 7\n7 8\n"
+        send(store, count=1)
+    assert epochs.read_text() == "0\n2\n4 7\n7 8\n"
+
+
 def test_what_has_no_meaning_is_refused(tmp_path):
     with pytest.raises(forebay.InvalidOptionError, match="disk_warning_ratio"):
         forebay.open(tmp_path / "log", retention_bytes=1, **SMALL, disk_warning_ratio=0.5)

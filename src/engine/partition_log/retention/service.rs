@@ -312,6 +312,8 @@ impl Retention {
         }
         for ((_, _, ends), until) in raised {
             ends.raise_start(*until);
+            let begun = files::begin_epochs(&*parts.disk, &ends.folder, ends.start());
+            begun.inspect_err(|error| fail_of(parts, error))?;
         }
         Ok(())
     }

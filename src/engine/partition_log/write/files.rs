@@ -211,6 +211,25 @@ pub fn follow_epochs(disk: &dyn Disk, folder: &Path, of: &[(i32, u64)], end: u64
     }
 }
 
+/// Has the table of epochs of a partition begin at its first offset: earlier epochs have no
+/// messages left, and the one that the offset is in begins there. Does nothing if the table is
+/// missing or damaged. Durable on return.
+pub fn begin_epochs(disk: &dyn Disk, folder: &Path, start: u64) -> Result<()> {
+    let path = folder.join(EPOCHS);
+    let known = read_table(disk, &path, SMALL_LEN_MAX)?;
+    let Some(known) = known.and_then(|bytes| epochs(&bytes)) else {
+        return Ok(());
+    };
+    let gone = known.partition_point(|(_, at)| *at <= start);
+    let (gone, left) = known.split_at(gone);
+    let first = gone.last().map(|(epoch, _)| (*epoch, start));
+    let kept: Vec<_> = first.into_iter().chain(left.iter().copied()).collect();
+    match kept == known {
+        true => Ok(()),
+        false => save_epochs(disk, &path, &kept),
+    }
+}
+
 fn save_epochs(disk: &dyn Disk, path: &Path, epochs: &[(i32, u64)]) -> Result<()> {
     let mut text = format!("0\n{}\n", epochs.len());
     for (epoch, offset) in epochs {
