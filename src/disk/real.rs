@@ -80,6 +80,16 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
+/// Whether a directory has this path, perhaps through a symbolic link. `Path::is_dir` takes an
+/// error, for example of a file system that has shut down, for absence.
+fn is_directory(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes zeros over data only, and skips holes: it allocates no blocks.
 fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     let zeros = [0; PAGE];
@@ -200,7 +210,7 @@ impl FileSystem for RealDisk {
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        if path.as_os_str().is_empty() || path.is_dir() {
+        if path.as_os_str().is_empty() || is_directory(path)? {
             return Ok(());
         }
         if let Some(parent) = path.parent() {
@@ -210,7 +220,12 @@ impl FileSystem for RealDisk {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         match builder.create(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                match is_directory(path)? {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            }
             Err(error) => Err(error),
             #[cfg(unix)]
             Ok(()) => {
@@ -429,6 +444,18 @@ mod test {
         assert!(fs::read(&path).unwrap() == before);
         assert!(file.metadata().unwrap().blocks() * 512 >= len);
         assert_eq!(file.metadata().unwrap().len(), len);
+    }
+
+    /// Creating the directory would fail with "File exists" and hide the cause.
+    #[test]
+    fn a_directory_whose_stat_fails_is_not_taken_for_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let looped = dir.path().join("loop");
+        std::os::unix::fs::symlink(&looped, &looped).unwrap();
+        for path in [looped.clone(), looped.join("below")] {
+            let error = RealDisk.create_directory(&path).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ELOOP), "{error}");
+        }
     }
 
     #[test]
