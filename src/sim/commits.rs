@@ -108,6 +108,7 @@ impl<E: Target> Story for Commits<E> {
             full: 0,
             failing_calls: 0,
             failing_map: None,
+            failing_call: None,
             written_back: random.pick(&[0, 2]),
         }
     }

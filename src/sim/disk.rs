@@ -42,6 +42,7 @@ struct State {
     renamed: BTreeSet<usize>,
     calls: u64,
     maps: u64,
+    tried: u64,
     /// The surviving image, once the machine has stopped.
     left: Option<Box<State>>,
     boot: u8,
@@ -122,7 +123,7 @@ impl SimDisk {
 
     /// Whether calls may fail before the machine stops.
     pub fn has_faults(&self) -> bool {
-        let faults = self.state.lock().faults;
+        let faults = self.faults();
         faults.failing_syncs > 0 || faults.full > 0 || faults.fail_calls()
     }
 
@@ -154,24 +155,25 @@ impl SimDisk {
 
     /// Runs `act` with [`Faults::fail_calls`] switched off.
     pub fn without_failing_calls<T>(&self, act: impl FnOnce() -> T) -> T {
-        let faults = self.state.lock().faults;
-        self.set_failing_calls(0, None);
+        let of_1000 = self.faults().failing_calls;
+        self.set_failing_calls(0);
         let done = act();
-        self.set_failing_calls(faults.failing_calls, None);
+        self.set_failing_calls(of_1000);
         done
     }
 
-    /// From here on, makes this many of 1,000 calls fail, and one map.
-    pub fn set_failing_calls(&self, of_1000: u64, map: Option<u64>) {
+    /// From here on, makes this many of 1,000 calls fail, and no particular one.
+    pub fn set_failing_calls(&self, of_1000: u64) {
         let mut state = self.state.lock();
         state.faults.failing_calls = of_1000;
-        state.faults.failing_map = map;
-        state.maps = 0;
+        state.faults.failing_map = None;
+        state.faults.failing_call = None;
     }
 
-    /// Number of maps since the last call of [`SimDisk::set_failing_calls`].
-    pub fn maps(&self) -> u64 {
-        self.state.lock().maps
+    /// Number of maps so far, and of calls that could have failed, also those that only read.
+    pub fn tried(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.maps, state.tried)
     }
 
     /// Files that were synced since the last call, with the ends of the ranges.
@@ -242,24 +244,24 @@ impl State {
     }
 
     fn fails(&mut self) -> io::Result<()> {
-        if self.faults.failing_calls == 0 || self.random.below(1000) >= self.faults.failing_calls {
-            return Ok(());
-        }
-        Err(self.refusal())
+        self.tried += 1;
+        let of_1000 = self.faults.failing_calls;
+        let is_drawn = of_1000 > 0 && self.random.below(1000) < of_1000;
+        self.refuse_if(is_drawn || self.faults.failing_call == Some(self.tried))
     }
 
-    /// The error of a call that fails without fault of the caller.
-    fn refusal(&mut self) -> io::Error {
-        let number = self.random.pick(&[libc::EMFILE, libc::ENOMEM, libc::EIO]);
-        io::Error::from_raw_os_error(number)
+    /// Fails a call without fault of the caller.
+    fn refuse_if(&mut self, fails: bool) -> io::Result<()> {
+        let numbers = [libc::EMFILE, libc::ENOMEM, libc::EIO];
+        match fails {
+            true => Err(io::Error::from_raw_os_error(self.random.pick(&numbers))),
+            false => Ok(()),
+        }
     }
 
     fn fails_to_map(&mut self) -> io::Result<()> {
         self.maps += 1;
-        match self.faults.failing_map == Some(self.maps) {
-            true => Err(self.refusal()),
-            false => Ok(()),
-        }
+        self.refuse_if(self.faults.failing_map == Some(self.maps))
     }
 
     fn has_room(&mut self) -> io::Result<()> {
@@ -395,6 +397,7 @@ impl State {
             renamed: BTreeSet::new(),
             calls: 0,
             maps: 0,
+            tried: 0,
             left: None,
             boot,
             mount: 1,

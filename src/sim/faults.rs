@@ -19,6 +19,9 @@ pub struct Faults {
     pub failing_calls: u64,
     /// The number of one map of a file that fails in the same way, counted from here.
     pub failing_map: Option<u64>,
+    /// The number of one call that fails in the same way, counted from here: any call on a file or
+    /// name, also one that only reads.
+    pub failing_call: Option<u64>,
     /// How many sectors at most reach the platter by themselves at a call.
     pub written_back: u64,
 }
@@ -33,6 +36,7 @@ impl Faults {
             full: 0,
             failing_calls: 0,
             failing_map: None,
+            failing_call: None,
             written_back: 0,
         }
     }
@@ -47,7 +51,7 @@ impl Faults {
 
     /// Whether some calls fail without effect.
     pub fn fail_calls(&self) -> bool {
-        self.failing_calls > 0 || self.failing_map.is_some()
+        self.failing_calls > 0 || self.failing_map.is_some() || self.failing_call.is_some()
     }
 }
 

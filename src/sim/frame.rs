@@ -109,6 +109,7 @@ impl World {
             full: random.pick(&[0, 0, 0, 30]),
             failing_calls: random.pick(fails.calls),
             failing_map: (fails.maps && random.chance(40)).then(|| 1 + random.below(16)),
+            failing_call: None,
             written_back: random.pick(&[0, 1, 3]),
         };
         match ahead {

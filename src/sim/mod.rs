@@ -287,9 +287,11 @@ fn a_failed_sync_of_dispatch_is_never_retried() {
 }
 
 #[test]
-fn a_failed_map_during_opening_loses_no_message() {
+fn a_failed_call_during_opening_loses_no_message() {
     tell_all(rare::failing_map_on_opening);
     find(Bug::TakeErrorForAbsence, 300, rare::failing_map_on_opening);
+    tell_all(rare::failing_call_on_opening);
+    find(Bug::TakeErrorForAbsence, 300, rare::failing_call_on_opening);
 }
 
 #[test]

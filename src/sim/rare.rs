@@ -456,6 +456,26 @@ pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
 /// fails, a different one each time: an opening that succeeds finds every message, and one that
 /// fails removes none.
 pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
+    openings_that_fail(seed, 1, |failing| Faults {
+        failing_map: Some(failing),
+        ..Faults::none(Stop::Process)
+    })
+}
+
+/// [`failing_map_on_opening`] with any call: open, read, list, stat and the ones that write.
+/// A seed tries one of [`CALL_STEP`] calls.
+pub fn failing_call_on_opening(seed: u64) -> Result<(), Breach> {
+    openings_that_fail(seed, CALL_STEP, |failing| Faults {
+        failing_call: Some(failing),
+        ..Faults::none(Stop::Process)
+    })
+}
+
+const CALL_STEP: u64 = 8;
+
+/// Opens a store with these faults, for each `step`th number from one of the first on, until the
+/// opening makes fewer calls.
+fn openings_that_fail(seed: u64, step: u64, faults: impl Fn(u64) -> Faults) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let settled = 1 + random.below(60) as u32;
     let all = settled + 1 + random.below(60) as u32;
@@ -466,26 +486,26 @@ pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     send(&engine, settled..all, true).map_err(said)?;
     engine.flush().map_err(said)?;
     drop(engine);
-    for failing in 1.. {
-        disk = Arc::new(disk.restart(Faults {
-            failing_map: Some(failing),
-            ..Faults::none(Stop::Process)
-        }));
+    let mut failing = 1 + random.below(step);
+    loop {
+        let faults = faults(failing);
+        disk = Arc::new(disk.restart(faults));
         let opened = open(&disk);
-        let met = disk.maps() >= failing;
-        disk.set_failing_calls(0, None);
+        let (maps, calls) = disk.tried();
+        let count = faults.failing_map.map_or(calls, |_| maps);
+        disk.set_failing_calls(0);
         if let Ok(engine) = opened {
             let found = engine.verify(&mut |_, _| true).map_err(said)?;
             hold!(
                 found.damage.is_empty() && found.queue_entries == u64::from(all),
-                "without map {failing}: {} of {all} messages, {:?}",
+                "without call {failing}: {} of {all} messages, {:?}",
                 found.queue_entries,
                 found.damage
             );
         }
-        if !met {
+        if count < failing {
             return Ok(());
         }
+        failing += step;
     }
-    Ok(())
 }
