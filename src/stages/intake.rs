@@ -26,6 +26,7 @@
 
 use super::manifest::{self, Pending, Refusal};
 use super::place::StagePlace;
+use super::staged::Checked;
 use super::stop::Stop;
 use super::take::{self, Known, Turn, Turns};
 use super::writer::Writer;
@@ -53,9 +54,9 @@ const CHECK: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 struct Alone {
     due: sweep::Due,
-    /// Ids of commits whose staged rows were checked, so that a commit that waits for room is not
-    /// checked again each time.
-    checked: HashSet<String>,
+    /// How much of the staged rows was checked, by id of the commit. A commit that waits for room
+    /// or for its turn is not checked again each time.
+    checked: HashMap<String, Checked>,
     /// Refusals by id of the commit. A permanent failure may seem to be gone on a retry: a sync can
     /// succeed then.
     refused: HashMap<String, Refusal>,
@@ -86,7 +87,8 @@ impl Intake {
     /// Starts the thread, if rows were ever staged and no thread runs.
     pub fn start(self: &Arc<Intake>) {
         let mut thread = self.thread.lock();
-        if thread.is_some() || self.shutdown.has_begun() || !self.is_asked_for() {
+        // An error is met again by the step.
+        if thread.is_some() || self.shutdown.has_begun() || !self.is_asked_for().unwrap_or(true) {
             return;
         }
         let own = Arc::clone(self);
@@ -126,7 +128,7 @@ impl Intake {
     /// As [`Intake::step`]; [`Error::Busy`] if commits are pending after a while.
     pub fn step_elsewhere(&self, leads: &dyn Fn() -> bool) -> Result<()> {
         let (words, began) = (&self.writer.words, Instant::now());
-        while self.is_asked_for() {
+        while self.is_asked_for()? {
             let seen = words.read(Word::Taken);
             let (mut waiting, mut failed) = (HashSet::new(), None);
             let pending = self.list(&VecDeque::new(), &mut waiting, &mut failed)?;
@@ -148,12 +150,12 @@ impl Intake {
     }
 
     /// Whether rows were ever staged.
-    fn is_asked_for(&self) -> bool {
+    fn is_asked_for(&self) -> Result<bool> {
         let Writer { place, words, .. } = &self.writer;
         let disk = self.writer.disk();
         // Without words commits are found all the same, only later.
         let _ = words.find(disk, place);
-        place.is_used(disk).unwrap_or(false)
+        place.is_used(disk)
     }
 
     /// [`list`] of this store.
@@ -200,7 +202,7 @@ impl Intake {
     pub fn step(&self) -> Result<()> {
         let mut alone = self.alone.lock();
         let alone = &mut *alone;
-        if !self.is_asked_for() {
+        if !self.is_asked_for()? {
             return Ok(());
         }
         let writer = &self.writer;

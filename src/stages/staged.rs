@@ -11,9 +11,11 @@ use crate::error::{At, Error, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Row;
+use std::iter;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 
@@ -21,6 +23,18 @@ use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 const CHECKERS: usize = 2;
 /// Number of parts in memory: one is appended while the next is encoded.
 const PARTS: usize = 2;
+
+/// Number of slices that are checked in one turn while other commits wait.
+const CHECK_TURN: usize = 32;
+
+/// How much of a commit is checked.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// Number of files that are durable: the manifest, then the stages.
+    files: usize,
+    /// Number of slices whose rows can be appended.
+    slices: usize,
+}
 
 /// The rows of a commit.
 pub struct Staged<'a> {
@@ -35,63 +49,97 @@ pub struct Staged<'a> {
 
 impl Staged<'_> {
     /// Checks that all rows can be read and appended, and makes them and the manifest at `path`
-    /// durable, but not their names.
+    /// durable, but not their names. Continues after what is already `checked`. Returns false if
+    /// something is left because `others` wait for a turn.
     ///
     /// # Errors
     ///
     /// [`Stop::Refuse`] if a row cannot be appended (it is damaged, too long, or its topic is
     /// invalid), or if a sync failed.
-    pub fn check_all(&self, path: &Path) -> Result<(), Stop> {
-        let slices: Vec<_> = self.manifest.parts.iter().flatten().collect();
-        let check_rows = |slices: &[&Slice]| {
-            let (mut bytes, mut checked) = (Vec::new(), Vec::new());
-            let mut all = slices.iter();
-            all.try_for_each(|it| {
-                if self.shutdown.has_begun() {
-                    return Err(Stop::Later(Error::Closed { path: None }));
-                }
-                let check = |record: &Row<'_>| {
-                    let checked = rows::check(&*self.writer.engine, record, &mut checked);
-                    checked.map_err(Stop::refuse)
-                };
-                self.each_record(**it, &mut bytes, check)?;
-                // A driver that waits for the commit sees the progress.
-                self.writer.words.notify(Word::Taken);
-                Ok(())
-            })
-        };
-        if !self.writer.may_help() {
-            self.sync(path)?;
-            return check_rows(&slices);
+    pub fn check(
+        &self,
+        path: &Path,
+        checked: &mut Checked,
+        others: &(dyn Fn() -> bool + Sync),
+    ) -> Result<bool, Stop> {
+        let slices: Vec<_> = self.manifest.parts.iter().flatten().copied().collect();
+        let files = 1 + self.manifest.stages.len();
+        let is_whole = |it: &Checked| it.files == files && it.slices == slices.len();
+        if is_whole(checked) {
+            return Ok(true);
         }
-        thread::scope(|scope| {
-            let joined = |it: ScopedJoinHandle<'_, Result<(), Stop>>| {
-                it.join().unwrap_or_else(|panic| resume_unwind(panic))
-            };
-            let syncing = spawn(scope, || self.sync(path))?;
-            let shares = slices.chunks(slices.len().div_ceil(CHECKERS).max(1));
-            let checkers: Vec<_> = shares
-                .map(|share| spawn(scope, move || check_rows(share)))
-                .collect();
-            // The result of the sync comes first: a failed sync must not be repeated, whatever else
-            // is wrong.
-            joined(syncing)?;
-            checkers.into_iter().try_for_each(|it| joined(it?))
-        })
+        let next = AtomicUsize::new(checked.slices);
+        let least = checked.slices + CHECK_TURN;
+        let is_over = || next.load(Ordering::Relaxed) >= least && others();
+        let check_rows = || self.check_rows(&slices, &next, &is_over);
+        if self.writer.may_help() {
+            thread::scope(|scope| {
+                let joined = |it: ScopedJoinHandle<'_, Result<(), Stop>>| {
+                    it.join().unwrap_or_else(|panic| resume_unwind(panic))
+                };
+                let syncing = spawn(scope, || self.sync(path, &mut checked.files, others))?;
+                let checkers: Vec<_> = (0..CHECKERS).map(|_| spawn(scope, check_rows)).collect();
+                // The result of the sync comes first: a failed sync must not be repeated, whatever
+                // else is wrong.
+                joined(syncing)?;
+                checkers.into_iter().try_for_each(|it| joined(it?))
+            })?;
+        } else {
+            self.sync(path, &mut checked.files, others)?;
+            check_rows()?;
+        }
+        checked.slices = next.into_inner().min(slices.len());
+        Ok(is_whole(checked))
     }
 
-    /// Makes the manifest and the stages durable, but not their names.
-    fn sync(&self, manifest: &Path) -> Result<(), Stop> {
-        if planted(Bug::StagesUnsynced) {
-            return Ok(());
-        }
-        let disk = self.writer.disk();
-        disk.sync_file(manifest).map_err(Stop::of_file)?;
-        for stage in &self.manifest.stages {
-            let path = self.place.path(stage);
-            disk.sync_file(&path).map_err(Stop::of_file)?;
+    /// Checks the rows of the slices from number `next` on, beside other threads that do so, until
+    /// `is_over`.
+    fn check_rows(
+        &self,
+        slices: &[Slice],
+        next: &AtomicUsize,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Stop> {
+        let (mut bytes, mut topic) = (Vec::new(), Vec::new());
+        while !is_over() {
+            if self.shutdown.has_begun() {
+                return Err(Stop::Later(Error::Closed { path: None }));
+            }
+            let Some(slice) = slices.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                break;
+            };
+            let check = |record: &Row<'_>| {
+                let checked = rows::check(&*self.writer.engine, record, &mut topic);
+                checked.map_err(Stop::refuse)
+            };
+            self.each_record(*slice, &mut bytes, check)?;
             // A driver that waits for the commit sees the progress.
             self.writer.words.notify(Word::Taken);
+        }
+        Ok(())
+    }
+
+    /// Makes the manifest and the stages durable, but not their names. `done` of these files are
+    /// durable. Makes one durable at least, and stops if `others` wait.
+    fn sync(
+        &self,
+        manifest: &Path,
+        done: &mut usize,
+        others: &dyn Fn() -> bool,
+    ) -> Result<(), Stop> {
+        let stages = self.manifest.stages.iter().map(|it| self.place.path(it));
+        let files = iter::once(manifest.to_owned()).chain(stages);
+        for file in files.skip(*done) {
+            if !planted(Bug::StagesUnsynced) {
+                let synced = self.writer.disk().sync_file(&file);
+                synced.map_err(Stop::of_file)?;
+            }
+            *done += 1;
+            // A driver that waits for the commit sees the progress.
+            self.writer.words.notify(Word::Taken);
+            if others() {
+                break;
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
-use super::staged::Staged;
+use super::staged::{Checked, Staged};
 use super::stop::Stop;
 use super::writer::Writer;
 use crate::disk::Disk;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, Point, pass, planted};
 use crate::record::{Batch, Contents};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Number of parts appended in one turn while other commits wait. The first part of a turn cannot
 /// be encoded in parallel.
@@ -26,12 +26,12 @@ pub type Known = HashMap<String, usize>;
 
 /// What one turn of a commit leaves for the next.
 pub struct Turns<'a> {
-    /// Ids of commits whose staged rows are already checked.
-    pub checked: &'a mut HashSet<String>,
+    /// How much of the staged rows is already checked, by id of the commit.
+    pub checked: &'a mut HashMap<String, Checked>,
     /// Parts in the log of commits that have had a turn.
     pub known: &'a mut Known,
     /// Whether another commit waits for its turn.
-    pub others: &'a dyn Fn() -> bool,
+    pub others: &'a (dyn Fn() -> bool + Sync),
     /// Ends a turn early.
     pub shutdown: &'a Shutdown,
 }
@@ -201,9 +201,11 @@ fn append_rest(
     // A single part is in the log completely or not at all. If one of several parts were in the
     // log, and the others damaged or lost with the power, no retry could complete the batch.
     let goes_first = manifest.parts.len() > 1 && *done == 0;
-    if goes_first && !turns.checked.contains(&manifest.id) {
-        staged.check_all(&pending.path())?;
-        turns.checked.insert(manifest.id.clone());
+    if goes_first {
+        let checked = turns.checked.entry(manifest.id.clone()).or_default();
+        if !staged.check(&pending.path(), checked, turns.others)? {
+            return Ok(true);
+        }
     }
     if !pending.is_begun() && !pending.begin(disk)? {
         return Ok(false);
