@@ -158,7 +158,7 @@ pub fn last(engine: &dyn Engine, query: &str, indexed: bool) -> Result<Option<(M
     let is_its = |marker: &Marker| marker.query == query;
     let mut found = by_walk(engine, is_its, recent..end)?;
     if found.is_none() && indexed {
-        found = by_index(engine, query)?;
+        found = by_index(engine, query, is_its)?;
     }
     match found {
         None => by_walk(engine, is_its, start..recent),
@@ -176,6 +176,30 @@ pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Opt
     let is_its = |marker: &Marker| marker.query == query && marker.batch == batch;
     let found = by_walk(engine, is_its, range)?;
     Ok(found.map(|(marker, _)| marker))
+}
+
+/// The last readable marker of a batch after which markers of lower batches were appended.
+/// `indexed`: whether to ask the index; else only the newest markers are searched.
+pub fn buried(
+    engine: &dyn Engine,
+    query: &str,
+    batch: u64,
+    indexed: bool,
+) -> Result<Option<Marker>> {
+    let Some(Range { start, end }) = bounds(engine)? else {
+        return Ok(None);
+    };
+    let is_its = |marker: &Marker| marker.query == query && marker.batch == batch;
+    let recent = end.saturating_sub(WALK).max(start);
+    if let Some((found, _)) = by_walk(engine, is_its, recent..end)? {
+        return Ok(Some(found));
+    }
+    // Every batch that is in the log has a first part.
+    let first = format!("{query}:{batch}:1");
+    match indexed && by_index(engine, &first, is_its)?.is_some() {
+        true => last_of_batch(engine, query, batch),
+        false => Ok(None),
+    }
 }
 
 /// Whether the durable log holds all of a batch. If its marker has contents, they must be equal.
@@ -205,14 +229,19 @@ pub fn holds(
     }
 }
 
-fn by_index(engine: &dyn Engine, query: &str) -> Result<Option<(Marker, u64)>> {
+/// The last marker with a key that `is_its`.
+fn by_index(
+    engine: &dyn Engine,
+    key: &str,
+    is_its: impl Fn(&Marker) -> bool,
+) -> Result<Option<(Marker, u64)>> {
     let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(None);
     };
-    let found = engine.query(&topic, query, i64::MIN, i64::MAX, ASKED, &mut || true)?;
+    let found = engine.query(&topic, key, i64::MIN, i64::MAX, ASKED, &mut || true)?;
     let markers = found.iter().filter_map(|message| {
         let record = message.record();
-        let marker = Marker::of(&record).filter(|marker| marker.query == query)?;
+        let marker = Marker::of(&record).filter(&is_its)?;
         Some((marker, record.queue_offset().cast_unsigned()))
     });
     Ok(markers.max_by_key(|(_, offset)| *offset))

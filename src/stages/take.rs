@@ -130,7 +130,7 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
         return Ok(0);
     };
     if last.batch < batch {
-        return Ok(0);
+        return parts_below(writer, manifest);
     }
     if last.batch == batch && (last.commit == manifest.id || last.part == 0) {
         return Ok(index(last.part));
@@ -155,6 +155,21 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
             Conflict::Fail => Err(Stop::refuse(conflict(&last, manifest))),
         },
     }
+}
+
+/// Number of parts of a commit that are in the log before a marker of a lower batch: a conflict was
+/// resolved by appending that batch. Other rows of the batch do not count, as the query continues
+/// from the lower one.
+fn parts_below(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
+    let (query, batch) = (&manifest.query, manifest.batch);
+    let found = marker::buried(&*writer.engine, query, batch, writer.indexed)?;
+    Ok(match found {
+        Some(found) if found.commit == manifest.id => index(found.part),
+        Some(found) if found.is_whole() && found.contents.is_some() && found.is_of(manifest) => {
+            manifest.parts.len()
+        }
+        _ => 0,
+    })
 }
 
 /// What to do about a batch that is only partly in the log and cannot be completed.

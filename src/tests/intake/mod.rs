@@ -447,6 +447,9 @@ fn a_batch_whose_number_is_in_the_log_with_other_rows_is_refused() {
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(count(&store, "t"), 36);
+    // A batch that was in the log before the accepted one is skipped all the same.
+    assert_eq!(run(2, 2, Conflict::Fail), None);
+    assert_eq!(count(&store, "t"), 36);
     assert_eq!(run(2, 9, Conflict::Fail), None);
     assert_eq!(run(2, 9, Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 45);

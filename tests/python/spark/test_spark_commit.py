@@ -134,3 +134,23 @@ def test_a_read_only_mount_is_named_and_the_options_of_its_store_are_kept(tmp_pa
     assert values(path) == once(range(20))
     assert not any((path / "index").glob("*"))
     assert {file.stat().st_size for file in (path / "commitlog").iterdir()} == {1 << 20}
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+@pytest.mark.parametrize("count", [10, 1_200], ids=["one part", "several parts"])
+def test_a_batch_is_recognised_although_a_lower_one_was_appended_after_it(tmp_path, engine, count):
+    """A forked checkpoint writes batch 1 again; then batch 2 of the first one is run again."""
+    forebay.open(tmp_path, engine=engine).close()
+
+    def write(batch: int, number: int, **options: Any) -> None:
+        begin = number * count
+        stages = [padded(tmp_path, range(begin, begin + count))]
+        _commit(WriteOptions(str(tmp_path), **options), "stream", "q", batch, stages)
+
+    for batch in range(3):
+        write(batch, batch)
+    for _ in range(2):
+        write(1, 3, batch_conflict="append")
+        write(2, 2)
+    write(3, 4)
+    assert values(tmp_path) == once(range(5 * count))
