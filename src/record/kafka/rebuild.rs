@@ -5,10 +5,10 @@
 //! keep offset and time.
 
 use super::compress::Codec;
-use super::encode::{put, put_bytes, signed, size};
 use super::entry::Entry;
 use super::header::{HEAD_LEN, Header};
 use super::pack::pack;
+use super::varint::{put, put_bytes, signed, size};
 use crate::num::short;
 use crate::plant::{Bug, planted};
 use crate::record::common::Flaw;

@@ -1,7 +1,9 @@
-//! Reads numbers and runs of bytes: big-endian integers, and integers of variable length.
+//! Reads and writes numbers and runs of bytes: big-endian integers, and integers of variable length.
 //!
 //! A number of variable length is in zigzag form (`0, -1, 1, -2 ...` are `0, 1, 2, 3 ...`), in
 //! groups of 7 bits, the lowest first. The highest bit of a byte says that another group follows.
+
+use crate::num::{index, low_u8};
 
 /// Bytes that are read from the front. Every method returns `None` if they do not suffice.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,46 @@ impl<'a> Reader<'a> {
         match len {
             -1 => Some(None),
             _ => self.take(usize::try_from(len).ok()?).map(Some),
+        }
+    }
+}
+
+/// A length; one of bytes in memory is not negative.
+pub fn signed(len: usize) -> i64 {
+    (len as u64).cast_signed()
+}
+
+/// Zigzag form: 0, -1, 1, -2 ... are 0, 1, 2, 3 ...
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+/// Bytes of a number of variable length.
+#[inline]
+pub fn size(number: i64) -> usize {
+    let bits = 64 - (zigzag(number) | 1).leading_zeros();
+    bits.div_ceil(7) as usize
+}
+
+/// Writes a number of variable length. That of a `i32` is the same as that of an `i64`.
+#[inline]
+pub fn put(to: &mut Vec<u8>, number: i64) {
+    let mut bits = zigzag(number);
+    while bits >= 0x80 {
+        to.push(low_u8(index(bits & 0x7F)) | 0x80);
+        bits >>= 7;
+    }
+    to.push(low_u8(index(bits)));
+}
+
+/// Writes bytes after their length; null has the length -1.
+#[inline]
+pub fn put_bytes(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        None => put(to, -1),
+        Some(bytes) => {
+            put(to, signed(bytes.len()));
+            to.extend_from_slice(bytes);
         }
     }
 }
