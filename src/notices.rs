@@ -18,7 +18,7 @@
 
 use crate::disk::Event;
 use crate::engine::Listener;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::store::Store;
 use crate::sync::{Condvar, Mutex};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Notices {
         let event = Event::new();
         Ok(Notices {
             posted: Mutex::default(),
-            event: event.map_err(|e| Error::io(Op::StartThreads, store.path(), e))?,
+            event: event.at(Op::StartThreads, store.path())?,
         })
     }
 

@@ -132,7 +132,7 @@ impl Folder {
         let position = reader.seek(disk, offset)?;
         if let Some(waypoint) = self.waypoints.floor(segment.base, offset)
             && waypoint.position > position
-            && let Here::Batch(header) = reader.look(waypoint.position)?
+            && let Here::Batch(header) = reader.here(waypoint.position)?
             && header.last_offset() == waypoint.last_offset
         {
             return Ok(Some(Walk::at(reader, waypoint)));
@@ -345,7 +345,7 @@ fn still_begins(disk: &dyn Disk, segment: &Arc<Segment>, place: Place) -> Result
     let mut reader = Reader::open(disk, segment)?;
     let mut position = reader.seek(disk, place.offset.saturating_sub(1))?;
     while position < place.position {
-        match reader.look(position)? {
+        match reader.here(position)? {
             Here::Batch(header) => position += u64::from(header.len),
             _ => return Ok(false),
         }

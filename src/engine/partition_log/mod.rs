@@ -8,10 +8,11 @@
 //!     <base offset>.timeindex  the same by time
 //! ```
 //!
-//! From the top down: [`cursor`] walks the messages of a partition, [`time`] finds one by its time,
-//! [`verify`] checks all, [`archive`] says what an archive may copy, [`bytes`] reads what it has.
-//! A [`partition`] has [`transactions`] and a [`folder`], which follows what a broker appends,
-//! deletes and replaces. [`batches`] walks from segment to segment of [`segments`].
+//! From the top down: [`opening`] opens the directory, [`listing`] finds its partitions. [`cursor`]
+//! walks the messages of one, [`time`] finds one by its time, [`verify`] checks all, [`archive`]
+//! says what an archive may copy, [`bytes`] reads what it has. A [`partition`] has [`transactions`]
+//! and a [`folder`], which follows what a broker appends, deletes and replaces. [`batches`] walks
+//! from segment to segment of [`segments`].
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never through a map, and a message is a copy of its record.
@@ -24,6 +25,9 @@ mod create;
 mod cursor;
 mod fit;
 mod folder;
+mod get;
+mod listing;
+mod opening;
 mod partition;
 mod query;
 mod queue_logs;
@@ -36,6 +40,7 @@ mod stepped;
 mod time;
 mod transactions;
 mod verify;
+mod wait;
 mod write;
 
 #[cfg(test)]
@@ -46,48 +51,36 @@ mod write;
 )]
 pub(crate) mod test;
 
-use self::compact::rules::CompactRules;
 use self::compact::service::Compactor;
 use self::cursor::{Chain, QueueCursor};
-use self::folder::{TICK_MS, View};
+use self::folder::View;
 use self::partition::Partition;
 use self::retention::service::Retention;
 use self::segments::names;
-use self::write::{Opened, Writer};
-use super::directory::kept_options;
+use self::write::Writer;
 use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
-use super::service::hold::Hold;
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Meanings,
-    Point, QueueLogs, Recovery, Report, Rows, Staging, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Durability, Engine, Filter, Meanings, Point, QueueLogs,
+    Report, Staging, Stats, Topic, Topics, Verification, Waiter,
 };
-use crate::clock::{Clock, RealClock};
-use crate::disk::{Disk, read_small};
-use crate::error::{Error, Op, Result};
-use crate::machine::{Drive, Machine};
-use crate::options::{EngineKind, Isolation, Mode, Options};
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::options::{EngineKind, Isolation, Options};
 use crate::record::kafka::partition_of_key;
 use crate::record::names::{KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX};
 use crate::record::{Batch, Message};
 use crate::sync::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::ErrorKind;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name of the memory that holds the records read.
 const NAME: &str = ":records:";
-/// Time between two checks of the files while a thread waits for messages.
-const POLL: Duration = Duration::from_millis(50);
-/// A check takes at most this part of the time.
-const POLL_SHARE: u32 = 20;
-/// Longest checkpoint file that is read.
-const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
 
 const MEANINGS: Meanings = Meanings {
     kind: EngineKind::PartitionLog,
@@ -136,106 +129,6 @@ pub struct PartitionLog {
 }
 
 impl PartitionLog {
-    /// Opens the log directory at `root`, without a hold on its retention.
-    ///
-    /// # Errors
-    ///
-    /// As [`PartitionLog::open_with`].
-    #[cfg(test)]
-    pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
-        PartitionLog::open_with(machine, root, options, Vec::new())
-    }
-
-    /// Opens the log directory at `root`. Retention asks the `holds`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] unless the mode is [`Mode::Read`]; [`Error::NotFound`],
-    /// [`Error::NotAStore`]; errors of reading.
-    pub fn open_with(
-        machine: &Machine,
-        root: &Path,
-        options: &Options,
-        holds: Vec<Arc<dyn Hold>>,
-    ) -> Result<PartitionLog> {
-        let began = Instant::now();
-        let disk = Arc::clone(&machine.disk);
-        if options.mode == Mode::Read {
-            names::check_root(&*disk, root)?;
-        }
-        let mut engine = PartitionLog {
-            root: root.to_owned(),
-            shared: Arc::new(Shared {
-                disk,
-                isolation: options.isolation.unwrap_or_default(),
-                report: Arc::default(),
-            }),
-            topics: Topics::default(),
-            partitions: RwLock::default(),
-            starts: RwLock::default(),
-            listed: Mutex::default(),
-            options: options.clone(),
-            closed: AtomicBool::new(false),
-            news: Arc::default(),
-            writer: None,
-            compactor: None,
-            retention: None,
-        };
-        let mut recovery = match options.mode {
-            Mode::Read => {
-                engine.update()?;
-                let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
-                Recovery {
-                    clean,
-                    end: engine.check_all()?,
-                    ..Recovery::default()
-                }
-            }
-            Mode::Append | Mode::Create => engine.open_for_writing(machine, options, holds)?,
-            Mode::Share => return unsupported("mode=\"share\" for a partition log"),
-        };
-        recovery.elapsed = began.elapsed();
-        engine.shared.report.opened(recovery);
-        Ok(engine)
-    }
-
-    fn open_for_writing(
-        &mut self,
-        machine: &Machine,
-        options: &Options,
-        holds: Vec<Arc<dyn Hold>>,
-    ) -> Result<Recovery> {
-        let with = (&self.topics, &*self.shared.report, &self.news);
-        let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
-        self.options = writer.options.clone();
-        let mut partitions = self.partitions.write();
-        for Opened { topic, queue, ends } in opened {
-            let partition = Partition::written(&topic.name, queue, ends);
-            partitions.insert((topic.id, queue), Arc::new(partition));
-        }
-        drop(partitions);
-        let rules = CompactRules::new(&options.compaction);
-        let warnings = &self.shared.report.warnings;
-        let compactor = Arc::new(Compactor::new(rules, warnings));
-        let known_times = writer.known_times.clone();
-        let retention = Arc::new(Retention::new(
-            options,
-            &self.shared.report,
-            known_times,
-            holds,
-        )?);
-        retention.complete(&writer.parts)?;
-        if machine.drive == Drive::Threads {
-            let started = compactor.start(&writer.parts);
-            let started = started.and_then(|()| retention.start(&writer.parts));
-            started.map_err(|error| Error::io(Op::StartThreads, &self.root, error))?;
-        }
-        self.compactor = Some(compactor);
-        self.retention = Some(retention);
-        self.writer = Some(writer);
-        Ok(recovery)
-    }
-
     /// The options in effect: of a writer, with the values that the store has saved.
     pub fn options(&self) -> &Options {
         &self.options
@@ -257,79 +150,6 @@ impl PartitionLog {
             true => Err(Error::closed(&self.root)),
             false => Ok(()),
         }
-    }
-
-    /// Finds partitions that were added or deleted. Every use of a topic calls this, and the
-    /// directory may have thousands of folders, so it is listed only if it has changed. Checkpoints
-    /// that a broker replaces change it too.
-    fn update(&self) -> Result<()> {
-        if self.writer.is_some() {
-            return Ok(());
-        }
-        let mut listed = self.listed.lock();
-        let modified = self.disk().modified_ms(&self.root)?;
-        if modified.is_some() && modified == *listed {
-            return Ok(());
-        }
-        let now = RealClock.now_ms();
-        self.find_partitions()?;
-        *listed = modified.filter(|time| *time < now.saturating_sub(TICK_MS));
-        Ok(())
-    }
-
-    fn find_partitions(&self) -> Result<()> {
-        let named = names::partitions(self.disk(), &self.root)?;
-        self.read_starts(&named)?;
-        let mut known = self.partitions.write();
-        let mut found = BTreeMap::new();
-        for (name, queue) in named {
-            let (topic, _) = self.topics.get_or_add(&name, queue.saturating_add(1));
-            if topic.write_queues() <= queue {
-                let queues = queue.saturating_add(1);
-                topic.configure(queues, queues, topic.permissions());
-            }
-            let partition = known.remove(&(topic.id, queue)).unwrap_or_else(|| {
-                let folder = self.root.join(format!("{name}-{queue}"));
-                Arc::new(Partition::new(&name, queue, folder))
-            });
-            found.insert((topic.id, queue), partition);
-        }
-        *known = found;
-        Ok(())
-    }
-
-    /// Reads the first offsets of these partitions from the broker's checkpoint.
-    fn read_starts(&self, named: &[(String, u32)]) -> Result<()> {
-        let path = self.root.join(names::LOG_START);
-        let bytes = match read_small(self.disk(), &path, CHECKPOINT_LEN_MAX) {
-            Err(error) if error.kind() == Some(ErrorKind::InvalidData) => {
-                let damage = Damage::new(DamageKind::ForeignTable, path, 0..0, error);
-                self.shared.report.add(damage);
-                return Ok(());
-            }
-            read => read?,
-        };
-        let Some(bytes) = bytes else {
-            self.starts.write().clear();
-            return Ok(());
-        };
-        // The file may name any number of others.
-        let named: HashSet<(&str, u32)> = named.iter().map(|it| (&*it.0, it.1)).collect();
-        let mut starts = HashMap::new();
-        let parsed = names::each_start(&bytes, &mut |name, queue, start| {
-            if named.contains(&(name, queue)) {
-                starts.insert((name.to_owned(), queue), start);
-            }
-        });
-        match parsed {
-            Ok(()) => *self.starts.write() = starts,
-            Err(reason) => {
-                let bytes = 0..bytes.len() as u64;
-                let damage = Damage::new(DamageKind::ForeignTable, path, bytes, reason);
-                self.shared.report.add(damage);
-            }
-        }
-        Ok(())
     }
 
     fn all(&self) -> Vec<Arc<Partition>> {
@@ -544,36 +364,7 @@ impl Engine for PartitionLog {
     }
 
     fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>> {
-        let found = self.existing(topic, queue)?;
-        let bounds = found.1.bounds.clone();
-        if !bounds.contains(&offset) {
-            return Ok(None);
-        }
-        let damaged = self.shared.report.damaged();
-        let all = Filter::default();
-        let mut cursor = self.cursor_over(found, offset..bounds.end, &all, Check::Full);
-        let mut rows = Rows::default();
-        cursor.next(1, &mut rows)?;
-        let message = rows.rows.first().and_then(|row| rows.message(row));
-        let there = message
-            .as_ref()
-            .map(|it| it.record().queue_offset().cast_unsigned());
-        if there == Some(offset) {
-            return Ok(message);
-        }
-        let report = &self.shared.report;
-        let place = report.place_of(&topic.name, queue, offset);
-        if place.is_some() || report.damaged() > damaged {
-            return Err(self.lost(place));
-        }
-        // Compaction has left a gap, a control record is there, or an uncommitted message.
-        Err(Error::OffsetOutOfRange {
-            topic: topic.name.to_string(),
-            queue,
-            offset: offset.cast_signed(),
-            min: there.unwrap_or(bounds.end),
-            max: bounds.end,
-        })
+        get::get(self, topic, queue, offset)
     }
 
     fn query(
@@ -599,34 +390,7 @@ impl Engine for PartitionLog {
     }
 
     fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
-        let deadline = Instant::now().checked_add(timeout);
-        if let Some(writer) = &self.writer {
-            let is_over = || self.closed.load(Ordering::Acquire) || done();
-            let is_due = || writer.parts.readable() > position || is_over();
-            let left =
-                || deadline.map_or(timeout, |it| it.saturating_duration_since(Instant::now()));
-            while !is_due() && !left().is_zero() {
-                self.news.sleep(left(), is_due);
-            }
-            return writer.parts.readable();
-        }
-        loop {
-            let began = Instant::now();
-            // The reads that follow meet the same error.
-            let seen = match self.check_all() {
-                Ok(seen) => seen,
-                Err(_) => self.readable_position().saturating_add(1),
-            };
-            let left = deadline.map_or(timeout, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            let is_over = || self.closed.load(Ordering::Acquire) || done();
-            if seen > position || left.is_zero() || is_over() {
-                return seen;
-            }
-            let pause = POLL.max(began.elapsed().saturating_mul(POLL_SHARE));
-            self.news.sleep(left.min(pause), is_over);
-        }
+        wait::wait_until(self, position, timeout, done)
     }
 
     fn wake(&self) {
@@ -656,40 +420,7 @@ impl Engine for PartitionLog {
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
-        self.usable()?;
-        self.update()?;
-        let mut found = Verification::default();
-        let mut all = Vec::new();
-        for partition in self.all() {
-            let view = self.view(&partition)?;
-            all.push((partition, view));
-        }
-        let segments = all.iter().flat_map(|(_, view)| view.segments.iter());
-        let total = segments.map(|segment| segment.len).sum();
-        let mut done = 0;
-        let mut go_on = |bytes| {
-            done += bytes;
-            progress(done, total)
-        };
-        for (partition, view) in &all {
-            for segment in view.segments.iter() {
-                let shared = &self.shared;
-                if !verify::segment(shared, partition, view, segment, &mut found, &mut go_on)? {
-                    return Ok(found);
-                }
-            }
-        }
-        let kind = EngineKind::PartitionLog;
-        if let Some(reason) = kept_options::flaw(self.disk(), &self.root, kind)? {
-            let path = self.root.join(kept_options::FILE_NAME);
-            let len = self.disk().stat(&path)?.map_or(0, |entry| entry.len);
-            let damage = Damage::new(DamageKind::Options, path, 0..len, reason);
-            found.damage.push(damage);
-        }
-        for damage in &found.damage {
-            self.shared.report.add(damage.clone());
-        }
-        Ok(found)
+        verify::verify(self, progress)
     }
 
     fn stats(&self) -> Stats {
@@ -716,15 +447,5 @@ impl Engine for PartitionLog {
     fn counters(&self) -> (u64, u64) {
         let writer = self.writer.as_ref();
         writer.map_or((0, 0), |writer| writer.parts.tail.counters())
-    }
-}
-
-impl PartitionLog {
-    /// The error for a message that damage has destroyed.
-    fn lost(&self, place: Option<Damage>) -> Error {
-        match place.or_else(|| self.shared.report.last()) {
-            Some(place) => Error::corrupt(place.path, place.position, place.reason),
-            None => Error::corrupt(&self.root, 0, ""),
-        }
     }
 }

@@ -1,14 +1,16 @@
 //! Checks every batch, and every entry of the offset indexes.
 
-use super::Shared;
 use super::folder::View;
 use super::partition::Partition;
 use super::segments::index::OffsetIndex;
 use super::segments::names::{base_of, beside};
 use super::segments::segment::Segment;
 use super::segments::walk::{Found, Reader, Step, Walk};
+use super::{PartitionLog, Shared};
+use crate::engine::directory::kept_options;
 use crate::engine::{Damage, DamageKind, Verification};
 use crate::error::Result;
+use crate::options::EngineKind;
 use crate::record::Flaw;
 use crate::record::kafka::Opened;
 use std::collections::BTreeSet;
@@ -16,9 +18,50 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Checks all partitions, and the saved options. Once `progress` returns false, the check ends.
+pub(super) fn verify(
+    engine: &PartitionLog,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Verification> {
+    engine.usable()?;
+    engine.update()?;
+    let mut found = Verification::default();
+    let mut all = Vec::new();
+    for partition in engine.all() {
+        let view = engine.view(&partition)?;
+        all.push((partition, view));
+    }
+    let segments = all.iter().flat_map(|(_, view)| view.segments.iter());
+    let total = segments.map(|segment| segment.len).sum();
+    let mut done = 0;
+    let mut go_on = |bytes| {
+        done += bytes;
+        progress(done, total)
+    };
+    for (partition, view) in &all {
+        for segment in view.segments.iter() {
+            let shared = &engine.shared;
+            if !check_segment(shared, partition, view, segment, &mut found, &mut go_on)? {
+                return Ok(found);
+            }
+        }
+    }
+    let kind = EngineKind::PartitionLog;
+    if let Some(reason) = kept_options::flaw(engine.disk(), &engine.root, kind)? {
+        let path = engine.root.join(kept_options::FILE_NAME);
+        let len = engine.disk().stat(&path)?.map_or(0, |entry| entry.len);
+        let damage = Damage::new(DamageKind::Options, path, 0..len, reason);
+        found.damage.push(damage);
+    }
+    for damage in &found.damage {
+        engine.shared.report.add(damage.clone());
+    }
+    Ok(found)
+}
+
 /// Checks a segment, and adds what is found. `go_on` gets the bytes of each batch and stops the
 /// check by returning false. Returns whether the whole segment was checked.
-pub(super) fn segment(
+fn check_segment(
     shared: &Shared,
     partition: &Partition,
     view: &View,

@@ -15,7 +15,7 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::Found;
 use crate::engine::partition_log::write::indexes::Indexes;
 use crate::engine::partition_log::write::rules::Rules;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::num::be_u64;
 use crate::plant::{Bug, planted};
 use crate::record::kafka::{Header, Rebuilt};
@@ -176,7 +176,7 @@ impl Copier<'_> {
         };
         output.bytes.truncate(start);
         let packed = rebuilt.finish(&mut output.bytes);
-        let max_timestamp = packed.map_err(|error| Error::io(Op::Write, &output.path, error))?;
+        let max_timestamp = packed.at(Op::Write, &output.path)?;
         output.add(self.disk, start, header, max_timestamp)
     }
 

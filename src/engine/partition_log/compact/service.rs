@@ -326,7 +326,7 @@ impl Compactor {
                 continue;
             }
             let key = (topic_name, queue);
-            let candidate = self.look(parts, work, (key, ends), when, now_ms);
+            let candidate = self.candidate(parts, work, (key, ends), when, now_ms);
             match candidate {
                 Ok(candidate) => found.extend(candidate),
                 // Reported when it is asked for, and once in the background.
@@ -340,7 +340,7 @@ impl Compactor {
     }
 
     /// Whether a partition can be compacted, and how much of it is dirty.
-    fn look(
+    fn candidate(
         &self,
         parts: &Parts,
         work: &mut Work,

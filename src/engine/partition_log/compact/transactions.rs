@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// The transactions of the batches that a pass reads, in order.
 pub struct Transactions<'a> {
     complete: &'a Complete,
-    /// Where markers are looked for: the segment to open next, and the open one.
+    /// Where markers are searched: the segment to open next, and the open one.
     next: usize,
     source: Option<Source>,
     /// Markers found so far, by producer: offset, and how the transaction ended.

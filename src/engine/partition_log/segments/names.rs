@@ -116,6 +116,13 @@ pub fn segment_of(name: &str) -> Option<(u64, State)> {
     Some((base_of(digits)?, state))
 }
 
+/// Whether a log file has the name of a segment in use. While a segment is being replaced, it does
+/// not.
+pub fn is_in_use(log: &Path) -> bool {
+    let name = log.file_name().and_then(|name| name.to_str());
+    matches!(name.and_then(segment_of), Some((_, State::Used)))
+}
+
 /// The base offset that the digits of a name state.
 pub fn base_of(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -69,9 +69,9 @@ impl Reader {
     }
 
     /// What lies at a position.
-    pub fn look(&mut self, position: u64) -> Result<Here> {
+    pub fn here(&mut self, position: u64) -> Result<Here> {
         #[cfg(test)]
-        counted::look();
+        counted::position();
         let left = self.len.saturating_sub(position);
         if left == 0 {
             return Ok(Here::End);
@@ -153,7 +153,7 @@ impl Reader {
         let Some(entry) = found.floor(offset)? else {
             return Ok(0);
         };
-        match self.look(entry.position)? {
+        match self.here(entry.position)? {
             Here::Batch(header) if header.last_offset() == entry.last_offset => Ok(entry.position),
             _ => Ok(0),
         }
@@ -174,7 +174,7 @@ impl Reader {
             if entry.position <= position {
                 return Ok(None);
             }
-            if let Here::Batch(header) = self.look(entry.position)?
+            if let Here::Batch(header) = self.here(entry.position)?
                 && header.last_offset() == entry.last_offset
                 && self.is_whole_within(entry.position, &header, left)?
             {
@@ -194,7 +194,7 @@ impl Reader {
     ) -> Result<Option<u64>> {
         let mut position = bytes.start;
         while position < bytes.end {
-            if let Here::Batch(header) = self.look(position)?
+            if let Here::Batch(header) = self.here(position)?
                 && header.last_offset() >= next_offset
                 && position + u64::from(header.len) <= bytes.end
                 && self.is_whole_within(position, &header, left)?
@@ -213,7 +213,7 @@ impl Reader {
         let mut position = from;
         let mut end = self.len.min(from.saturating_add(SEARCH_MAX));
         while position < end {
-            if let Here::Batch(header) = self.look(position)?
+            if let Here::Batch(header) = self.here(position)?
                 && header.last_offset() >= next_offset
                 && self.is_whole_within(position, &header, left)?
             {
@@ -236,7 +236,7 @@ impl Reader {
         let (mut position, mut header) = (position, header);
         loop {
             position += u64::from(header.len);
-            match self.look(position)? {
+            match self.here(position)? {
                 Here::Batch(next) if next.last_offset() > header.last_offset() => header = next,
                 _ => return Ok(position),
             }
@@ -281,16 +281,16 @@ pub mod counted {
 
     thread_local! {
         static BYTES: Cell<u64> = const { Cell::new(0) };
-        static LOOKS: Cell<u64> = const { Cell::new(0) };
+        static POSITIONS: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub fn look() {
-        LOOKS.set(LOOKS.get() + 1);
+    pub fn position() {
+        POSITIONS.set(POSITIONS.get() + 1);
     }
 
     /// How many positions this thread has read since the last call.
-    pub fn looks() -> u64 {
-        LOOKS.take()
+    pub fn positions() -> u64 {
+        POSITIONS.take()
     }
 
     pub fn add(bytes: usize) {
@@ -393,7 +393,7 @@ impl Walk {
     /// The next step.
     pub fn next(&mut self, disk: &dyn Disk) -> Result<Step> {
         let position = self.position;
-        let flaw = match self.reader.look(position)? {
+        let flaw = match self.reader.here(position)? {
             Here::Batch(header) if self.is_out_of_order(position, &header)? => {
                 self.position += u64::from(header.len);
                 return Ok(Step::Damage(position..self.position, Flaw::Field("offset")));
@@ -447,7 +447,7 @@ impl Walk {
         if header.first_offset() <= self.next_offset {
             return Ok(false);
         }
-        let next = self.reader.look(position + u64::from(header.len))?;
+        let next = self.reader.here(position + u64::from(header.len))?;
         Ok(matches!(next, Here::Batch(next)
             if next.first_offset() <= header.last_offset()
                 && next.last_offset() >= self.next_offset
@@ -475,7 +475,7 @@ impl Walk {
     /// the first offset after them.
     pub fn lose(&mut self, found: &Found) -> Result<u64> {
         let mut after = found.header.last_offset() + 1;
-        if let Here::Batch(next) = self.reader.look(self.position)?
+        if let Here::Batch(next) = self.reader.here(self.position)?
             && next.first_offset() > 0
         {
             let before = self.last.map_or(0, |(_, next_offset)| next_offset);

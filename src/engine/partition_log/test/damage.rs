@@ -282,13 +282,13 @@ fn searches_of_a_segment_without_an_index_take_linear_time() {
     for number in [1, 4990] {
         change(&made.log(0), starts[number] + 8, 0x7F);
     }
-    counted::looks();
+    counted::positions();
     let found = offsets(&made.open());
     let expected: Vec<i64> = [0].into_iter().chain(4991..=5000).collect();
     assert_eq!(found, expected);
     let len = fs::metadata(made.log(0)).unwrap().len();
-    let looks = counted::looks();
-    assert!(looks < 2 * len, "{looks} looks at {len} bytes");
+    let positions = counted::positions();
+    assert!(positions < 2 * len, "{positions} positions of {len} bytes");
 }
 
 /// The index names batches of 60 MiB, all of them false, at each of many damaged places.
@@ -414,11 +414,11 @@ fn a_hole_in_a_file_is_passed_over_at_once() {
     index(&made, &[(2, end)]);
     made.segment(3, &[batch(3, &[4])]);
     let engine = made.open();
-    super::super::segments::walk::counted::looks();
+    super::super::segments::walk::counted::positions();
     // The batch before the one in the index is found too.
     assert_eq!(offsets(&engine), [0, 1, 2, 3]);
-    let looks = super::super::segments::walk::counted::looks();
-    assert!(looks < 100_000, "{looks}");
+    let positions = super::super::segments::walk::counted::positions();
+    assert!(positions < 100_000, "{positions}");
     assert_eq!(engine.report().damage().len(), 1);
 }
 

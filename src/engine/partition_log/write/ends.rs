@@ -1,5 +1,6 @@
 //! Where a partition begins and ends: what its writer tells readers and the thread that syncs.
 
+use crate::engine::partition_log::segments::names;
 use crate::engine::partition_log::segments::segment::{Segment, Segments};
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
@@ -145,9 +146,8 @@ impl Ends {
         let nexts = nexts.filter(|base| *base < last).chain([last]);
         let before = state.sealed.iter().filter(|it| it.base < last);
         let all = before.zip(nexts);
-        let settled = all.take_while(|(segment, next)| {
-            *next <= durable && segment.path.extension().is_some_and(|it| it == "log")
-        });
+        let settled =
+            all.take_while(|(segment, next)| *next <= durable && names::is_in_use(&segment.path));
         let sealed: u64 = state.sealed.iter().map(|segment| segment.len).sum();
         Past {
             segments: settled.map(|(it, next)| (Arc::clone(it), next)).collect(),

@@ -87,7 +87,7 @@ impl Last {
             len,
         });
         let mut reader = Reader::open(&**disk, &segment)?;
-        let first_timestamp = match reader.look(0)? {
+        let first_timestamp = match reader.here(0)? {
             Here::Batch(header) => Some(header.max_timestamp),
             _ => None,
         };

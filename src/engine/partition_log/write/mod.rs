@@ -1,8 +1,8 @@
 //! Writing a partition log.
 //!
 //! From the top down: [`open`] opens a directory, and [`services`] is the thread that flushes.
-//! [`parts`] appends, and [`unsynced`] syncs. [`tail`] has the end of each partition under the
-//! append lock, [`last`] the segment that a partition ends with, and [`indexes`] its indexes.
+//! [`parts`] appends, and [`unsynced`] syncs. [`tail`] has the ends of all partitions under the
+//! append lock: [`writing`] is the end of one, [`last`] its last segment, and [`indexes`] its indexes.
 //! [`linger`] has the batches of messages that linger. [`recovery`] repairs a partition when it is
 //! opened, [`follow`] the files that a broker keeps beside it. [`ends`] tells readers where a
 //! partition begins and ends, [`files`] are the small files, and [`rules`] the options. [`swap`]
@@ -23,5 +23,6 @@ pub mod services;
 pub mod swap;
 pub mod tail;
 mod unsynced;
+mod writing;
 
 pub use open::{Opened, Writer};

@@ -15,7 +15,8 @@ use super::parts::Parts;
 use super::recovery::{Known, Opening};
 use super::rules::{self, Rules};
 use super::services::Services;
-use super::tail::{Start, Tail};
+use super::tail::Tail;
+use super::writing::Start;
 use crate::disk::{Disk, FileLock, Kind};
 use crate::engine::directory::kept_options::Kept;
 use crate::engine::directory::recognise::Maker;
@@ -25,7 +26,7 @@ use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Recovery, Report, Topic, Topics};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
 use crate::options::{EngineKind, Mode, Options};
@@ -330,7 +331,7 @@ fn start(
 ) -> Result<()> {
     let started = services.start(parts);
     let started = started.and_then(|()| open_batches.map_or(Ok(()), OpenBatches::start));
-    started.map_err(|error| Error::io(Op::StartThreads, &parts.root, error))
+    started.at(Op::StartThreads, &parts.root)
 }
 
 /// The topics without some of their partitions.

@@ -109,17 +109,21 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
     let files: Vec<File<'_>> = files
         .filter_map(|entry| File::of(entry.name.as_deref()?))
         .collect();
-    if files.iter().all(|file| file.suffix.is_empty()) {
+    if files.iter().all(|file| file.suffix == Suffix::None) {
         return Ok(false);
     }
-    let ending = |suffix: &'static str| files.iter().filter(move |it| it.suffix == suffix);
-    let unfinished = ending("cleaned").map(|file| file.base).min();
+    let all = |suffix| files.iter().filter(move |it| it.suffix == suffix);
+    let unfinished = all(Suffix::Cleaned).map(|file| file.base).min();
     let is_undone = |file: &&File<'_>| unfinished.is_some_and(|base| file.base >= base);
     // The names that make a replacement invalid go last.
-    let undone: Vec<_> = ending("swap").filter(is_undone).collect();
+    let undone: Vec<_> = all(Suffix::Swap).filter(is_undone).collect();
     remove(disk, folder, undone.into_iter())?;
-    remove(disk, folder, ending("cleaned").chain(ending("deleted")))?;
-    let swaps: Vec<_> = ending("swap").filter(|it| !is_undone(it)).collect();
+    remove(
+        disk,
+        folder,
+        all(Suffix::Cleaned).chain(all(Suffix::Deleted)),
+    )?;
+    let swaps: Vec<_> = all(Suffix::Swap).filter(|it| !is_undone(it)).collect();
     if swaps.is_empty() {
         return Ok(true);
     }
@@ -135,7 +139,7 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
     let is_old = |file: &&File<'_>| {
         covered.contains(&file.base) && (file.ending != SNAPSHOT || !is_swap(file.base))
     };
-    remove(disk, folder, ending("").filter(is_old))?;
+    remove(disk, folder, all(Suffix::None).filter(is_old))?;
     for file in &swaps {
         let log = folder.join(format!("{:020}.log.swap", file.base));
         rename_all(disk, &log, &with_suffix(&log, ""))?;
@@ -149,8 +153,20 @@ struct File<'a> {
     name: &'a str,
     base: u64,
     ending: &'a str,
-    /// Empty for one that is in use.
-    suffix: &'a str,
+    suffix: Suffix,
+}
+
+/// The end of a name, which says how far a replacement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suffix {
+    /// The file is in use.
+    None,
+    /// A copy that is not valid yet.
+    Cleaned,
+    /// A copy that is valid.
+    Swap,
+    /// A file that was replaced.
+    Deleted,
 }
 
 impl File<'_> {
@@ -160,9 +176,11 @@ impl File<'_> {
         let ending = ENDINGS.into_iter().chain([SNAPSHOT]);
         let ending = ending.into_iter().find(|it| rest.starts_with(it))?;
         let suffix = rest.get(ending.len()..)?;
-        let suffix = match suffix.strip_prefix('.') {
-            None if suffix.is_empty() => suffix,
-            Some(suffix @ ("cleaned" | "swap" | "deleted")) => suffix,
+        let suffix = match suffix {
+            "" => Suffix::None,
+            ".cleaned" => Suffix::Cleaned,
+            ".swap" => Suffix::Swap,
+            ".deleted" => Suffix::Deleted,
             _ => return None,
         };
         let ending = rest.get(..ending.len())?;

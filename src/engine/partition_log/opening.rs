@@ -1,0 +1,125 @@
+//! Opening a log directory.
+
+use super::compact::rules::CompactRules;
+use super::compact::service::Compactor;
+use super::partition::Partition;
+use super::retention::service::Retention;
+use super::segments::names;
+use super::write::{Opened, Writer};
+use super::{PartitionLog, Shared, unsupported};
+use crate::engine::service::hold::Hold;
+use crate::engine::{Recovery, Topics};
+use crate::error::{At, Op, Result};
+use crate::machine::{Drive, Machine};
+use crate::options::{Mode, Options};
+use crate::sync::{Mutex, RwLock};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+impl PartitionLog {
+    /// Opens the log directory at `root`, without a hold on its retention.
+    ///
+    /// # Errors
+    ///
+    /// As [`PartitionLog::open_with`].
+    #[cfg(test)]
+    pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<PartitionLog> {
+        PartitionLog::open_with(machine, root, options, Vec::new())
+    }
+
+    /// Opens the log directory at `root`. Retention asks the `holds`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`], [`NotAStore`]; [`Unsupported`] for [`Mode::Share`]; errors of reading, and when
+    /// writing those of [`Writer::open`].
+    ///
+    /// [`NotFound`]: crate::Error::NotFound
+    /// [`NotAStore`]: crate::Error::NotAStore
+    /// [`Unsupported`]: crate::Error::Unsupported
+    pub fn open_with(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<PartitionLog> {
+        let began = Instant::now();
+        let disk = Arc::clone(&machine.disk);
+        if options.mode == Mode::Read {
+            names::check_root(&*disk, root)?;
+        }
+        let mut engine = PartitionLog {
+            root: root.to_owned(),
+            shared: Arc::new(Shared {
+                disk,
+                isolation: options.isolation.unwrap_or_default(),
+                report: Arc::default(),
+            }),
+            topics: Topics::default(),
+            partitions: RwLock::default(),
+            starts: RwLock::default(),
+            listed: Mutex::default(),
+            options: options.clone(),
+            closed: AtomicBool::new(false),
+            news: Arc::default(),
+            writer: None,
+            compactor: None,
+            retention: None,
+        };
+        let mut recovery = match options.mode {
+            Mode::Read => {
+                engine.update()?;
+                let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
+                Recovery {
+                    clean,
+                    end: engine.check_all()?,
+                    ..Recovery::default()
+                }
+            }
+            Mode::Append | Mode::Create => engine.open_for_writing(machine, options, holds)?,
+            Mode::Share => return unsupported("mode=\"share\" for a partition log"),
+        };
+        recovery.elapsed = began.elapsed();
+        engine.shared.report.opened(recovery);
+        Ok(engine)
+    }
+
+    fn open_for_writing(
+        &mut self,
+        machine: &Machine,
+        options: &Options,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<Recovery> {
+        let with = (&self.topics, &*self.shared.report, &self.news);
+        let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
+        self.options = writer.options.clone();
+        let mut partitions = self.partitions.write();
+        for Opened { topic, queue, ends } in opened {
+            let partition = Partition::written(&topic.name, queue, ends);
+            partitions.insert((topic.id, queue), Arc::new(partition));
+        }
+        drop(partitions);
+        let rules = CompactRules::new(&options.compaction);
+        let warnings = &self.shared.report.warnings;
+        let compactor = Arc::new(Compactor::new(rules, warnings));
+        let known_times = writer.known_times.clone();
+        let retention = Arc::new(Retention::new(
+            options,
+            &self.shared.report,
+            known_times,
+            holds,
+        )?);
+        retention.complete(&writer.parts)?;
+        if machine.drive == Drive::Threads {
+            let started = compactor.start(&writer.parts);
+            let started = started.and_then(|()| retention.start(&writer.parts));
+            started.at(Op::StartThreads, &self.root)?;
+        }
+        self.compactor = Some(compactor);
+        self.retention = Some(retention);
+        self.writer = Some(writer);
+        Ok(recovery)
+    }
+}
