@@ -1,53 +1,22 @@
 //! A group of consumers in this process: its members, and the queues that they share.
 
 use super::claim::Claim;
-use super::lane::{Lane, Order};
-use super::occupation::{Begun, Occupation};
+use super::lane::Lane;
+use super::occupation::{Begun, Occupation, PRODUCERS};
+use super::options::ConsumerOptions;
 use super::progress::Progress;
 use super::sharing::share;
 use super::start::{Start, offset_of};
 use crate::bound::Bound;
-use crate::engine::{Engine, Filter, Point, Topic};
-use crate::error::Result;
+use crate::engine::{Engine, Point, Topic};
+use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-/// Options of a consumer.
-#[derive(Clone, Debug)]
-pub struct ConsumerOptions {
-    /// Where a group begins in a topic that it has not consumed yet.
-    pub start: Start,
-    /// What is guaranteed about the order of messages in a queue.
-    pub order: Order,
-    /// Which messages are delivered. Others count as settled.
-    pub filter: Filter,
-    /// How long a message may stay unsettled before it is delivered again.
-    pub visibility_timeout: Duration,
-    /// Maximum number of offsets delivered past the smallest one that is not settled.
-    pub max_unsettled: u64,
-    /// With [`Order::Queue`]: number of attempts before a message becomes a dead letter.
-    pub retry_in_place: u32,
-    /// In a shared store: how long the process of the consumer may show no sign of life before its
-    /// queues are given to other processes. If it is dead, they do not wait.
-    pub session_timeout: Duration,
-}
-
-impl Default for ConsumerOptions {
-    fn default() -> ConsumerOptions {
-        ConsumerOptions {
-            start: Start::default(),
-            order: Order::None,
-            filter: Filter::default(),
-            visibility_timeout: Duration::from_mins(15),
-            max_unsettled: 2_000,
-            retry_in_place: 16,
-            session_timeout: Duration::from_secs(10),
-        }
-    }
-}
+/// Maximum length of a group's name in bytes, as in RocketMQ.
+const GROUP_LEN_MAX: usize = 120;
 
 /// A group of consumers.
 #[derive(Debug)]
@@ -380,4 +349,29 @@ impl State {
         let reader = members.find(|member| member.topics.iter().any(|name| **name == *topic));
         reader.map_or(Bound::Earliest, |member| member.start.of(topic).clone())
     }
+}
+
+/// Checks the name of a group.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`].
+pub(super) fn check_name(engine: &dyn Engine, group: &str) -> Result<()> {
+    let meanings = engine.meanings();
+    // The names of its topics end with its name.
+    let retry = meanings.retry_topic(group);
+    let is_legal = meanings.check_topic(&retry).is_ok();
+    if group == PRODUCERS {
+        let reason = "is the name under which a shared store lists producers that own queues";
+        return Err(Error::option("group", format!("{group:?}"), reason));
+    }
+    if group.is_empty() || group.len() > GROUP_LEN_MAX || !is_legal {
+        let signs = match meanings.check_topic(".") {
+            Err(_) if meanings.check_topic("a.b").is_err() => "%, |, - and _",
+            _ => "., - and _",
+        };
+        let reason = format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, {signs}");
+        return Err(Error::option("group", format!("{group:?}"), reason));
+    }
+    Ok(())
 }

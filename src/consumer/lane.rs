@@ -8,21 +8,20 @@
 //! In a shared store the owner may be in another process. Then the table of groups says who owns
 //! the queue, and each call compares its epoch ([`Claim`]) before it delivers or settles anything.
 
-use super::claim::{Adopted, Claim, Shown};
-use super::window::{Settling, Window};
-use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows, Topic};
+mod state;
+mod taking;
+
+pub(super) use taking::Taking;
+
+use super::claim::{Claim, Shown};
+use super::window::Settling;
+use crate::engine::Topic;
 use crate::error::{Error, Result};
-use crate::meter::GetMeter;
 use crate::plant::{Point, pass};
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
-use crate::warning::Warning;
-use std::cell::Cell;
-use std::ops::Range;
+use state::State;
 use std::sync::Arc;
-
-/// Maximum number of rows per step of a cursor.
-const STEP_ROWS: usize = 1024;
 
 /// What is guaranteed about the order of messages in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,25 +45,6 @@ pub struct Lane {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
-struct State {
-    /// In a shared store, only a consumer of this process.
-    owner: Option<u64>,
-    heir: Option<u64>,
-    /// The last epoch in which this process had the queue.
-    epoch: Option<u16>,
-    /// What the table says of it.
-    stored: (u64, Shown),
-    since: i64,
-    /// When `committed` last moved, in ms.
-    moved: Option<i64>,
-    retries: u64,
-    window: Window,
-    /// Where the part of the queue ends that the group has consumed, if the log came back shorter
-    /// than when the progress was saved: other messages have the offsets after it.
-    shrunk: Option<u64>,
-}
-
 /// A message that a consumer holds until it is settled.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -80,28 +60,6 @@ pub struct Receipt {
     lane: Arc<Lane>,
     offset: u64,
     serial: u32,
-}
-
-/// How messages are taken from a lane.
-pub(super) struct Taking<'a> {
-    pub(super) engine: &'a dyn Engine,
-    pub(super) gets: &'a GetMeter,
-    pub(super) member: u64,
-    pub(super) filter: &'a Filter,
-    pub(super) order: Order,
-    pub(super) now: i64,
-    /// When the taken messages become due again.
-    pub(super) deadline: i64,
-    pub(super) max_unsettled: u64,
-    /// Bytes that were read again or copied for the taken messages.
-    pub(super) copied: Cell<u64>,
-}
-
-impl Taking<'_> {
-    /// Whether no more messages are to be taken.
-    pub(super) fn has_enough(&self) -> bool {
-        self.copied.get() >= COPIED_MAX
-    }
 }
 
 /// The progress of a group in a queue.
@@ -168,22 +126,11 @@ impl Lane {
     }
 
     fn with(topic: Arc<Topic>, queue: u32, committed: u64, claim: Option<Claim>) -> Lane {
-        let state = State {
-            owner: None,
-            heir: None,
-            epoch: None,
-            stored: (committed, Shown::default()),
-            since: 0,
-            moved: None,
-            retries: 0,
-            window: Window::new(committed),
-            shrunk: None,
-        };
         Lane {
             topic,
             queue,
             claim,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(committed)),
         }
     }
 
@@ -339,185 +286,6 @@ impl Lane {
         }
     }
 
-    /// Adds up to `max` messages to `taken`, beginning with those that are due again. Returns
-    /// whether the lane may have more right now.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LogShrunk`] if the queue ends before what the group has settled; errors of reading.
-    /// Messages read before the error are in `taken`.
-    pub(super) fn take(
-        self: &Arc<Lane>,
-        by: &Taking<'_>,
-        max: usize,
-        taken: &mut Vec<Delivery>,
-    ) -> Result<bool> {
-        let mut state = self.current(by.now)?;
-        self.inherit_after(&mut state, by.now)?;
-        if state.owner != Some(by.member) || state.heir.is_some() {
-            return Ok(false);
-        }
-        if let Some(end) = state.shrunk {
-            return Err(self.shrunk(state.window.committed(), end));
-        }
-        let begin = taken.len();
-        let more = self.take_owned(&mut state, by, max, taken);
-        if !self.store(&mut state)? {
-            // Another process owns the queue by now, and delivers them.
-            taken.truncate(begin);
-            return Ok(false);
-        }
-        more
-    }
-
-    fn take_owned(
-        self: &Arc<Lane>,
-        state: &mut State,
-        by: &Taking<'_>,
-        max: usize,
-        taken: &mut Vec<Delivery>,
-    ) -> Result<bool> {
-        let State {
-            window, retries, ..
-        } = state;
-        if by.order == Order::Queue && window.is_out(by.now) {
-            return Ok(false);
-        }
-        let begin = taken.len();
-        self.take_again(window, by, max, taken)?;
-        let seen = |again: &&Delivery| window.attempts(again.receipt.offset) > 1;
-        let again = taken.iter().skip(begin).filter(seen).count();
-        by.gets.delivered(0, again);
-        *retries += again as u64;
-        let waits = by.order == Order::Queue && window.unsettled() > taken.len() - begin;
-        let room = max - (taken.len() - begin);
-        if waits || room == 0 {
-            return Ok(false);
-        }
-        self.take_new(window, by, room, taken)
-    }
-
-    fn take_again(
-        self: &Arc<Lane>,
-        window: &mut Window,
-        by: &Taking<'_>,
-        max: usize,
-        taken: &mut Vec<Delivery>,
-    ) -> Result<()> {
-        let mut retired = 0;
-        let mut failed = Ok(());
-        for _ in 0..max {
-            let Some(offset) = window.due(by.now).filter(|_| !by.has_enough()) else {
-                break;
-            };
-            match by.engine.get(&self.topic, self.queue, offset) {
-                Ok(Some(message)) => {
-                    let len = message.record().bytes().len() as u64;
-                    by.copied.set(by.copied.get() + len);
-                    let serial = window.deliver_again(offset, by.deadline);
-                    taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
-                }
-                // Retired, compacted or damaged meanwhile: nobody can handle it.
-                Ok(None) | Err(Error::Corrupt { .. } | Error::OffsetOutOfRange { .. }) => {
-                    window.give_up(offset);
-                    let bounds = by.engine.bounds(&self.topic, self.queue);
-                    let is_retired = |bounds: Option<Range<u64>>| {
-                        bounds.is_some_and(|bounds| offset < bounds.start)
-                    };
-                    retired += u64::from(bounds.is_ok_and(is_retired));
-                }
-                Err(error) => {
-                    failed = Err(error);
-                    break;
-                }
-            }
-        }
-        if retired > 0 {
-            self.warn_of_retired(by, retired);
-        }
-        failed
-    }
-
-    fn take_new(
-        self: &Arc<Lane>,
-        window: &mut Window,
-        by: &Taking<'_>,
-        max: usize,
-        taken: &mut Vec<Delivery>,
-    ) -> Result<bool> {
-        let Some(bounds) = by.engine.bounds(&self.topic, self.queue)? else {
-            return Ok(false);
-        };
-        if window.next() > bounds.end {
-            return Err(self.shrunk(window.next(), bounds.end));
-        }
-        if window.next() < bounds.start {
-            self.warn_of_retired(by, bounds.start - window.next());
-            window.skip_to(bounds.start);
-        }
-        let begin = window.next();
-        let end = bounds.end.min(window.committed() + by.max_unsettled);
-        if begin >= end {
-            return Ok(false);
-        }
-        pass(Point::Bounded);
-        let (topic, range) = (&self.topic, begin..end);
-        let mut cursor = by
-            .engine
-            .cursor(topic, self.queue, range, by.filter, Check::Full)?;
-        let mut rows = Rows::default();
-        let mut left = max;
-        while left > 0 && !by.has_enough() {
-            rows.clear();
-            cursor.next(left.min(STEP_ROWS), &mut rows)?;
-            if rows.retired > 0 {
-                // Retention has deleted them since the bounds were read.
-                self.warn_of_retired(by, rows.retired);
-            }
-            if rows.rows.is_empty() {
-                break;
-            }
-            left -= rows.rows.len();
-            by.copied.set(by.copied.get() + rows.copied);
-            for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
-                let offset = message.record().queue_offset().cast_unsigned();
-                let serial = window.deliver(offset, by.deadline);
-                taken.push(self.delivery(message, offset, serial));
-            }
-        }
-        window.skip_to(cursor.offset());
-        Ok(window.next() < bounds.end && window.next() > begin)
-    }
-
-    fn warn_of_retired(&self, by: &Taking<'_>, messages: u64) {
-        by.engine.report().warnings.add(Warning::Retired {
-            topic: self.topic.name.clone(),
-            queue: self.queue,
-            messages,
-        });
-    }
-
-    fn shrunk(&self, offset: u64, end: u64) -> Error {
-        Error::LogShrunk {
-            topic: self.topic.name.to_string(),
-            queue: self.queue,
-            offset,
-            end,
-        }
-    }
-
-    fn delivery(self: &Arc<Lane>, message: Message, offset: u64, serial: u32) -> Delivery {
-        let lane = Arc::clone(self);
-        Delivery {
-            message,
-            receipt: Receipt {
-                lane,
-                offset,
-                serial,
-            },
-        }
-    }
-
     /// The state, if `member` owns the lane.
     fn owned(&self, member: u64, receipt: &Receipt, now: i64) -> Result<MutexGuard<'_, State>> {
         let state = self.current(now)?;
@@ -595,61 +363,6 @@ impl Lane {
             window.give_back(receipt.offset, receipt.serial, now);
             // If this fails, the heir gets it later.
             let _ = self.inherit_after(&mut state, now);
-        }
-    }
-}
-
-impl State {
-    /// Updates owner and heir from the table of a shared store.
-    fn follow(&mut self, claim: &Claim, now: i64) -> Result<()> {
-        self.heir = claim.heir();
-        if self.owner.is_some() && self.epoch == Some(claim.fence().epoch) {
-            return Ok(());
-        }
-        self.owner = None;
-        if let Some(Adopted {
-            fence,
-            owner,
-            since,
-            shown,
-        }) = claim.adopt()?
-        {
-            // If no other process has owned it since, the messages settled past the committed
-            // offset are still known.
-            let next = self.epoch.map(|epoch| epoch.wrapping_add(1));
-            // A caller has set where to continue.
-            let is_moved = fence.committed != self.window.committed();
-            self.shrunk = self.shrunk.filter(|_| !is_moved);
-            if next == Some(fence.epoch) && fence.committed == self.window.committed() {
-                self.window.recall_from(0, now);
-            } else {
-                self.window.begin_again(fence.committed);
-            }
-            (self.moved, self.retries) = (shown.moved, shown.retries);
-            self.stored = (fence.committed, shown);
-            (self.epoch, self.owner, self.since) = (Some(fence.epoch), Some(owner), since);
-        }
-        Ok(())
-    }
-
-    fn leave(&mut self, now: i64) {
-        self.owner = None;
-        self.window.recall_from(0, now);
-    }
-
-    /// Gives the lane to its heir if its owner holds nothing.
-    fn inherit(&mut self, now: i64) {
-        if self.heir.is_some() && (self.owner.is_none() || self.window.unsettled() == 0) {
-            self.owner = self.heir.take();
-            self.since = now;
-        }
-    }
-
-    /// Gives the lane to its heir if all deliveries of its owner have timed out.
-    fn inherit_after(&mut self, now: i64) {
-        if self.heir.is_some() && !self.window.is_out(now) {
-            self.leave(now);
-            self.inherit(now);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! One consumer: takes messages from the queues that it owns, and settles them.
 
 use super::Anchor;
-use super::group::{ConsumerOptions, Ground, Group};
+use super::group::{Ground, Group};
 use super::lane::{Delivery, Lane, Order, Receipt, Taking};
+use super::options::ConsumerOptions;
 use super::retry::{Failed, Fate, check_level, send_back};
 use super::start::{Start, check_named, offset_of};
 use crate::bound::Bound;

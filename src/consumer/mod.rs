@@ -29,6 +29,7 @@ mod lane;
 mod loan;
 mod member;
 mod occupation;
+mod options;
 mod overview;
 mod owners;
 mod peers;
@@ -42,16 +43,15 @@ mod start;
 mod timer;
 mod window;
 
-pub use group::ConsumerOptions;
 pub use hold::Waiting;
 pub use lane::{Delivery, Order, Receipt};
 pub use member::{Assigned, Consumer, Polled};
+pub use options::ConsumerOptions;
 pub use overview::GroupQueue;
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::ATTEMPTS_MAX;
 pub use start::Start;
 
-use crate::engine::Engine;
 use crate::engine::directory::page::StatePage;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
@@ -65,7 +65,7 @@ use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
 use loan::Loan;
-use occupation::{Occupation, PRODUCERS};
+use occupation::Occupation;
 use peers::{Peers, Watch};
 use progress::{Known, Progress};
 use service::{Due, Service};
@@ -81,11 +81,6 @@ use timer::Timer;
 const SAVE_EACH_MS: i64 = 5_000;
 /// Time between two checks whether a delayed message is readable, in ms.
 const READABLE_EACH_MS: i64 = 10;
-/// The shortest session time-out: some signs of life.
-const SESSION_MIN: Duration = Duration::from_secs(1);
-/// Maximum length of a group's name in bytes, as in RocketMQ.
-const GROUP_LEN_MAX: usize = 120;
-
 /// Keeps the consumers of a store: the store has it, and each of its consumers. The last one to
 /// release it closes them, and waits until no thread uses them any more.
 pub struct Anchor(Arc<Consumers>);
@@ -197,8 +192,8 @@ impl Anchor {
         options: ConsumerOptions,
     ) -> Result<Consumer> {
         let engine = self.handle.writer()?;
-        check_group(engine, group)?;
-        check_options(&options)?;
+        group::check_name(engine, group)?;
+        options.check()?;
         if topics.is_empty() {
             return Err(Error::option(
                 "topics",
@@ -502,46 +497,4 @@ impl Drop for Anchor {
             let _ = self.close();
         }
     }
-}
-
-fn check_group(engine: &dyn Engine, group: &str) -> Result<()> {
-    let meanings = engine.meanings();
-    // The names of its topics end with its name.
-    let retry = meanings.retry_topic(group);
-    let is_legal = meanings.check_topic(&retry).is_ok();
-    if group == PRODUCERS {
-        let reason = "is the name under which a shared store lists producers that own queues";
-        return Err(Error::option("group", format!("{group:?}"), reason));
-    }
-    if group.is_empty() || group.len() > GROUP_LEN_MAX || !is_legal {
-        let signs = match meanings.check_topic(".") {
-            Err(_) if meanings.check_topic("a.b").is_err() => "%, |, - and _",
-            _ => "., - and _",
-        };
-        let reason = format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, {signs}");
-        return Err(Error::option("group", format!("{group:?}"), reason));
-    }
-    Ok(())
-}
-
-fn check_options(options: &ConsumerOptions) -> Result<()> {
-    if options.max_unsettled == 0 {
-        return Err(Error::option("max_unsettled", 0, "must be at least 1"));
-    }
-    if options.session_timeout < SESSION_MIN {
-        let given = options.session_timeout.as_secs_f64();
-        return Err(Error::option(
-            "session_timeout",
-            given,
-            "must be at least 1 second",
-        ));
-    }
-    if options.visibility_timeout.is_zero() {
-        return Err(Error::option(
-            "visibility_timeout",
-            0,
-            "must be longer than 0",
-        ));
-    }
-    Ok(())
 }

@@ -10,6 +10,9 @@
 //! All of these change the table under its lock. A process that dies inside leaves a table in which
 //! each queue still has one owner at most; the next process that takes the lock mends the rest.
 
+mod index;
+
+use self::index::{Index, key};
 use super::sharing::share;
 use crate::engine::directory::group_table::{
     GroupTable, GroupTopic, Held, Member, Row, check_offset,
@@ -18,7 +21,7 @@ use crate::engine::service::fence::{self, Fence};
 use crate::error::{Error, Result};
 use crate::plant::{Point, pass};
 use crate::sync::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The group under which queues of producers stand; see [`owners`](super::owners). They are not
@@ -31,20 +34,6 @@ pub(super) struct Occupation {
     table: Arc<GroupTable>,
     /// Held by the thread of this process that changes the table.
     index: Mutex<Index>,
-}
-
-/// The places of topics and queues in the table.
-#[derive(Debug, Default)]
-struct Index {
-    topics: BTreeMap<GroupTopic, u32>,
-    /// By topic entry and queue.
-    queues: BTreeMap<(u32, u32), u32>,
-    /// How many entries of both have been read.
-    read: (u32, u32),
-    /// The number under which this process owns the queues of its producers.
-    producer: Option<u64>,
-    /// This process leaves the store, and must not lock the table any more.
-    ended: bool,
 }
 
 /// The lock of the table.
@@ -423,7 +412,7 @@ impl Locked<'_> {
         self.table.check()
     }
 
-    /// Makes the table whole again after a process has died that changed it.
+    /// Repairs the table after a process died while it changed it.
     fn mend(&mut self) -> Result<()> {
         let mut groups = BTreeSet::new();
         for (key, entry) in &self.index.topics {
@@ -443,85 +432,6 @@ impl Locked<'_> {
             }
         }
         self.share_all(&groups, 0)
-    }
-}
-
-impl Index {
-    /// Reads the entries that were added since the last call.
-    fn read_on(&mut self, table: &GroupTable) -> Result<()> {
-        let topics = table.topics()?;
-        while self.read.0 < topics {
-            self.topics.insert(table.topic(self.read.0)?, self.read.0);
-            self.read.0 += 1;
-        }
-        let queues = table.queues()?;
-        while self.read.1 < queues {
-            self.queues.insert(table.queue(self.read.1)?, self.read.1);
-            self.read.1 += 1;
-        }
-        Ok(())
-    }
-
-    fn queues_of(&self, entry: u32) -> impl Iterator<Item = u32> {
-        let range = self.queues.range((entry, 0)..=(entry, u32::MAX));
-        range.map(|(_, row)| *row)
-    }
-
-    /// Topic entry and row of each queue of a group.
-    fn rows_of(&self, group: &str) -> Vec<(u32, u32)> {
-        let topics = self.topics.range(key(group, "")..);
-        let topics = topics.take_while(|(key, _)| *key.group == *group);
-        let rows = topics.flat_map(|(_, entry)| {
-            let rows = self.queues_of(*entry);
-            rows.map(|row| (*entry, row))
-        });
-        rows.collect()
-    }
-
-    /// Numbers of the consumers of a group, in the order in which they joined.
-    fn readers(&self, table: &GroupTable, group: &str) -> Vec<u64> {
-        let topics = self.topics.range(key(group, "")..);
-        let topics = topics.take_while(|(key, _)| *key.group == *group);
-        let entries: Vec<u32> = topics.map(|(_, entry)| *entry).collect();
-        let reads = |member: &Member| {
-            let place = Member::place(member.number);
-            entries.iter().any(|entry| table.reads(*entry, place))
-        };
-        let mut numbers: Vec<u64> = table.members().filter(reads).map(|it| it.number).collect();
-        numbers.sort_unstable();
-        numbers
-    }
-
-    fn by_topic(&self) -> Vec<(GroupTopic, QueueRows)> {
-        let topics = self.topics.iter();
-        let topics = topics.filter(|(key, _)| &*key.group != PRODUCERS);
-        let rows = topics.map(|(key, entry)| {
-            let range = self.queues.range((*entry, 0)..=(*entry, u32::MAX));
-            let rows = range.map(|((_, queue), row)| (*queue, *row));
-            (key.clone(), rows.collect())
-        });
-        rows.collect()
-    }
-
-    fn all(&self) -> Vec<Occupied> {
-        let topics = self.by_topic().into_iter();
-        let queues = topics.flat_map(|(key, rows)| {
-            let rows = rows.into_iter();
-            rows.map(move |(queue, row)| Occupied {
-                group: key.group.clone(),
-                topic: key.topic.clone(),
-                queue,
-                row,
-            })
-        });
-        queues.collect()
-    }
-}
-
-fn key(group: &str, topic: &str) -> GroupTopic {
-    GroupTopic {
-        group: group.into(),
-        topic: topic.into(),
     }
 }
 

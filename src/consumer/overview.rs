@@ -3,7 +3,7 @@
 use super::occupation::{Begun, Occupation};
 use super::progress::{GroupProgress, Progress, Saved};
 use super::start::offset_of;
-use super::{Consumers, Group, check_group};
+use super::{Consumers, Group, group};
 use crate::bound::Bound;
 use crate::disk::Holder;
 use crate::engine::directory::group_table::{GroupTable, Member};
@@ -184,7 +184,7 @@ impl Consumers {
     /// [`Error::ReadOnly`]; those of storing.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
         let engine = self.handle.writer()?;
-        check_group(engine, group)?;
+        group::check_name(engine, group)?;
         let found = engine
             .topics()
             .get(topic)

@@ -12,7 +12,7 @@ const BLOCK: u64 = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     by_time: BTreeSet<(i64, u64)>,
-    /// How many wait of each block of offsets that has any.
+    /// How many messages of each block of offsets wait; only blocks that have any.
     blocks: BTreeMap<u64, u32>,
 }
 

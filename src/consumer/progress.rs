@@ -7,7 +7,7 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, FileLock, LockState};
-use crate::engine::directory::page::{Epoch, Epochs};
+use crate::engine::directory::epochs::{Epoch, Epochs};
 use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
 use crate::sync::Mutex;
@@ -80,8 +80,8 @@ impl Known {
 struct Stored {
     /// The contents of the table as far as this process knows.
     rows: Rows,
-    /// By topic and group, where the log ends with which the progress was saved, if it has come
-    /// back shorter.
+    /// By topic and group, how much is left of the log with which the progress was saved, if it has
+    /// come back shorter.
     cut: BTreeMap<(Box<str>, Box<str>), u64>,
     /// The table that this process wrote last.
     table: Option<OffsetTable>,
@@ -149,8 +149,8 @@ impl Progress {
             .contains_key(&(topic.into(), group.into()))
     }
 
-    /// Where the log ends with which the progress of a group in a topic was saved, if it came back
-    /// shorter.
+    /// How much is left of the log with which the progress of a group in a topic was saved, if it
+    /// has come back shorter.
     pub(super) fn cut(&self, topic: &str, group: &str) -> Option<u64> {
         let stored = self.stored.lock();
         stored.cut.get(&(topic.into(), group.into())).copied()

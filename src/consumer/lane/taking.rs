@@ -1,0 +1,220 @@
+//! Taking messages from a lane.
+
+use super::state::State;
+use super::{Delivery, Lane, Order, Receipt};
+use crate::consumer::window::Window;
+use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows};
+use crate::error::{Error, Result};
+use crate::meter::GetMeter;
+use crate::plant::{Point, pass};
+use crate::record::Message;
+use crate::warning::Warning;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Maximum number of rows per step of a cursor.
+const STEP_ROWS: usize = 1024;
+
+/// How messages are taken from a lane.
+pub(in crate::consumer) struct Taking<'a> {
+    pub(in crate::consumer) engine: &'a dyn Engine,
+    pub(in crate::consumer) gets: &'a GetMeter,
+    pub(in crate::consumer) member: u64,
+    pub(in crate::consumer) filter: &'a Filter,
+    pub(in crate::consumer) order: Order,
+    pub(in crate::consumer) now: i64,
+    /// When the taken messages become due again.
+    pub(in crate::consumer) deadline: i64,
+    pub(in crate::consumer) max_unsettled: u64,
+    /// Bytes that were read again or copied for the taken messages.
+    pub(in crate::consumer) copied: Cell<u64>,
+}
+
+impl Taking<'_> {
+    /// Whether no more messages are to be taken.
+    pub(in crate::consumer) fn has_enough(&self) -> bool {
+        self.copied.get() >= COPIED_MAX
+    }
+}
+
+impl Lane {
+    /// Adds up to `max` messages to `taken`, beginning with those that are due again. Returns
+    /// whether the lane may have more right now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogShrunk`] if the queue ends before what the group has settled; errors of reading.
+    /// Messages read before the error are in `taken`.
+    pub(in crate::consumer) fn take(
+        self: &Arc<Lane>,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<bool> {
+        let mut state = self.current(by.now)?;
+        self.inherit_after(&mut state, by.now)?;
+        if state.owner != Some(by.member) || state.heir.is_some() {
+            return Ok(false);
+        }
+        if let Some(end) = state.shrunk {
+            return Err(self.shrunk(state.window.committed(), end));
+        }
+        let begin = taken.len();
+        let more = self.take_owned(&mut state, by, max, taken);
+        if !self.store(&mut state)? {
+            // Another process owns the queue by now, and delivers them.
+            taken.truncate(begin);
+            return Ok(false);
+        }
+        more
+    }
+
+    fn take_owned(
+        self: &Arc<Lane>,
+        state: &mut State,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<bool> {
+        let State {
+            window, retries, ..
+        } = state;
+        if by.order == Order::Queue && window.is_out(by.now) {
+            return Ok(false);
+        }
+        let begin = taken.len();
+        self.take_again(window, by, max, taken)?;
+        let seen = |again: &&Delivery| window.attempts(again.receipt.offset) > 1;
+        let again = taken.iter().skip(begin).filter(seen).count();
+        by.gets.delivered(0, again);
+        *retries += again as u64;
+        let waits = by.order == Order::Queue && window.unsettled() > taken.len() - begin;
+        let room = max - (taken.len() - begin);
+        if waits || room == 0 {
+            return Ok(false);
+        }
+        self.take_new(window, by, room, taken)
+    }
+
+    fn take_again(
+        self: &Arc<Lane>,
+        window: &mut Window,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<()> {
+        let mut retired = 0;
+        let mut failed = Ok(());
+        for _ in 0..max {
+            let Some(offset) = window.due(by.now).filter(|_| !by.has_enough()) else {
+                break;
+            };
+            match by.engine.get(&self.topic, self.queue, offset) {
+                Ok(Some(message)) => {
+                    let len = message.record().bytes().len() as u64;
+                    by.copied.set(by.copied.get() + len);
+                    let serial = window.deliver_again(offset, by.deadline);
+                    taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
+                }
+                // Retired, compacted or damaged meanwhile: nobody can handle it.
+                Ok(None) | Err(Error::Corrupt { .. } | Error::OffsetOutOfRange { .. }) => {
+                    window.give_up(offset);
+                    let bounds = by.engine.bounds(&self.topic, self.queue);
+                    let is_retired = |bounds: Option<Range<u64>>| {
+                        bounds.is_some_and(|bounds| offset < bounds.start)
+                    };
+                    retired += u64::from(bounds.is_ok_and(is_retired));
+                }
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
+            }
+        }
+        if retired > 0 {
+            self.warn_of_retired(by, retired);
+        }
+        failed
+    }
+
+    fn take_new(
+        self: &Arc<Lane>,
+        window: &mut Window,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<bool> {
+        let Some(bounds) = by.engine.bounds(&self.topic, self.queue)? else {
+            return Ok(false);
+        };
+        if window.next() > bounds.end {
+            return Err(self.shrunk(window.next(), bounds.end));
+        }
+        if window.next() < bounds.start {
+            self.warn_of_retired(by, bounds.start - window.next());
+            window.skip_to(bounds.start);
+        }
+        let begin = window.next();
+        let end = bounds.end.min(window.committed() + by.max_unsettled);
+        if begin >= end {
+            return Ok(false);
+        }
+        pass(Point::Bounded);
+        let (topic, range) = (&self.topic, begin..end);
+        let mut cursor = by
+            .engine
+            .cursor(topic, self.queue, range, by.filter, Check::Full)?;
+        let mut rows = Rows::default();
+        let mut left = max;
+        while left > 0 && !by.has_enough() {
+            rows.clear();
+            cursor.next(left.min(STEP_ROWS), &mut rows)?;
+            if rows.retired > 0 {
+                // Retention has deleted them since the bounds were read.
+                self.warn_of_retired(by, rows.retired);
+            }
+            if rows.rows.is_empty() {
+                break;
+            }
+            left -= rows.rows.len();
+            by.copied.set(by.copied.get() + rows.copied);
+            for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
+                let offset = message.record().queue_offset().cast_unsigned();
+                let serial = window.deliver(offset, by.deadline);
+                taken.push(self.delivery(message, offset, serial));
+            }
+        }
+        window.skip_to(cursor.offset());
+        Ok(window.next() < bounds.end && window.next() > begin)
+    }
+
+    fn warn_of_retired(&self, by: &Taking<'_>, messages: u64) {
+        by.engine.report().warnings.add(Warning::Retired {
+            topic: self.topic.name.clone(),
+            queue: self.queue,
+            messages,
+        });
+    }
+
+    fn shrunk(&self, offset: u64, end: u64) -> Error {
+        Error::LogShrunk {
+            topic: self.topic.name.to_string(),
+            queue: self.queue,
+            offset,
+            end,
+        }
+    }
+
+    fn delivery(self: &Arc<Lane>, message: Message, offset: u64, serial: u32) -> Delivery {
+        let lane = Arc::clone(self);
+        Delivery {
+            message,
+            receipt: Receipt {
+                lane,
+                offset,
+                serial,
+            },
+        }
+    }
+}
