@@ -70,7 +70,7 @@ pub enum Bug {
     LookLate,
     /// A thread that is about to sleep is woken once, which may be too early.
     WakeOnce,
-    /// A reader that dispatched while it waited goes without a look for work that it was woken for.
+    /// A reader that dispatched while it waited returns without checking for the work that it was woken for.
     LeaveBlindly,
     /// A thread sleeps without checking whether the lock that it waits for was released.
     SleepUnchecked,
@@ -84,7 +84,7 @@ pub enum Bug {
     AdvanceBlindly,
     /// A queue leaves its owner, and the epoch stays.
     KeepEpoch,
-    /// A process looks who owns a queue while another one changes that.
+    /// A process reads who owns a queue while another one changes that.
     AdoptUnlocked,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,

@@ -42,7 +42,7 @@ __all__ = ["Collector", "instrument"]
 
 #: Upper ends of the buckets of histograms, in seconds. A bucket of the store ends at each of them.
 _ENDS = tuple(2**power / 1e9 for power in range(10, 36, 2))
-#: Seconds for which instruments share one look at the stores.
+#: Seconds for which instruments share one reading of the stores.
 _FRESH = 0.1
 
 
@@ -123,13 +123,13 @@ def instrument(
     metrics = require("opentelemetry.metrics", "metrics")
     check("meter", meter, metrics.Meter, "a Meter of OpenTelemetry")
     check("cluster", cluster, str, "a str")
-    look = _Look(_named(stores), cluster)
+    reading = _Reading(_named(stores), cluster)
     for family in _families({}, cluster):
         if family.kind == "histogram":
             continue
 
         def observe(_options: CallbackOptions, name: str = family.name) -> Iterable[Observation]:
-            found = look.family(name)
+            found = reading.family(name)
             for labels, value in found.rows:
                 yield metrics.Observation(value, dict(zip(found.labels, labels, strict=True)))
 
@@ -140,8 +140,8 @@ def instrument(
         makes[family.kind](family.name, [observe], unit=family.unit, description=family.text)
 
 
-class _Look:
-    """One look at the stores for all instruments, which are observed one after another."""
+class _Reading:
+    """One reading of the stores for all instruments, which are observed one after another."""
 
     def __init__(self, stores: dict[str, Store], cluster: str) -> None:
         self._stores = stores

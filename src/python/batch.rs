@@ -9,7 +9,7 @@ use super::draft::{
     headers, keys_of, pair_texts, pairs,
 };
 use super::errors::in_row;
-use super::signals::look_for_signals;
+use super::signals::check_signals;
 use crate::Draft;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -141,7 +141,7 @@ fn flat<'py, T>(
         ends: Vec::with_capacity(rows),
     };
     for (row, entry) in one_per_row(name, object, rows)?.iter().enumerate() {
-        look_for_signals(object.py(), row)?;
+        check_signals(object.py(), row)?;
         if !entry.is_none() {
             flat.all
                 .extend(parts(entry).map_err(|error| in_row(object.py(), error, row))?);
@@ -183,7 +183,7 @@ impl<'a> BatchRows<'a> {
     ) -> PyResult<BatchRows<'a>> {
         let mut bodies = Vec::with_capacity(given.bodies.len());
         for (row, object) in given.bodies.iter().enumerate() {
-            look_for_signals(py, row)?;
+            check_signals(py, row)?;
             bodies.push(body_or_null(takes_null, object).map_err(|error| in_row(py, error, row))?);
         }
         let (keys, byte_keys) = match &given.keys {
@@ -215,7 +215,7 @@ impl<'a> BatchRows<'a> {
         };
         if rows.bodies.iter().any(Option::is_none) {
             for (row, draft) in rows.drafts().enumerate() {
-                look_for_signals(py, row)?;
+                check_signals(py, row)?;
                 check_tombstone(&draft).map_err(|error| in_row(py, error, row))?;
             }
         }
@@ -260,7 +260,7 @@ fn row_keys<'a>(
     };
     let mut byte_keys = Vec::new();
     for row in 0..given.ends.len() {
-        look_for_signals(py, row)?;
+        check_signals(py, row)?;
         let found = keys_of("key", given.row(row));
         let (first, texts) = found.map_err(|error| in_row(py, error, row))?;
         keys.all.extend(texts);
@@ -275,7 +275,7 @@ fn row_keys<'a>(
 
 fn row_tags<'a>(py: Python<'_>, tags: &'a [Bound<'_, PyAny>]) -> PyResult<Vec<Option<&'a str>>> {
     let entry = |(row, tag): (usize, &'a Bound<'_, PyAny>)| {
-        look_for_signals(py, row)?;
+        check_signals(py, row)?;
         match tag.is_none() {
             true => Ok(None),
             false => text("tags", tag)

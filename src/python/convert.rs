@@ -3,7 +3,7 @@
 
 use super::errors::invalid;
 use super::once::epoch;
-use super::signals::look_for_signals;
+use super::signals::check_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -231,7 +231,7 @@ pub(super) fn items_or<'py>(
     }
     let entries = object.try_iter();
     let entries = entries.map_err(|_| wrong_type(name, object, wanted))?;
-    let entry = |(row, entry)| look_for_signals(object.py(), row).and(entry);
+    let entry = |(row, entry)| check_signals(object.py(), row).and(entry);
     entries.enumerate().map(entry).collect()
 }
 

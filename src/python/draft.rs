@@ -4,7 +4,7 @@
 use super::convert::{self, Queue, Time, items, text, wrong_type};
 use super::edge;
 use super::errors::invalid;
-use super::signals::look_for_signals;
+use super::signals::check_signals;
 use crate::{Delay, Draft, Durability};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -173,7 +173,7 @@ pub(super) type HeaderBytes<'a> = (&'a str, Option<&'a [u8]>);
 pub(super) fn header_bytes<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<HeaderBytes<'a>>> {
     let bytes = |value: &'a Bound<'_, PyAny>| value.cast::<PyBytes>().ok().map(|it| it.as_bytes());
     let header = |(row, (name, value)): (usize, &'a Pair<'_>)| {
-        look_for_signals(name.py(), row)?;
+        check_signals(name.py(), row)?;
         Ok((text("header name", name)?, bytes(value)))
     };
     pairs.iter().enumerate().map(header).collect()
@@ -206,7 +206,7 @@ pub(super) fn pair_texts<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<Texts<'a>>> {
     let name = |object| text("property name", object);
     let value = |object| text("property value", object);
     let property = |(row, pair): (usize, &'a Pair<'_>)| {
-        look_for_signals(pair.0.py(), row)?;
+        check_signals(pair.0.py(), row)?;
         Ok((name(&pair.0)?, value(&pair.1)?))
     };
     pairs.iter().enumerate().map(property).collect()

@@ -52,8 +52,8 @@ impl Notices {
         Ok(waiter?.listen(listener, token))
     }
 
-    /// Post `token` when the log is readable above `position`, consumers have another reason to
-    /// look than `changes`, or the store closes.
+    /// Post `token` when the log is readable above `position`, consumers may have got
+    /// messages since `changes` was read, or the store closes.
     fn when_readable(&self, position: u64, changes: Option<u64>, token: u64) -> PyResult<()> {
         Ok(self.watch.when_readable(position, changes, token)?)
     }

@@ -2,13 +2,13 @@
 
 use pyo3::prelude::*;
 
-/// Rows between two looks.
+/// Rows between two checks.
 const ROWS: usize = 1024;
 
 /// Raises the exception of a signal that has come, at one row in 1,024: a batch of many rows is
 /// converted for seconds, attached to the interpreter.
 #[inline]
-pub(super) fn look_for_signals(py: Python<'_>, row: usize) -> PyResult<()> {
+pub(super) fn check_signals(py: Python<'_>, row: usize) -> PyResult<()> {
     match row % ROWS == ROWS - 1 {
         true => py.check_signals(),
         false => Ok(()),

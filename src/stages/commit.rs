@@ -71,8 +71,7 @@ pub enum CommitState {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Io`]:
-/// nothing is committed.
+/// [`crate::Error::Io`]: nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
     let slices = commit.stages.iter().flat_map(|stage| &stage.slices);
     let len = slices.map(|it| it.end - it.start).sum();

@@ -120,7 +120,7 @@ impl Intake {
         }
     }
 
-    /// Has another process, which leads, take up all pending commits. They are durable on return.
+    /// Waits until the process that leads has taken up all pending commits, which are then durable.
     /// Takes them up itself once this process `leads`.
     ///
     /// # Errors

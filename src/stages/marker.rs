@@ -310,10 +310,10 @@ pub fn keep(writer: &Writer, until: u64) -> Result<()> {
     append_again(writer, &topic, range.start..until)
 }
 
-/// The offset from which a partition log must keep its markers. Those that are needed and lie far
-/// behind the last one are first durably appended again, so that the log of a query that has ended
-/// keeps no others. `before`: the result of the last call, 0 before the first. No manifests may be
-/// taken up meanwhile.
+/// The offset from which a partition log must keep its markers. Markers that are needed and lie far
+/// before the last one are first durably appended again, so that a query that has ended does not
+/// make the log keep all later ones. `before`: the result of the last call, 0 before the first. No
+/// manifests may be taken up meanwhile.
 pub fn keep_from(writer: &Writer, before: u64) -> Result<u64> {
     let engine = &*writer.engine;
     if planted(Bug::RetireMarkers) {

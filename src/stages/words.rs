@@ -21,7 +21,7 @@ impl Words {
         Words(OnceLock::from(page))
     }
 
-    /// Looks for the page, unless it was found. Returns whether there is one.
+    /// Finds the page, unless it was found before. Returns whether there is one.
     ///
     /// # Errors
     ///

@@ -126,16 +126,16 @@ fn with_quotes(text: &[u8]) -> Vec<u8> {
             }
             _ => 1,
         };
-        let (token, behind) = rest.split_at(len);
+        let (token, after) = rest.split_at(len);
         let is_number = byte.is_ascii_digit() || *byte == b'-';
-        if is_number && behind.trim_ascii_start().first() == Some(&b':') {
+        if is_number && after.trim_ascii_start().first() == Some(&b':') {
             quoted.push(b'"');
             quoted.extend(token);
             quoted.push(b'"');
         } else {
             quoted.extend(token);
         }
-        rest = behind;
+        rest = after;
     }
     quoted
 }

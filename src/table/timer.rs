@@ -7,7 +7,7 @@
 //! Of the messages below `end` in the timer topic those wait whose time is after `delivered_ms`;
 //! none of them is below `low`. All deliveries until then end at or below `position` of the log.
 //!
-//! The table is a cache: without it the deliveries are looked for in the whole log.
+//! The table is a cache: without it the whole log is searched for deliveries.
 
 use super::{json, load};
 use crate::disk::{Disk, replace};

@@ -211,8 +211,8 @@ fn a_leader_that_dies_is_outlived() {
     }
 }
 
-/// A sync that fails in one process ends writing in all of them: what is missing on the disk is
-/// behind what the others would append.
+/// A sync that fails in one process ends writing in all of them: the others would append after
+/// bytes that are missing on the disk.
 #[test]
 fn a_failed_sync_ends_writing_in_all_processes() {
     let dir = tempfile::tempdir().unwrap();

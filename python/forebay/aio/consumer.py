@@ -103,7 +103,7 @@ class Consumer:
             await self._wait(pause, left)
 
     async def _wait(self, pause: _Pause, left: float | None) -> None:
-        """Wait for a message, for a reason to look for one, or for the time left."""
+        """Wait for a message, for a reason to check for one, or for the time left."""
         position, changes, limit = pause
         if limit is not None:
             left = limit.total_seconds() if left is None else min(limit.total_seconds(), left)

@@ -92,8 +92,8 @@ class Waits:
     ) -> None:
         """Wait until the log is readable above `position`, or the store closes.
 
-        With `changes`, also until consumers have another reason to look. Returns after `timeout`,
-        too. The future is in `waiting` meanwhile.
+        With `changes`, also until consumers have another reason to check for messages.
+        Returns after `timeout`, too. The future is in `waiting` meanwhile.
         """
         begun: list[int] = []
 
@@ -164,7 +164,7 @@ async def in_thread(call: Callable[[], _T], stop: Callable[[], None] | None = No
                 stop()
     if cancelled is not None:
         if not running.cancelled():
-            # Else the loop would report that nobody has looked at it.
+            # Else the loop would report that nobody has retrieved it.
             running.exception()
         raise cancelled
     return running.result()

@@ -104,17 +104,17 @@ def share_bytes(limit: int, ranges: Mapping[K, tuple[int, int]], fit: Fit[K]) ->
         return ends
     left = limit
     for at in some:
-        behind, size = first[at]
+        after, size = first[at]
         if size <= left:
-            ends[at] = behind
+            ends[at] = after
             left -= size
     more = {at: (ends[at], end) for at, (start, end) in some.items() if start < ends[at]}
     seen = fit({at: (start, min(end, start + SAMPLE), limit) for at, (start, end) in more.items()})
     sizes = {}
     for at, (start, end) in more.items():
-        behind, size = seen[at]
+        after, size = seen[at]
         # If not even one message fits into the limit, the queue gets no share.
-        sizes[at] = size * (end - start) // (behind - start) if behind > start else 0
+        sizes[at] = size * (end - start) // (after - start) if after > start else 0
     total = max(sum(sizes.values()), 1)
     parts = {at: (*more[at], left * size // total) for at, size in sizes.items()}
-    return ends | {at: behind for at, (behind, _) in fit(parts).items()}
+    return ends | {at: after for at, (after, _) in fit(parts).items()}

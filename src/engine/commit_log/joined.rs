@@ -84,14 +84,14 @@ impl Joined {
     ///
     /// Those of opening; the next call tries again.
     #[inline]
-    pub fn look(&self) -> Result<()> {
+    pub fn join(&self) -> Result<()> {
         match &self.awaited {
             None => Ok(()),
-            Some(awaited) => self.look_for_writer(awaited),
+            Some(awaited) => self.join_writer(awaited),
         }
     }
 
-    fn look_for_writer(&self, awaited: &Awaited) -> Result<()> {
+    fn join_writer(&self, awaited: &Awaited) -> Result<()> {
         if let Some(followed) = self.followed.get() {
             // Files that the writer removes must not stay mapped here.
             let (minimum, log) = (followed.log.min_position(), &self.opened.log);

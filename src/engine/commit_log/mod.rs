@@ -43,9 +43,9 @@ mod test;
 mod verify;
 mod wait;
 
+pub use super::directory::epochs::{Epoch, Epochs};
 use super::directory::group_table::joint::Joint;
 use super::directory::page::StatePage;
-pub use super::directory::page::{Epoch, Epochs};
 use super::service::durability::Durable;
 use super::service::hold::Hold;
 use super::service::sleepers::Sleepers;
@@ -166,14 +166,14 @@ impl CommitLog {
             share.core.load_topics()?;
             share.core.await_dispatched(share.core.readable());
         }
-        self.parts.look()?;
+        self.parts.join()?;
         Ok(&self.parts)
     }
 
     /// As [`CommitLog::seen`]. If joining fails, the next call tries again.
     #[inline]
     fn seen_anyway(&self) -> &Parts {
-        let _ = self.parts.look();
+        let _ = self.parts.join();
         &self.parts
     }
 

@@ -54,7 +54,7 @@ pub fn wait_until(
 
 fn readable_end(parts: &Joined) -> u64 {
     // If joining fails, the next call tries again.
-    let _ = parts.look();
+    let _ = parts.join();
     view::readable_end(parts)
 }
 

@@ -4,6 +4,8 @@
 
 pub mod agreed;
 pub mod catalogue;
+pub mod epochs;
+pub mod geometry;
 pub mod group_table;
 pub mod kept_options;
 pub mod names;

@@ -58,6 +58,8 @@
 //! The page is only a hint: no value is trusted before the log confirms it.
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
+use crate::engine::directory::epochs::{Epoch, Epochs};
+use crate::engine::directory::geometry::Geometry;
 use crate::engine::directory::names;
 use crate::engine::service::duty;
 use crate::engine::service::shared_condition::SharedWord;
@@ -67,7 +69,6 @@ use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
 use crate::region::{Access, Fault, PAGE, Region};
 use crossbeam_utils::CachePadded;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,39 +130,6 @@ const MARK_LEN: usize = 64;
 /// Length of an epoch.
 const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
-/// Sizes of a store's files, fixed at creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes of a commit log file.
-    pub log_file_len: u64,
-    /// Entries of a queue file.
-    pub queue_file_entries: u64,
-    /// Slots of an index file.
-    pub index_slots: u32,
-    /// Entries of an index file.
-    pub index_entries: u32,
-}
-
-impl Geometry {
-    /// Allowed bytes of a commit log file. RocketMQ accepts any Java `int`; a file without room for
-    /// one record and its BLANK cannot be a log.
-    pub const LOG_FILE_LEN: RangeInclusive<u64> = 128..=1 << 31;
-    /// Allowed entries of a queue file, whose length is a Java `int`.
-    pub const QUEUE_FILE_ENTRIES: RangeInclusive<u64> = 1..=(1 << 31) / 20;
-    /// Allowed slots of an index file.
-    pub const INDEX_SLOTS: RangeInclusive<u32> = 1..=1 << 28;
-    /// Allowed entries of an index file; the first one is never used.
-    pub const INDEX_ENTRIES: RangeInclusive<u32> = 2..=80_000_000;
-
-    /// Whether all sizes are allowed.
-    fn is_within_bounds(&self) -> bool {
-        Geometry::LOG_FILE_LEN.contains(&self.log_file_len)
-            && Geometry::QUEUE_FILE_ENTRIES.contains(&self.queue_file_entries)
-            && Geometry::INDEX_SLOTS.contains(&self.index_slots)
-            && Geometry::INDEX_ENTRIES.contains(&self.index_entries)
-    }
-}
-
 /// One of the marks of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -189,55 +157,7 @@ pub enum Cache {
     Lost,
 }
 
-/// One opening for writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch {
-    /// Its number, from 1 on.
-    pub number: u64,
-    /// When it began, in ns since 1970. Distinguishes it from an epoch of the same number in a
-    /// store that has replaced this one.
-    pub began_ns: u64,
-    /// End of the log when it began.
-    pub start: u64,
-}
-
-/// The epochs of a log. A reader that saved a position compares epochs to detect truncation or
-/// replacement of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Epochs {
-    /// Number of the newest epoch.
-    pub number: u64,
-    /// The last epochs, as far as they are known, in order.
-    pub known: Vec<Epoch>,
-}
-
 impl Epochs {
-    /// The newest one.
-    pub fn newest(&self) -> Option<Epoch> {
-        self.known.last().copied()
-    }
-
-    /// The position up to which the log, durable up to `durable` now, is the one that was durable
-    /// up to `position` in an epoch of this number and beginning; 0 if another log has replaced it.
-    /// `None` if nothing was lost.
-    ///
-    /// An epoch begins at the end of the log that the writer found. So the lowest beginning since
-    /// then is where the log was cut, however much was appended later. Epochs that are no longer
-    /// known are taken for harmless.
-    pub fn intact_until(
-        &self,
-        (number, began_ns, position): (u64, u64, u64),
-        durable: u64,
-    ) -> Option<u64> {
-        let same = self.known.iter().find(|epoch| epoch.number == number);
-        if number > self.number || same.is_some_and(|epoch| epoch.began_ns != began_ns) {
-            return Some(0);
-        }
-        let later = self.known.iter().filter(|epoch| epoch.number > number);
-        let left = later.map(|epoch| epoch.start).fold(durable, u64::min);
-        (left < position).then_some(left)
-    }
-
     /// Reads the epochs of the store at `root`, open or not; `None` if Forebay never wrote to it.
     ///
     /// # Errors

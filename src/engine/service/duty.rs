@@ -108,7 +108,7 @@ pub fn tell(desk: &impl Desk) -> usize {
 pub fn sleep(desk: &impl Desk, timeout: Duration, ready: impl Fn() -> bool) -> bool {
     let seen = desk.load_work();
     desk.set_sleeps(true);
-    // A sender publishes before it looks whether the thread sleeps.
+    // A sender publishes before it checks whether the thread sleeps.
     fence(Ordering::SeqCst);
     if !ready() {
         desk.sleep_on_work(seen, timeout);
@@ -134,7 +134,7 @@ pub fn serve(lead: &impl Lead, timeout: Duration, ready: impl Fn() -> bool) -> b
     if planted(Bug::LeaveBlindly) {
         return true;
     }
-    // A sender publishes before it looks who is on duty.
+    // A sender publishes before it reads who is on duty.
     fence(Ordering::SeqCst);
     if !desk.is_due() || lead.dispatch() {
         return true;

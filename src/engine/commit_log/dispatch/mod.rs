@@ -169,11 +169,11 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Calls `look` while dispatch is paused, with its position and the store time of its last
+    /// Calls `act` while dispatch is paused, with its position and the store time of its last
     /// record in ms (0 before the first since opening).
-    pub fn hold<T>(&self, look: impl FnOnce(u64, i64) -> T) -> T {
+    pub fn hold<T>(&self, act: impl FnOnce(u64, i64) -> T) -> T {
         let progress = self.lock.lock();
-        look(self.dispatched(), progress.stored_ms)
+        act(self.dispatched(), progress.stored_ms)
     }
 
     /// Position of the last record of the log, if all of it is dispatched; `None` if unknown.

@@ -137,17 +137,17 @@ impl Log {
     /// bytes, and no decision may rest on them.
     pub fn record_at(&self, position: u64) -> Result<Lookup> {
         guard::renew_at(RealClock.coarse_ms());
-        match self.look_at(position) {
+        match self.find_at(position) {
             // The writer has deleted the file.
             Err(error) if error.is_not_found() && position < self.min_position() => {
                 Ok(Lookup::Flawed(OUTSIDE))
             }
             Err(_) if planted(Bug::TakeErrorForAbsence) => Ok(Lookup::Flawed(Flaw::Empty)),
-            looked => looked,
+            found => found,
         }
     }
 
-    fn look_at(&self, position: u64) -> Result<Lookup> {
+    fn find_at(&self, position: u64) -> Result<Lookup> {
         let file = self.files.find(position);
         let Some(file) = file.filter(|_| position < self.published()) else {
             return Ok(Lookup::Flawed(OUTSIDE));

@@ -149,7 +149,7 @@ impl Walk<'_> {
                     }
                 }
             };
-            let Some(next) = self.behind(position)? else {
+            let Some(next) = self.after(position)? else {
                 break;
             };
             self.hole(position..next, flaw)?;
@@ -249,7 +249,7 @@ impl Walk<'_> {
     }
 
     /// Position of the next valid record after a flaw; `None` if the log ends at the flaw.
-    fn behind(&mut self, position: u64) -> Result<Option<u64>> {
+    fn after(&mut self, position: u64) -> Result<Option<u64>> {
         let limit = match self.trust {
             Trust::Everywhere => self.limit,
             Trust::Below(trusted) if position < trusted => self.limit.min(trusted),

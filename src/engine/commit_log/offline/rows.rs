@@ -145,13 +145,13 @@ impl<'a> Files<'a> {
         while !rest.is_empty() {
             let start = number - number % self.file_entries;
             let room = index((start + self.file_entries - number) * ENTRY_LEN);
-            let (part, behind) = rest.split_at(room.min(rest.len()));
+            let (part, after) = rest.split_at(room.min(rest.len()));
             let path = directory.join(file_name(start * ENTRY_LEN));
             self.make(&directory, &path)?;
             self.disk
                 .write_at(&path, (number - start) * ENTRY_LEN, part)?;
             number = start + self.file_entries;
-            rest = behind;
+            rest = after;
         }
         Ok(())
     }

@@ -240,12 +240,14 @@ impl Queues {
     pub fn flush(&self) -> Result<()> {
         let table = self.table.read();
         let open = table.values().filter_map(Entry::open);
-        let behind: Vec<_> = open.filter(|queue| queue.is_behind()).cloned().collect();
+        let unflushed: Vec<_> = open.filter(|queue| queue.is_behind()).cloned().collect();
         drop(table);
-        if behind.len() <= SYNCED_ALONE_MAX {
-            return behind.iter().try_for_each(|queue| queue.flush().map(drop));
+        if unflushed.len() <= SYNCED_ALONE_MAX {
+            return unflushed
+                .iter()
+                .try_for_each(|queue| queue.flush().map(drop));
         }
-        let taken: Vec<_> = behind
+        let taken: Vec<_> = unflushed
             .iter()
             .filter_map(|queue| Some((queue, queue.take_unflushed()?)))
             .collect();

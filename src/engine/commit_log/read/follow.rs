@@ -28,7 +28,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     log.state.set(Mark::Durable, durable);
     // The generation is read after the end: the writer raises it before it publishes what the new
     // files hold.
-    let look = || {
+    let marks = || {
         (
             source.get(Mark::Minimum),
             source.get(Mark::Dispatched),
@@ -40,11 +40,11 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
             || end > log.published()
             || generation != parts.following.generation.load(Ordering::Acquire)
     };
-    if !is_news(look()) {
+    if !is_news(marks()) {
         return source.check();
     }
     let _alone = parts.following.lock.lock();
-    let (minimum, end, generation) = look();
+    let (minimum, end, generation) = marks();
     source.check()?;
     if generation != parts.following.generation.load(Ordering::Acquire) {
         open_again(parts)?;

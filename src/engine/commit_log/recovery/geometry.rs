@@ -1,8 +1,9 @@
 //! Finds the sizes of a store's files, which may be stated nowhere.
 
 use crate::disk::Disk;
+use crate::engine::directory::geometry::Geometry;
 use crate::engine::directory::names;
-use crate::engine::directory::page::{Geometry, StatePage};
+use crate::engine::directory::page::StatePage;
 use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::options::Options;

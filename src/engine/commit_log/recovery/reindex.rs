@@ -236,12 +236,12 @@ pub fn complete_index(
 
 /// The ranges before the first index file and between consecutive ones.
 fn gaps(index: &Index) -> Result<Vec<Range<u64>>> {
-    let mut behind = 0;
+    let mut after = 0;
     let mut gaps = Vec::new();
     for file in index.files() {
         let (begin, end) = file.positions()?;
-        gaps.push(behind..begin);
-        behind = end + 1;
+        gaps.push(after..begin);
+        after = end + 1;
     }
     gaps.retain(|gap| !gap.is_empty());
     Ok(gaps)

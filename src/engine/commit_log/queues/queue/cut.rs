@@ -17,12 +17,12 @@ impl ConsumeQueue {
             self.bounds.max.store(max, Ordering::Release);
             return Ok(());
         }
-        let behind: Vec<u64> = files
+        let later: Vec<u64> = files
             .on_disk
             .range(keep + 1..)
             .map(|(start, _)| *start)
             .collect();
-        for start in behind {
+        for start in later {
             self.remove(&mut files, start)?;
         }
         if files.on_disk.contains_key(&keep) {
