@@ -15,9 +15,9 @@ __version__: str
 
 __all__ = [
     "BatchResult", "BatchTicket", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress",
-    "Compaction", "Consumer", "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue",
-    "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Merged", "Message", "Notices",
-    "Producer",
+    "Compaction", "Consumer", "ConsumerIterator", "Damage", "Epochs", "Finding", "FoundHole",
+    "GroupQueue", "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Meanings",
+    "Merged", "Message", "Notices", "Producer",
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
     "Scan", "SealedFile", "SealedSegment", "SegmentSurvey", "SendResult", "Stager", "Stats",
     "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
@@ -1666,6 +1666,8 @@ class Store:
     def engine(self) -> EngineName:
         """``"commitlog"``, ``"partitionlog"`` or ``"memory"``."""
     @property
+    def _meanings(self) -> Meanings: ...
+    @property
     def mode(self) -> Mode:
         """The mode."""
     @property
@@ -2360,6 +2362,21 @@ def message_from_record(record: bytes) -> Message:
     """
 
 @final
+class Meanings:
+    """What names, times and messages mean in a store."""
+
+    @property
+    def append_times(self) -> bool: ...
+    @property
+    def lasting_positions(self) -> bool: ...
+    @property
+    def in_kafka_form(self) -> bool: ...
+    @property
+    def retry_prefix(self) -> str: ...
+    @property
+    def dead_prefix(self) -> str: ...
+
+@final
 class QueueBounds:
     """Bounds of a queue: its first offset, and the offset after its last message that ends at or
     below the position.
@@ -2407,7 +2424,18 @@ def offsets_between(
     time.
     """
 
-def epochs(path: str | PathLike[str]) -> tuple[int, list[tuple[int, int, int]]] | None:
+@final
+class Epochs:
+    """The epochs of a store: each opening for writing begins one."""
+
+    def __new__(cls, number: int = 0, known: Sequence[tuple[int, int, int]] = ...) -> Self: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def began(self) -> int: ...
+    def intact_until(self, epoch: int, began: int, position: int, durable: int) -> int | None: ...
+
+def epochs(path: str | PathLike[str]) -> Epochs | None:
     """Return the epochs of the store at a path; `None` if Forebay has never written to it."""
 
 def scan_again(store: Store, arguments: dict[str, Any]) -> Scan:

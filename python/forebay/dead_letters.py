@@ -64,7 +64,8 @@ class LetterQueue:
 
 def prefixes(store: Store) -> tuple[str, str]:
     """Return what topics of retries and of dead letters begin with; a group's name follows."""
-    return ("retry.", "dlq.") if store.engine == "partitionlog" else ("%RETRY%", "%DLQ%")
+    meanings = store._meanings
+    return meanings.retry_prefix, meanings.dead_prefix
 
 
 def dead_topic(store: Store, group: str) -> str:
@@ -160,7 +161,7 @@ class Redriver:
         send = functools.partial(
             self._store.send, topic, tags=letter.tags, timestamp=letter.born_time, flush=False
         )
-        if self._store.engine == "partitionlog":
+        if self._store._meanings.in_kafka_form:
             headers = [(name, value) for name, value in letter.headers if name != _REASON]
             first = () if letter.key_bytes is None else (letter.key_bytes,)
             keys = (*first, *letter.keys[len(first) :])

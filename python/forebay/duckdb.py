@@ -203,8 +203,8 @@ def _by_time(
     for queue, first, last in found:
         if low > 0:
             first = max(first, store.offset_at(topic, queue, low))
-        # In a partition log, earlier messages may follow one of a later time.
-        if high < _TIME_MAX and store.engine != "partitionlog":
+        # Else earlier messages may follow one of a later time.
+        if high < _TIME_MAX and store._meanings.append_times:
             last = min(last, store.offset_at(topic, queue, high))
         if first < last:
             bounded.append((queue, first, last))

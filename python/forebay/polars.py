@@ -227,8 +227,8 @@ class _Source:
                 continue
             span = Span(first, last).within(pushed.offsets)
             for bound, time in (("start", pushed.times.start), ("end", pushed.times.end)):
-                # In a partition log, earlier messages may follow one of a later time.
-                is_sharp = bound == "start" or self._store.engine != "partitionlog"
+                # Else earlier messages may follow one of a later time.
+                is_sharp = bound == "start" or self._store._meanings.append_times
                 if time is not None and is_sharp:
                     at = offset_at(topic, queue, time)
                     span = span.within(replace(UNBOUNDED, **{bound: at}))

@@ -15,6 +15,7 @@ mod errors;
 mod groups;
 mod handle;
 mod log;
+mod meanings;
 mod message;
 mod named;
 mod notebook;
@@ -61,13 +62,15 @@ mod _forebay {
     #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]
+    use super::meanings::Meanings;
+    #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]
     use super::notices::Notices;
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
-    use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit, offsets_between};
+    use super::places::{Bounds, Epochs, QueueBounds, bounds_below, epochs, fit, offsets_between};
     #[pymodule_export]
     use super::producer::Producer;
     #[pymodule_export]

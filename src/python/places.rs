@@ -3,7 +3,7 @@
 
 use super::convert::{Queue, limit};
 use super::store::Store;
-use crate::{Bounded, Error};
+use crate::{Bounded, Epoch, Error};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
@@ -94,19 +94,59 @@ pub(crate) fn fit(
     Ok(found)
 }
 
-/// The number of the newest epoch, and the latest epochs: number, beginning in ns since 1970, and
-/// the end of the log at that time.
-type Epochs = (u64, Vec<(u64, u64, u64)>);
+/// The epochs of a store: each opening for writing begins one.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Epochs(crate::Epochs);
+
+#[pymethods]
+impl Epochs {
+    /// The epochs with this newest number. `known` has the number, the beginning in ns since 1970,
+    /// and the end of the log at that time, of the latest ones.
+    #[new]
+    #[pyo3(signature = (number=0, known=Vec::new()))]
+    fn new(number: u64, known: Vec<(u64, u64, u64)>) -> Epochs {
+        let known = known.into_iter().map(|(number, began_ns, start)| Epoch {
+            number,
+            began_ns,
+            start,
+        });
+        Epochs(crate::Epochs {
+            number,
+            known: known.collect(),
+        })
+    }
+
+    /// The number of the newest epoch; 0 if there is none.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// When the newest epoch began, in ns since 1970; 0 if unknown.
+    #[getter]
+    fn began(&self) -> u64 {
+        let newest = self.0.newest();
+        let newest = newest.filter(|epoch| epoch.number == self.0.number);
+        newest.map_or(0, |epoch| epoch.began_ns)
+    }
+
+    /// Return the position up to which a log, durable up to `durable`, is the one that was durable
+    /// up to `position` in the epoch of this number and beginning.
+    ///
+    /// `None` means that nothing was lost, and 0 that another log has replaced it. The lowest
+    /// beginning of a later epoch is where the log was cut, however much was appended later. Only
+    /// the last 128 epochs are known: a log that was cut in an earlier one, and has grown again, is
+    /// not detected.
+    fn intact_until(&self, epoch: u64, began: u64, position: u64, durable: u64) -> Option<u64> {
+        self.0.intact_until((epoch, began, position), durable)
+    }
+}
 
 /// Return the epochs of the store at a path; `None` if Forebay has never written to it.
 #[pyfunction]
 pub(crate) fn epochs(py: Python<'_>, path: PathBuf) -> PyResult<Option<Epochs>> {
     let found = py.detach(|| crate::Epochs::of(&path))?;
-    Ok(found.map(|epochs| {
-        let known = epochs.known.into_iter();
-        let known = known.map(|epoch| (epoch.number, epoch.began_ns, epoch.start));
-        (epochs.number, known.collect())
-    }))
+    Ok(found.map(Epochs))
 }
 
 /// A queue, and the offsets where something of it begins and ends.

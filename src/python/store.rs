@@ -8,6 +8,7 @@ use super::convert::{
 use super::errors::invalid;
 use super::handle::{Handle, call};
 use super::log;
+use super::meanings::Meanings;
 use super::message::{Message, ReadBatch, messages};
 use super::named;
 use super::notebook::notebook;
@@ -119,6 +120,11 @@ impl Store {
     }
 
     /// The mode.
+    #[getter]
+    fn _meanings(&self) -> PyResult<Meanings> {
+        Ok(self.core.engine()?.meanings().into())
+    }
+
     #[getter]
     fn mode(&self) -> &'static str {
         match self.core.options().mode {

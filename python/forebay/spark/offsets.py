@@ -23,10 +23,6 @@ from forebay.spark.options import TopicQueue
 
 VERSION = 1
 
-#: The number of a store's newest epoch, and the latest epochs: number, time of the beginning, end
-#: of the log at that time.
-Epochs = tuple[int, list[tuple[int, int, int]]]
-
 K = TypeVar("K", bound=Hashable)
 
 
@@ -83,26 +79,6 @@ def decode(offset: Mapping[str, Any]) -> dict[str, Place]:
         }
         places[path] = Place(found["epoch"], found["began"], found["position"], queues)
     return places
-
-
-def intact_until(place: Place, epochs: Epochs | None, durable: int) -> int | None:
-    """Return the position up to which a log is still the one that a place refers to.
-
-    `None` means that nothing was lost: all that was durable when the place was taken still exists.
-    0 means that another log has replaced it.
-
-    An epoch begins at the end of the log that the writer found. So the lowest beginning since the
-    place was taken is where the log was cut, however much was appended later. Only the last 128
-    epochs are known: a log that was cut in an earlier one, and has grown again, is not detected.
-    """
-    number, known = epochs or (0, [])
-    began = {epoch: time for epoch, time, _ in known}
-    if place.epoch > number:
-        return 0
-    if place.began and began.get(place.epoch, place.began) != place.began:
-        return 0
-    left = min([durable, *(start for epoch, _, start in known if epoch > place.epoch)])
-    return left if left < place.position else None
 
 
 def share(limit: int, sizes: Mapping[K, int], turn: int) -> dict[K, int]:

@@ -32,7 +32,7 @@ from forebay.errors import (
     StoreNotFoundError,
     UnknownTopicError,
 )
-from forebay.spark.offsets import Place, decode, encode, intact_until, rotated, share
+from forebay.spark.offsets import Place, decode, encode, rotated, share
 from forebay.spark.options import TopicQueue
 from forebay.spark.pace import StreamOptions, share_bytes
 from forebay.spark.plan import Planner
@@ -262,7 +262,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {}
         for path, found in seen.items():
             place = places.get(path, Place())
-            left = intact_until(place, found.epochs, found.durable) if path in places else None
+            left = found.intact_until(place) if path in places else None
             unread: dict[TopicQueue, int] = {}
             if left is not None:
                 self._lose(_shrunk(path, place.position, left), path)
@@ -327,7 +327,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for path, found in seen.items():
             if path not in end:
                 continue
-            left = intact_until(end[path], found.epochs, found.durable)
+            left = found.intact_until(end[path])
             if left is not None:
                 self._lose(_shrunk(path, end[path].position, left), path)
             for at, offset in end[path].queues.items():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from forebay import _forebay
 from forebay.spark.errors import invalid
-from forebay.spark.offsets import Epochs, Place
+from forebay.spark.offsets import Place
 from forebay.spark.options import ReadOptions, TopicQueue
 from forebay.spark.plan import Bounds, Planner
 from forebay.spark.stores import Life, is_archive, is_partition_log, open_store
@@ -31,7 +31,7 @@ class Seen:
     #: `None` if a broker writes to the store: then a change of writers cannot be detected.
     life: Life | None
     #: `None` if Forebay has not written to the store.
-    epochs: Epochs | None
+    epochs: _forebay.Epochs | None
     #: Durable end of the log.
     durable: int
     #: First offset, and the offset after the last durable message, of each requested queue.
@@ -39,8 +39,17 @@ class Seen:
 
     def place(self, queues: dict[TopicQueue, int]) -> Place:
         """Return the place of a stream that has reached these offsets."""
-        number, began = (0, 0) if self.epochs is None else (self.epochs[0], _began(self.epochs))
-        return Place(number, began, self.durable, queues)
+        epochs = self.epochs or _forebay.Epochs()
+        return Place(epochs.number, epochs.began, self.durable, queues)
+
+    def intact_until(self, place: Place) -> int | None:
+        """Return the position up to which the log is still the one that a place refers to.
+
+        `None` means that nothing was lost: all that was durable when the place was taken still
+        exists. 0 means that another log has replaced it.
+        """
+        epochs = self.epochs or _forebay.Epochs()
+        return epochs.intact_until(place.epoch, place.began, place.position, self.durable)
 
 
 class Watch:
@@ -117,9 +126,9 @@ class Watch:
         }
 
 
-def _life_of(path: str) -> tuple[Life | None, Epochs | None]:
+def _life_of(path: str) -> tuple[Life | None, _forebay.Epochs | None]:
     epochs = _forebay.epochs(path)
-    if epochs is None or epochs[0] == 0:
+    if epochs is None or epochs.number == 0:
         return None, None
     try:
         page = os.stat(os.path.join(path, "forebay.state"))
@@ -129,13 +138,7 @@ def _life_of(path: str) -> tuple[Life | None, Epochs | None]:
         return None, epochs
     if _is_at_broker(path):
         return None, epochs
-    return (page.st_dev, page.st_ino, epochs[0], _began(epochs), lock), epochs
-
-
-def _began(epochs: Epochs) -> int:
-    """Return when the newest epoch began; 0 if unknown."""
-    number, known = epochs
-    return next((time for epoch, time, _ in known if epoch == number), 0)
+    return (page.st_dev, page.st_ino, epochs.number, epochs.began, lock), epochs
 
 
 def _is_at_broker(path: str) -> bool:

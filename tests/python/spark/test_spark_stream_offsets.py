@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from forebay._forebay import Epochs
 from forebay.errors import InvalidOptionError, UnsupportedError
-from forebay.spark.offsets import Place, decode, encode, intact_until, share
+from forebay.spark.offsets import Place, decode, encode, share
 from forebay.spark.options import EARLIEST, LATEST, Limit, columns_of, parse_options
 from forebay.spark.pace import Pace, parse_stream_options, share_bytes
+from forebay.spark.watch import Seen
 
 names = some.text(min_size=1, max_size=5)
 queues = some.dictionaries(some.tuples(names, some.integers(0, 20)), some.integers(0, 1 << 62))
@@ -127,7 +129,7 @@ def test_a_message_larger_than_the_limit_comes_alone_when_its_queue_is_first():
     assert share_bytes(100, {"b": (0, 9), "a": (0, 2)}, fit) == {"a": 0, "b": 9}
 
 
-EPOCHS = (4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])
+EPOCHS = Epochs(4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])
 
 
 @pytest.mark.parametrize(
@@ -149,17 +151,17 @@ EPOCHS = (4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])
         (Place(4, 14, 100), None, 1200, 0),
         # Epochs that were not kept cannot be compared; positions can.
         (Place(4, 0, 1000), EPOCHS, 1200, None),
-        (Place(3, 9, 1000), (4, [(4, 14, 900)]), 1200, 900),
-        (Place(3, 9, 900), (4, [(4, 14, 900)]), 1200, None),
+        (Place(3, 9, 1000), Epochs(4, [(4, 14, 900)]), 1200, 900),
+        (Place(3, 9, 900), Epochs(4, [(4, 14, 900)]), 1200, None),
         # A broker's directory, and one that Forebay took over since.
         (Place(0, 0, 700), None, 700, None),
         (Place(0, 0, 700), None, 600, 600),
-        (Place(0, 0, 700), (1, [(1, 11, 700)]), 800, None),
-        (Place(0, 0, 700), (1, [(1, 11, 650)]), 800, 650),
+        (Place(0, 0, 700), Epochs(1, [(1, 11, 700)]), 800, None),
+        (Place(0, 0, 700), Epochs(1, [(1, 11, 650)]), 800, 650),
     ],
 )
 def test_a_log_that_came_back_shorter_is_noticed(place, epochs, durable, left):
-    assert intact_until(place, epochs, durable) == left
+    assert Seen(None, epochs, durable, {}).intact_until(place) == left
 
 
 def test_options_of_a_stream():
