@@ -51,7 +51,7 @@ pub struct Lanes {
 }
 
 /// How far a read may go on.
-type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+type Callback<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 impl Lanes {
     /// The queues of these topics, of which each pair has the names in source and target.
@@ -158,7 +158,7 @@ impl Lanes {
         }
     }
 
-    fn goes_on(&mut self, progress: Progress<'_>) -> bool {
+    fn goes_on(&mut self, progress: Callback<'_>) -> bool {
         if self.done - self.reported < REPORT {
             return true;
         }
@@ -167,7 +167,7 @@ impl Lanes {
     }
 
     /// Checks that all was copied, or notes that nothing is left.
-    fn finish(&mut self, renumber: bool, progress: Progress<'_>) -> Result<()> {
+    fn finish(&mut self, renumber: bool, progress: Callback<'_>) -> Result<()> {
         let left = self.lanes.iter().find(|lane| lane.next < lane.end);
         if let (Some(lane), false) = (left, renumber) {
             return Err(self.gap(lane, lane.next));
@@ -179,7 +179,7 @@ impl Lanes {
 
 /// Checks that no queue has a gap in its offsets. Those of a commit log have none, but for damage.
 /// Returns false if `progress` has stopped it.
-pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Progress<'_>) -> Result<bool> {
+pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Callback<'_>) -> Result<bool> {
     if source.meanings().kind == EngineKind::CommitLog {
         return Ok(true);
     }
@@ -216,7 +216,7 @@ pub fn by_position(
     source: &dyn Engine,
     lanes: &mut Lanes,
     sink: &mut Sink<'_>,
-    progress: Progress<'_>,
+    progress: Callback<'_>,
 ) -> Result<bool> {
     let mut numbers: HashMap<(Vec<u8>, i32), usize> = HashMap::new();
     for (number, lane) in lanes.lanes.iter().enumerate() {
@@ -275,7 +275,7 @@ pub fn by_time(
     source: &dyn Engine,
     lanes: &mut Lanes,
     sink: &mut Sink<'_>,
-    progress: Progress<'_>,
+    progress: Callback<'_>,
 ) -> Result<bool> {
     let mut feeds = Vec::with_capacity(lanes.lanes.len());
     let mut order = BinaryHeap::new();

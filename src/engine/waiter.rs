@@ -15,7 +15,7 @@ pub(crate) fn spin(longest: Duration, is_there: impl Fn() -> bool) {
 }
 
 /// How waiting ended. All waiters hit by one failure share the error.
-pub type Outcome = Result<(), Arc<Error>>;
+pub type Completion = Result<(), Arc<Error>>;
 
 /// Is told when a waiter has its outcome, instead of waiting for it.
 pub trait Listener: Send + Sync + Debug {
@@ -38,7 +38,7 @@ pub struct Waiter {
 
 #[derive(Debug, Default)]
 struct State {
-    outcome: Option<Outcome>,
+    outcome: Option<Completion>,
     /// The listener to notify of the outcome, and its token.
     listener: Option<(Arc<dyn Listener>, u64)>,
 }
@@ -51,7 +51,7 @@ const SLICE: Duration = Duration::from_millis(50);
 
 impl Waiter {
     /// A waiter that already has its outcome.
-    pub fn completed(outcome: Outcome) -> Arc<Waiter> {
+    pub fn completed(outcome: Completion) -> Arc<Waiter> {
         Arc::new(Waiter {
             state: Mutex::new(State {
                 outcome: Some(outcome),
@@ -71,7 +71,7 @@ impl Waiter {
     }
 
     /// Sets the outcome if there is none yet, wakes the waiting threads and calls the listener.
-    pub fn complete(&self, outcome: Outcome) {
+    pub fn complete(&self, outcome: Completion) {
         let mut state = self.state.lock();
         state.outcome.get_or_insert(outcome);
         let listener = state.listener.take();
@@ -100,7 +100,7 @@ impl Waiter {
     }
 
     /// Waits for the outcome; `None` after `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Option<Outcome> {
+    pub fn wait(&self, timeout: Duration) -> Option<Completion> {
         if self.alone {
             spin(SPIN.min(timeout), || self.done.load(Ordering::Acquire));
         }

@@ -144,14 +144,14 @@ impl Producer {
 
     /// Waits until the log is durable up to `end`, if the caller asked for that; returns false on
     /// timeout.
-    fn settle(&self, py: Python<'_>, end: u64, durability: Durability) -> PyResult<bool> {
+    fn wait_as_asked(&self, py: Python<'_>, end: u64, durability: Durability) -> PyResult<bool> {
         if !self.waits(durability) {
             return Ok(true);
         }
         let waiter = py.detach(|| self.core.enlist(end));
-        let settled = wait(py, &waiter, Some(self.flush_timeout));
+        let in_time = wait(py, &waiter, Some(self.flush_timeout));
         log::warnings(py, self.store());
-        settled
+        in_time
     }
 
     #[inline]
@@ -519,10 +519,10 @@ impl Producer {
         });
         log::warnings(py, self.store());
         let appended = appended?;
-        let settled = self.settle(py, appended.end, durability)?;
-        let durable = appended.durable || (settled && self.waits(durability));
+        let is_over = self.wait_as_asked(py, appended.end, durability)?;
+        let durable = appended.durable || (is_over && self.waits(durability));
         let result = BatchResult::new(py, &appended, durable)?;
-        in_time(py, settled, self.flush_timeout, result)
+        in_time(py, is_over, self.flush_timeout, result)
     }
 
     /// Send many messages, and return a ticket without waiting for the disk.
@@ -619,10 +619,10 @@ impl Producer {
         });
         log::warnings(py, self.store());
         let mut sent = sent?;
-        let settled = self.settle(py, sent.end, durability)?;
-        sent.durable |= settled && self.waits(durability);
+        let is_over = self.wait_as_asked(py, sent.end, durability)?;
+        sent.durable |= is_over && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;
-        in_time(py, settled, self.flush_timeout, result)
+        in_time(py, is_over, self.flush_timeout, result)
     }
 
     /// A producer whose `send_nowait` returns when the message is in the log, whatever ``linger``

@@ -39,7 +39,12 @@ impl Ticket {
     }
 
     /// Where the message is, or the error that it was not durable within `timeout`.
-    fn settled(&self, py: Python<'_>, durable: bool, timeout: Duration) -> PyResult<SendResult> {
+    fn result_after(
+        &self,
+        py: Python<'_>,
+        durable: bool,
+        timeout: Duration,
+    ) -> PyResult<SendResult> {
         let Some(sent) = self.core.sent() else {
             let error = exception(
                 py,
@@ -89,14 +94,14 @@ impl Ticket {
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<SendResult> {
         let (durable, timeout) = wait_for(py, self.waiter(), timeout)?;
-        self.settled(py, durable, timeout)
+        self.result_after(py, durable, timeout)
     }
 
     /// The result, after an event loop has waited for `timeout`. Does not wait.
     #[pyo3(name = "_after")]
     fn after(&self, py: Python<'_>, timeout: Duration) -> PyResult<SendResult> {
         let durable = is_durable(py, self.waiter())?;
-        self.settled(py, durable, timeout)
+        self.result_after(py, durable, timeout)
     }
 
     fn __repr__(&self) -> String {
@@ -134,7 +139,12 @@ impl BatchTicket {
         self.core.waiter()
     }
 
-    fn settled(&self, py: Python<'_>, durable: bool, timeout: Duration) -> PyResult<BatchResult> {
+    fn result_after(
+        &self,
+        py: Python<'_>,
+        durable: bool,
+        timeout: Duration,
+    ) -> PyResult<BatchResult> {
         let result = BatchResult::new(py, self.core.sent(), durable)?;
         in_time(py, durable, timeout, result)
     }
@@ -166,14 +176,14 @@ impl BatchTicket {
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<BatchResult> {
         let (durable, timeout) = wait_for(py, self.waiter(), timeout)?;
-        self.settled(py, durable, timeout)
+        self.result_after(py, durable, timeout)
     }
 
     /// The result, after an event loop has waited for `timeout`. Does not wait.
     #[pyo3(name = "_after")]
     fn after(&self, py: Python<'_>, timeout: Duration) -> PyResult<BatchResult> {
         let durable = is_durable(py, self.waiter())?;
-        self.settled(py, durable, timeout)
+        self.result_after(py, durable, timeout)
     }
 
     fn __repr__(&self) -> String {
@@ -225,15 +235,15 @@ pub(super) fn wait(py: Python<'_>, waiter: &Waiter, timeout: Option<Duration>) -
     }
 }
 
-/// Returns `result` if `settled`; else the error that the message was not durable within `timeout`,
+/// Returns `result` if `is_over`; else the error that the message was not durable within `timeout`,
 /// with `result` as its attribute.
 pub(super) fn in_time<T: for<'py> IntoPyObject<'py>>(
     py: Python<'_>,
-    settled: bool,
+    is_over: bool,
     timeout: Duration,
     result: T,
 ) -> PyResult<T> {
-    if settled {
+    if is_over {
         return Ok(result);
     }
     let timeout_ms = millis(timeout);

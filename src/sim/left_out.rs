@@ -8,7 +8,7 @@ use super::compactions::Compactions;
 use super::consumers::Consumers;
 use super::life::Lives;
 use super::partitions::Partitions;
-use super::{Tell, partitions, rare, repairs, settled, sites, tell};
+use super::{Tell, partitions, rare, repairs, reported, sites, tell};
 use crate::seeds::{Seeds, in_proof};
 use sites::{Site, What};
 use std::collections::BTreeMap;
@@ -22,17 +22,17 @@ macro_rules! steps {
 /// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
 /// have their own crashes.
 const KINDS: [(&str, Tell, bool); 37] = [
-    steps!(settled::at_its_end),
-    steps!(settled::meddled_with),
-    steps!(settled::at_its_begin),
-    steps!(settled::behind_an_erased_end),
-    steps!(settled::cut_short),
-    steps!(settled::without_a_directory),
-    steps!(settled::made_by_the_dead),
-    steps!(settled::of_many_queues),
-    steps!(settled::renamed),
-    steps!(settled::left_by_another),
-    steps!(settled::given_options),
+    steps!(reported::at_its_end),
+    steps!(reported::meddled_with),
+    steps!(reported::at_its_begin),
+    steps!(reported::after_an_erased_end),
+    steps!(reported::cut_short),
+    steps!(reported::without_a_directory),
+    steps!(reported::made_by_the_dead),
+    steps!(reported::of_many_queues),
+    steps!(reported::renamed),
+    steps!(reported::left_by_another),
+    steps!(reported::given_options),
     steps!(repairs::of_a_record),
     steps!(repairs::of_the_index),
     steps!(repairs::of_a_queue),
@@ -48,7 +48,7 @@ const KINDS: [(&str, Tell, bool); 37] = [
     steps!(rare::refused_sync_of_the_index),
     steps!(rare::returning_index_file),
     steps!(rare::returning_log_file),
-    steps!(rare::index_behind_a_life_without),
+    steps!(rare::index_after_a_life_without),
     steps!(rare::directories_made_above),
     steps!(rare::killed_rebuild),
     steps!(rare::torn_rebuild),
@@ -328,19 +328,19 @@ const SHOWN_BY: [(&str, &str, What, &str); 22] = [
         "src/engine/commit_log/parts/durable.rs",
         "full_pass_for_close 1",
         What::Range,
-        "settled::meddled_with",
+        "reported::meddled_with",
     ),
     (
         "src/engine/commit_log/recovery/mark.rs",
         "make_directories 1",
         What::Directory,
-        "settled::without_a_directory",
+        "reported::without_a_directory",
     ),
     (
         "src/engine/commit_log/recovery/mark.rs",
         "mark_running 1",
         What::Range,
-        "settled::left_by_another",
+        "reported::left_by_another",
     ),
     (
         "src/engine/commit_log/recovery/rebuild.rs",
@@ -358,19 +358,19 @@ const SHOWN_BY: [(&str, &str, What, &str); 22] = [
         "src/engine/commit_log/recovery/trim.rs",
         "erase_tail 1",
         What::File,
-        "settled::behind_an_erased_end",
+        "reported::after_an_erased_end",
     ),
     (
         "src/engine/commit_log/recovery/trim.rs",
         "keep 1",
         What::Range,
-        "settled::at_its_end",
+        "reported::at_its_end",
     ),
     (
         "src/engine/commit_log/recovery/trim.rs",
         "trim_files 1",
         What::Directory,
-        "settled::at_its_begin",
+        "reported::at_its_begin",
     ),
     (
         "src/engine/commit_log/repair/mod.rs",

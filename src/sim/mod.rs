@@ -13,7 +13,7 @@
 //! engines in [`targets`], are of rows that are staged, committed and taken up, each exactly once,
 //! those of [`consumers`] of messages that are settled, retried and delayed: none is skipped. Those
 //! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted.
-//! [`rare`], [`settled`], [`interrupted`] and [`repairs`] cover cases that these reach too seldom.
+//! [`rare`], [`reported`], [`interrupted`] and [`repairs`] cover cases that these reach too seldom.
 //! [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
 
 #![allow(
@@ -42,7 +42,7 @@ mod partitions;
 mod random;
 mod rare;
 mod repairs;
-mod settled;
+mod reported;
 mod sites;
 mod targets;
 
@@ -160,21 +160,21 @@ fn find(bug: Bug, seeds: u64, story: fn(u64) -> Result<(), Breach>) {
 
 #[test]
 fn close_and_full_pass_leave_everything_durable() {
-    tell_all(settled::at_its_end);
-    tell_all(settled::meddled_with);
+    tell_all(reported::at_its_end);
+    tell_all(reported::meddled_with);
 }
 
 #[test]
 fn the_log_kept_by_opening_is_durable() {
-    tell_all(settled::at_its_begin);
-    tell_all(settled::behind_an_erased_end);
-    tell_all(settled::behind_an_end_that_the_dead_erased);
+    tell_all(reported::at_its_begin);
+    tell_all(reported::after_an_erased_end);
+    tell_all(reported::after_an_end_that_the_dead_erased);
     find(
         Bug::TrustZeros,
         60000,
-        settled::behind_an_end_that_the_dead_erased,
+        reported::after_an_end_that_the_dead_erased,
     );
-    tell_all(settled::cut_short);
+    tell_all(reported::cut_short);
 }
 
 #[test]
@@ -191,19 +191,19 @@ fn a_doubt_outlives_a_failed_sync() {
 
 #[test]
 fn recreated_directories_are_durable() {
-    tell_all(settled::without_a_directory);
-    tell_all(settled::made_by_the_dead);
-    tell_all(settled::renamed);
+    tell_all(reported::without_a_directory);
+    tell_all(reported::made_by_the_dead);
+    tell_all(reported::renamed);
 }
 
 #[test]
 fn saved_options_survive_a_power_loss() {
-    tell_all(settled::given_options);
+    tell_all(reported::given_options);
 }
 
 #[test]
 fn messages_of_another_system_survive_a_power_loss_during_opening() {
-    tell_all(settled::left_by_another);
+    tell_all(reported::left_by_another);
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn a_log_file_that_comes_back_has_its_queue_entries() {
 
 #[test]
 fn a_torn_index_is_not_trusted_after_a_life_without_index() {
-    tell_all(rare::index_behind_a_life_without);
+    tell_all(rare::index_after_a_life_without);
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn the_simulator_finds_every_planted_bug() {
     );
     // Random stories find it once in some thousand.
     find_each(&[Bug::StaleTail], CRASHES_TO_FIND, |seed| {
-        settled::behind_an_erased_end(seed)?;
+        reported::after_an_erased_end(seed)?;
         tell::<Lives>(seed)
     });
 }

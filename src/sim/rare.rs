@@ -274,7 +274,7 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
 
 /// A power failure tears the index, a writer without index closes the store cleanly, and the next
 /// writer with index finds every key.
-pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
+pub fn index_after_a_life_without(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     send(&engine, 0..5, true).map_err(said)?;
@@ -477,13 +477,13 @@ const CALL_STEP: u64 = 8;
 /// opening makes fewer calls.
 fn openings_that_fail(seed: u64, step: u64, faults: impl Fn(u64) -> Faults) -> Result<(), Breach> {
     let mut random = Random::new(seed);
-    let settled = 1 + random.below(60) as u32;
-    let all = settled + 1 + random.below(60) as u32;
+    let durable = 1 + random.below(60) as u32;
+    let all = durable + 1 + random.below(60) as u32;
     let mut disk = new_disk(seed, Stop::Process);
     let engine = open(&disk)?;
-    send(&engine, 0..settled, true).map_err(said)?;
+    send(&engine, 0..durable, true).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
-    send(&engine, settled..all, true).map_err(said)?;
+    send(&engine, durable..all, true).map_err(said)?;
     engine.flush().map_err(said)?;
     drop(engine);
     let mut failing = 1 + random.below(step);

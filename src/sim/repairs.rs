@@ -10,7 +10,7 @@ use super::faults::{Faults, Stop};
 use super::frame::{Breach, ROOT, hold};
 use super::random::Random;
 use super::rare::{new_disk, next, open, said};
-use super::settled::outlives_power;
+use super::reported::outlives_power;
 use crate::disk::Disk;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::offline::{Quarry, StoreLock};

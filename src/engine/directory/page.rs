@@ -27,7 +27,7 @@
 //! 192   u64    dispatched: end of what queues and index cover
 //! 256   u64    durable: end of the durable log
 //! 320   u64    minimum: first position of the log
-//! 384   u64    settled: end of what is durable in log, queues and index
+//! 384   u64    full pass: end of what is durable in log, queues and index
 //! 448   u32    changes when a commit is pending; processes sleep on it
 //! 456   5 u64  identity of this file while its writer vouches for the page cache, else zeros:
 //!              mount, device, subvolume, inode, creation time in ns since 1970
@@ -44,7 +44,7 @@
 //! ```
 //!
 //! Each mark has its own cache line. The marks are exact as long as the page cache is kept, because
-//! it outlives a process. Otherwise `durable` and `settled` are lower bounds (each is stored only
+//! it outlives a process. Otherwise `durable` and `full pass` are lower bounds (each is stored only
 //! after its sync), and the other marks mean nothing.
 //!
 //! The same boot id does not prove that the page cache was kept: within one boot a device can

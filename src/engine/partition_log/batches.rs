@@ -8,7 +8,7 @@
 
 use super::folder::{Folder, View};
 use super::segments::segment::{Segment, Segments};
-use super::segments::walk::{Found, Step, Walk};
+use super::segments::walk::{FoundBatch, Step, Walk};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Batches {
     }
 
     /// Lists the segments again if a batch has offsets of the next one.
-    fn check_list(&mut self, disk: &dyn Disk, found: &Found) -> Result<()> {
+    fn check_list(&mut self, disk: &dyn Disk, found: &FoundBatch) -> Result<()> {
         let next = self.next_base();
         if found.header.last_offset() >= next && self.confirmed != Some(next) {
             self.list(disk)?;
@@ -173,7 +173,7 @@ impl Batches {
     }
 
     /// The bytes of the last batch; fewer if the file was shortened.
-    pub(super) fn bytes(&self, found: &Found) -> Result<Vec<u8>> {
+    pub(super) fn bytes(&self, found: &FoundBatch) -> Result<Vec<u8>> {
         match &self.walk {
             Some(walk) => walk.batch(found),
             None => Ok(Vec::new()),
@@ -181,7 +181,7 @@ impl Batches {
     }
 
     /// [`Walk::lose`], up to the next segment.
-    pub(super) fn lose(&mut self, found: &Found) -> Result<u64> {
+    pub(super) fn lose(&mut self, found: &FoundBatch) -> Result<u64> {
         let limit = self.next_base();
         match &mut self.walk {
             Some(walk) => Ok(walk.lose(found)?.min(limit)),

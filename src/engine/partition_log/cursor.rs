@@ -4,7 +4,7 @@
 use super::batches::Batches;
 use super::folder::View;
 use super::partition::Partition;
-use super::segments::walk::{Found, Step};
+use super::segments::walk::{FoundBatch, Step};
 use super::transactions::Outcome;
 use super::{NAME, Shared};
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, STEP};
@@ -30,7 +30,7 @@ pub(super) struct QueueCursor {
     end: u64,
     filter: Filter,
     check: Check,
-    batch: Option<(Opened, Found)>,
+    batch: Option<(Opened, FoundBatch)>,
     /// Offsets that were passed over because retention had deleted them.
     retired: u64,
 }
@@ -115,7 +115,7 @@ impl QueueCursor {
     }
 
     /// Opens a batch, unless it has no message of the range.
-    fn enter(&mut self, found: Found) -> Result<()> {
+    fn enter(&mut self, found: FoundBatch) -> Result<()> {
         let header = &found.header;
         if header.last_offset() < self.batches.at {
             return Ok(());
@@ -209,9 +209,9 @@ impl QueueCursor {
     }
 
     /// Reports a batch that cannot be read to its end, and skips it.
-    fn lose(&mut self, found: &Found, flaw: Flaw) -> Result<()> {
+    fn lose(&mut self, found: &FoundBatch, flaw: Flaw) -> Result<()> {
         self.batch = None;
-        let Found { position, header } = found;
+        let FoundBatch { position, header } = found;
         let at = self.batches.at;
         let after = self.batches.lose(found)?.max(at);
         let lost = at.max(header.first_offset().min(after))..after;

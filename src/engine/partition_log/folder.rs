@@ -221,18 +221,18 @@ impl Folder {
             }
             return Ok(segments);
         }
-        let settled = RealClock.now_ms().saturating_sub(TICK_MS);
-        state.listed = modified.filter(|time| *time < settled);
+        let past = RealClock.now_ms().saturating_sub(TICK_MS);
+        state.listed = modified.filter(|time| *time < past);
         let mut files = names::log_files(disk, &self.path)?;
         if state.listed.is_none() || self.modified(disk)? != modified {
             state.listed = None;
-            files = self.list_until_settled(disk, files)?;
+            files = self.list_until_stable(disk, files)?;
         }
         match self.segments(disk, &files) {
             // The broker has renamed a replacement since it was listed.
             Err(error) if error.is_not_found() => {
                 state.listed = None;
-                let files = self.list_until_settled(disk, files)?;
+                let files = self.list_until_stable(disk, files)?;
                 self.segments(disk, &files)
             }
             segments => segments,
@@ -249,7 +249,7 @@ impl Folder {
 
     /// Lists the folder until two lists have the same names: a list that is made during a rename
     /// may have neither name.
-    fn list_until_settled(&self, disk: &dyn Disk, mut files: Vec<LogFile>) -> Result<Vec<LogFile>> {
+    fn list_until_stable(&self, disk: &dyn Disk, mut files: Vec<LogFile>) -> Result<Vec<LogFile>> {
         const LISTS_MAX: u32 = 16;
         for _ in 0..LISTS_MAX {
             let before = std::mem::replace(&mut files, names::log_files(disk, &self.path)?);

@@ -12,12 +12,12 @@ use super::batches::Batches;
 use super::folder::{Folder, View};
 use super::segments::segment::Segment;
 use super::segments::snapshot::snapshot;
-use super::segments::walk::{Found, Step};
+use super::segments::walk::{FoundBatch, Step};
 use crate::disk::Disk;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::record::Flaw;
-use crate::record::kafka::{Header, Marker, Opened};
+use crate::record::kafka::{Header, Opened, TransactionMarker};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,7 +66,9 @@ impl Open {
             let mut search = Search::new(folder, view, from);
             while let Some(event) = search.next(disk)? {
                 match event {
-                    Event::Marker(header, _) => drop(self.first.remove(&header.producer_id)),
+                    Event::TransactionMarker(header, _) => {
+                        drop(self.first.remove(&header.producer_id))
+                    }
                     Event::Data(found) if !self.first.contains_key(&found.header.producer_id) => {
                         // A damaged header must not open a transaction, which nobody would end.
                         if search.is_whole(&found)? {
@@ -104,9 +106,9 @@ impl Open {
 #[derive(Debug)]
 enum Event {
     /// A batch of a transaction.
-    Data(Found),
+    Data(FoundBatch),
     /// A marker.
-    Marker(Header, Marker),
+    TransactionMarker(Header, TransactionMarker),
     /// Damaged bytes.
     Hole(Hole),
 }
@@ -135,7 +137,7 @@ struct Search {
     /// Damage after which no batch was met yet.
     damage: Option<Damage>,
     /// The batch after that damage.
-    after: Option<Found>,
+    after: Option<FoundBatch>,
     /// Bytes of the batches met.
     bytes: u64,
 }
@@ -187,7 +189,7 @@ impl Search {
     }
 
     /// What a batch is.
-    fn event(&mut self, found: &Found) -> Result<Option<Event>> {
+    fn event(&mut self, found: &FoundBatch) -> Result<Option<Event>> {
         let header = &found.header;
         let first = header.first_offset().max(self.at);
         self.at = header.last_offset() + 1;
@@ -202,7 +204,7 @@ impl Search {
             false => Err(Flaw::RecordChecksum),
         };
         Ok(match opened {
-            Ok(Some(marker)) => Some(Event::Marker(*header, marker)),
+            Ok(Some(marker)) => Some(Event::TransactionMarker(*header, marker)),
             Ok(None) if header.is_control() || !header.is_transactional() => None,
             Ok(None) => Some(Event::Data(*found)),
             Err(flaw) => {
@@ -220,7 +222,7 @@ impl Search {
     }
 
     /// Whether the last batch is whole.
-    fn is_whole(&self, found: &Found) -> Result<bool> {
+    fn is_whole(&self, found: &FoundBatch) -> Result<bool> {
         let bytes = self.batches.bytes(found)?;
         Ok(bytes.len() == found.header.len as usize && found.header.has_crc_of(&bytes))
     }
@@ -251,7 +253,7 @@ pub(super) struct Outcomes {
     /// The offsets whose markers and holes are all remembered.
     searched: Range<u64>,
     /// By producer and offset.
-    markers: BTreeMap<(i64, u64), Marker>,
+    markers: BTreeMap<(i64, u64), TransactionMarker>,
     holes: Vec<Hole>,
     /// By producer, what was found for its last batch.
     last: HashMap<i64, Ending>,
@@ -266,15 +268,15 @@ struct Ending {
     /// The first damage in that range.
     hole: Option<Hole>,
     /// The marker at its end.
-    marker: Option<Marker>,
+    marker: Option<TransactionMarker>,
 }
 
 impl Ending {
     fn outcome(&self) -> Outcome {
         match (&self.hole, self.marker) {
             (Some(hole), _) => Outcome::Unknown(hole.damage.clone()),
-            (None, Some(Marker::Commit)) => Outcome::Committed,
-            (None, Some(Marker::Abort)) => Outcome::Aborted,
+            (None, Some(TransactionMarker::Commit)) => Outcome::Committed,
+            (None, Some(TransactionMarker::Abort)) => Outcome::Aborted,
             (None, None) => Outcome::Open,
         }
     }
@@ -369,7 +371,7 @@ impl Outcomes {
             }
             match event {
                 Event::Data(_) => {}
-                Event::Marker(header, marker) => {
+                Event::TransactionMarker(header, marker) => {
                     let offset = header.last_offset();
                     if has_room {
                         self.markers.insert((header.producer_id, offset), marker);

@@ -5,7 +5,7 @@ use super::partition::Partition;
 use super::segments::index::OffsetIndex;
 use super::segments::names::{base_of, beside};
 use super::segments::segment::Segment;
-use super::segments::walk::{Found, Reader, Step, Walk};
+use super::segments::walk::{FoundBatch, Reader, Step, Walk};
 use super::{PartitionLog, Shared};
 use crate::engine::directory::kept_options;
 use crate::engine::{Damage, DamageKind, Verification};
@@ -159,7 +159,7 @@ fn check_gap(
 }
 
 /// Number of messages in a batch, all of which can be read.
-fn count(bytes: Vec<u8>, found: &Found) -> Result<u64, Flaw> {
+fn count(bytes: Vec<u8>, found: &FoundBatch) -> Result<u64, Flaw> {
     let mut batch = Opened::open(bytes, true)?;
     let mut count = 0;
     while batch.next()?.is_some() {
@@ -186,7 +186,7 @@ fn check_index(
     let mut batch = None;
     for number in 0..entries.len() {
         let entry = entries.get(number)?;
-        while batch.is_none_or(|it: Found| it.position < entry.position) {
+        while batch.is_none_or(|it: FoundBatch| it.position < entry.position) {
             match walk.next(disk)? {
                 Step::Batch(next) => batch = Some(next),
                 Step::Damage(..) => {}

@@ -1,7 +1,7 @@
 //! A batch whose records are read one by one.
 
 use super::compress::{Codec, Lz4Header};
-use super::entry::{Delta, Entry, Marker};
+use super::entry::{Delta, Entry, TransactionMarker};
 use super::header::{HEAD_LEN, Header};
 use super::old::Messages;
 use super::varint::Reader;
@@ -87,12 +87,12 @@ impl Opened {
     /// # Errors
     ///
     /// As [`Opened::next`], which this calls.
-    pub fn marker(&mut self) -> Result<Option<Marker>, Flaw> {
+    pub fn marker(&mut self) -> Result<Option<TransactionMarker>, Flaw> {
         if !self.header.is_control() {
             return Ok(None);
         }
         let record = self.next()?;
-        Ok(record.and_then(|record| Marker::of_key(record.key)))
+        Ok(record.and_then(|record| TransactionMarker::of_key(record.key)))
     }
 }
 

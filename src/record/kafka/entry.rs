@@ -53,21 +53,21 @@ fn next_header<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], Option<&'a [u8]
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
+pub enum TransactionMarker {
     /// Its records are not to be read.
     Abort,
     /// Its records count.
     Commit,
 }
 
-impl Marker {
+impl TransactionMarker {
     /// What a control record with this key says; `None` if it ends no transaction.
-    pub fn of_key(key: Option<&[u8]>) -> Option<Marker> {
+    pub fn of_key(key: Option<&[u8]>) -> Option<TransactionMarker> {
         let mut reader = Reader::new(key?);
         let _version = reader.i16()?;
         match reader.i16()? {
-            0 => Some(Marker::Abort),
-            1 => Some(Marker::Commit),
+            0 => Some(TransactionMarker::Abort),
+            1 => Some(TransactionMarker::Commit),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ pub mod varint;
 pub use batch::Opened;
 pub use compress::Codec;
 pub use encode::{Batch, Form, Part};
-pub use entry::{Entry, Marker};
+pub use entry::{Entry, TransactionMarker};
 pub use hash::partition_of_key;
 pub use header::{HEAD_LEN, Header};
 pub use own::has_header_for;

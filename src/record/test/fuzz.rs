@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_magic_and_a_length_give_a_record_or_a_flaw(
+    fn any_bytes_after_a_magic_and_a_length_give_a_record_or_a_flaw(
         mut bytes in prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => any::<u8>()], 91..300),
         version_2: bool,
     ) {

@@ -26,7 +26,7 @@ const SLOTS_MAX: usize = 16_384;
 /// Finds the queue of a record.
 #[derive(Debug, Default)]
 pub struct Finder {
-    topics: IndexMap<Name, Found, foldhash::fast::RandomState>,
+    topics: IndexMap<Name, FoundTopic, foldhash::fast::RandomState>,
     /// Numbers of the queues' slots, by the number of the topic in `topics`.
     numbers: QueueTable<Option<u32>>,
     slots: Vec<Slot>,
@@ -39,7 +39,7 @@ pub struct Finder {
 type Name = SmallVec<[u8; 24]>;
 
 #[derive(Debug)]
-struct Found {
+struct FoundTopic {
     hash: TopicHash,
     topic: Arc<Topic>,
 }
@@ -73,7 +73,9 @@ impl Finder {
         let text = std::str::from_utf8(name).ok();
         let (topic, _) = topics.get_or_add(text.filter(|text| is_directory_name(text))?, 1);
         let hash = TopicHash::new(name);
-        let (number, _) = self.topics.insert_full(name.into(), Found { hash, topic });
+        let (number, _) = self
+            .topics
+            .insert_full(name.into(), FoundTopic { hash, topic });
         Some(number)
     }
 

@@ -50,12 +50,12 @@ pub struct Dispatcher {
     queues: Arc<Queues>,
     index: Option<Arc<Index>>,
     report: Arc<Report>,
-    lock: CachePadded<Mutex<Progress>>,
+    lock: CachePadded<Mutex<State>>,
     shared_condition: SharedCondition,
 }
 
 #[derive(Debug)]
-struct Progress {
+struct State {
     walk: SoundWalk,
     finder: Finder,
     /// The entries of the current batch.
@@ -99,7 +99,7 @@ impl Dispatcher {
         last: Option<u64>,
     ) -> Dispatcher {
         let position = log.state.get(Mark::Dispatched);
-        let progress = Progress {
+        let progress = State {
             walk: SoundWalk::new(log, position..position, Depth::Structure),
             finder: Finder::default(),
             entries: Vec::with_capacity(BATCH_RECORDS),
@@ -142,18 +142,18 @@ impl Dispatcher {
     /// Runs one step. Returns whether there was anything to do.
     pub fn step(&self) -> Result<bool> {
         let progress = self.lock.lock();
-        self.step_and_ring(progress)
+        self.step_and_notify(progress)
     }
 
     /// Runs one step, unless another thread is running one.
     pub fn try_step(&self) -> Result<()> {
         self.lock
             .try_lock()
-            .map_or(Ok(()), |progress| self.step_and_ring(progress).map(drop))
+            .map_or(Ok(()), |progress| self.step_and_notify(progress).map(drop))
     }
 
     /// Runs a step, then wakes the readers in other processes, which see dispatched messages only.
-    fn step_and_ring(&self, mut progress: MutexGuard<'_, Progress>) -> Result<bool> {
+    fn step_and_notify(&self, mut progress: MutexGuard<'_, State>) -> Result<bool> {
         let before = self.dispatched();
         let done = self.step_locked(&mut progress);
         drop(progress);
@@ -192,7 +192,7 @@ impl Dispatcher {
         done
     }
 
-    fn step_locked(&self, progress: &mut Progress) -> Result<bool> {
+    fn step_locked(&self, progress: &mut State) -> Result<bool> {
         if let Some(reason) = progress.failed.clone() {
             let appended = true;
             return Err(Error::Failed { reason, appended });
@@ -206,7 +206,7 @@ impl Dispatcher {
         done
     }
 
-    fn work(&self, progress: &mut Progress) -> Result<bool> {
+    fn work(&self, progress: &mut State) -> Result<bool> {
         // Another process may publish more meanwhile, in files that are not open here.
         let joined = self.log.join()?;
         let published = self.log.readable_end().min(joined);
@@ -236,7 +236,7 @@ impl Dispatcher {
     }
 
     /// Puts keys that did not fit in the last step. Returns whether there was anything to do.
-    fn finish(&self, progress: &mut Progress) -> Result<bool> {
+    fn finish(&self, progress: &mut State) -> Result<bool> {
         let end = progress.walk.position();
         if progress.keys.is_empty() && self.dispatched() >= end {
             return Ok(false);
@@ -248,7 +248,7 @@ impl Dispatcher {
     }
 
     /// Notes the store time of the last dispatched record.
-    fn show_stored(&self, progress: &mut Progress) {
+    fn show_stored(&self, progress: &mut State) {
         progress.stored_ms = progress.walked_ms;
         if self.log.state.is_shared() && progress.stored_ms > 0 {
             // In a shared store no sender of this process knows the last record.
@@ -258,7 +258,7 @@ impl Dispatcher {
     }
 
     /// Dispatches some records. Returns whether the published end was reached.
-    fn batch(&self, progress: &mut Progress, records: usize) -> Result<bool> {
+    fn batch(&self, progress: &mut State, records: usize) -> Result<bool> {
         let begin = progress.walk.position();
         progress.finder.limit();
         let walked = self.walk(progress, records);
@@ -274,7 +274,7 @@ impl Dispatcher {
 
     /// Collects the entries and keys of some records. Returns whether the published end was
     /// reached.
-    fn walk(&self, progress: &mut Progress, records: usize) -> Result<bool> {
+    fn walk(&self, progress: &mut State, records: usize) -> Result<bool> {
         for _ in 0..records {
             match progress.walk.next()? {
                 Some(Sound::Record(record, place)) => {
@@ -355,8 +355,8 @@ impl Dispatcher {
 }
 
 /// Puts the entries of a batch, in log order. Loads the ends of their queues first.
-fn put_entries(progress: &mut Progress) -> Result<()> {
-    let Progress {
+fn put_entries(progress: &mut State) -> Result<()> {
+    let State {
         finder, entries, ..
     } = progress;
     let mut last = usize::MAX;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   bounds of the queues taken --> log --> queues, index --> checkpoint --> forebay.offsets -->
-//!   settled mark
+//!   the mark of the full pass
 //! ```
 //!
 //! A crash between any two of these leaves marks that promise too little, never too much.
@@ -61,8 +61,8 @@ impl Durable for Parts {
 
     fn unmap_unused(&self) {
         // Nothing below the mark is synced or dispatched again.
-        let settled = self.log.state.get(Mark::FullPass);
-        self.log.files.unmap_unused(settled);
+        let passed = self.log.state.get(Mark::FullPass);
+        self.log.files.unmap_unused(passed);
     }
 }
 

@@ -107,21 +107,21 @@ pub fn begin(found: &Found) -> Result<Begin> {
             let trust = Trust::Below(state.get(Mark::Published));
             // Queue entries since the last full pass are checked against the log: nothing else
             // reveals that the last entry of a queue is damaged.
-            let settled = begin
+            let passed = begin
                 .inventory
                 .as_ref()
                 .map(|it| it.position.max(begin.from));
             let from = known(Mark::Dispatched).zip(known(Mark::Durable));
-            let least = |(one, other): (u64, u64)| one.min(other).min(settled.unwrap_or(one));
+            let least = |(one, other): (u64, u64)| one.min(other).min(passed.unwrap_or(one));
             from.map(|marks| (least(marks), trust))
         }
         _ => {
-            let settled = known(match planted(Bug::TrustIndex) {
+            let passed = known(match planted(Bug::TrustIndex) {
                 true => Mark::Durable,
                 false => Mark::FullPass,
             });
-            begin.index_until = Some(settled.unwrap_or(begin.from));
-            settled.map(|at| (at, Trust::Below(state.get(Mark::Durable))))
+            begin.index_until = Some(passed.unwrap_or(begin.from));
+            passed.map(|at| (at, Trust::Below(state.get(Mark::Durable))))
         }
     };
     if let Some((from, trust)) = marked {

@@ -48,7 +48,7 @@ pub struct Retention {
     plan: Mutex<Arc<Plan>>,
     /// Holds that do not depend on the options.
     holds: Vec<Arc<dyn Hold>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<State>,
     /// Maps of deleted files.
     retired: Mutex<Vec<Weak<Region>>>,
 }
@@ -79,10 +79,10 @@ impl Plan {
 
 /// No file is deleted while it lives.
 #[derive(Debug)]
-pub struct Pause<'a>(#[allow(dead_code)] MutexGuard<'a, Progress>);
+pub struct Pause<'a>(#[allow(dead_code)] MutexGuard<'a, State>);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct State {
     /// When the next step is due.
     next: Option<Instant>,
     ages: Ages,

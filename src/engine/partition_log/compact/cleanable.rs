@@ -6,7 +6,7 @@
 use super::rules::CompactRules;
 use super::source::{Complete, Source, is_transactional_data};
 use crate::disk::Disk;
-use crate::engine::partition_log::segments::walk::Found;
+use crate::engine::partition_log::segments::walk::FoundBatch;
 use crate::error::Result;
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ struct Facts {
 /// The facts about the dirty segments of a partition. Complete segments do not change, so each is
 /// read once.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct DirtySegments {
     facts: Vec<Facts>,
     /// First offsets of the transactions that are open, by producer.
     open: BTreeMap<i64, u64>,
 }
 
-impl Survey {
+impl DirtySegments {
     /// Whether it knows a segment before this offset.
     pub fn begins_before(&self, offset: u64) -> bool {
         self.facts.first().is_some_and(|facts| facts.base < offset)
@@ -82,7 +82,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// As [`Survey::update`].
+    /// As [`DirtySegments::update`].
     pub fn cut(
         &self,
         disk: &dyn Disk,
@@ -138,7 +138,7 @@ impl Survey {
 }
 
 /// Closes the transaction that ends with a batch.
-fn close(source: &Source, found: &Found, open: &mut BTreeMap<i64, u64>) -> Result<()> {
+fn close(source: &Source, found: &FoundBatch, open: &mut BTreeMap<i64, u64>) -> Result<()> {
     let header = &found.header;
     if header.is_control() && open.contains_key(&header.producer_id) {
         let mut batch = source.open_batch(found, source.bytes(found)?)?;
@@ -161,7 +161,7 @@ pub fn dirty_ratio(complete: &Complete, first_dirty: u64) -> Option<f64> {
 ///
 /// # Errors
 ///
-/// As [`Survey::update`].
+/// As [`DirtySegments::update`].
 pub fn has_passed_horizon(disk: &dyn Disk, complete: &Complete, now_ms: i64) -> Result<bool> {
     for number in 0..complete.segments.len() {
         let Some(mut source) = complete.source(disk, number, 0)? else {

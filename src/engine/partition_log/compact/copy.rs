@@ -12,7 +12,7 @@ use crate::disk::{Disk, Kind, read_small};
 use crate::engine::Compacted;
 use crate::engine::partition_log::segments::names::{ENDINGS, beside, with_suffix};
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::Found;
+use crate::engine::partition_log::segments::walk::FoundBatch;
 use crate::engine::partition_log::write::indexes::Indexes;
 use crate::engine::partition_log::write::rules::Rules;
 use crate::error::{At, Error, Op, Result};
@@ -128,7 +128,7 @@ impl Copier<'_> {
     fn copy_batch(
         &mut self,
         source: &Source,
-        found: &Found,
+        found: &FoundBatch,
         ends_group: bool,
         keeper: &mut Keeper,
         output: &mut Output,

@@ -3,7 +3,7 @@
 //! One partition is compacted at a time. Before its segments are replaced, the recovery point is
 //! moved past them: above it, recovery takes a gap between offsets for the end of the log.
 
-use super::cleanable::{Survey, dirty_ratio, has_passed_horizon};
+use super::cleanable::{DirtySegments, dirty_ratio, has_passed_horizon};
 use super::pace::Pace;
 use super::pass::Pass;
 use super::rules::CompactRules;
@@ -70,7 +70,7 @@ struct Work {
 
 #[derive(Debug, Default)]
 struct Known {
-    survey: Survey,
+    dirty_segments: DirtySegments,
     /// Nothing is compacted until the store is opened again: a segment is damaged, or a replacement
     /// is not complete.
     is_given_up: bool,
@@ -362,8 +362,8 @@ impl Compactor {
         if known.is_given_up {
             return Ok(None);
         }
-        if known.survey.begins_before(start) {
-            known.survey = Survey::default();
+        if known.dirty_segments.begins_before(start) {
+            known.dirty_segments = DirtySegments::default();
         }
         let rules = &self.rules;
         // Headers are read only where that can change the answer.
@@ -372,14 +372,14 @@ impl Compactor {
         if when == When::Due && !ages && !is_due(dirty_ratio(&complete, first_dirty)) {
             return Ok(None);
         }
-        let surveyed = known.survey.update(disk, &complete, first_dirty);
+        let surveyed = known.dirty_segments.update(disk, &complete, first_dirty);
         surveyed.inspect_err(|error| known.take(error))?;
         let ahead = all(&ends);
         let cut = known
-            .survey
+            .dirty_segments
             .cut(disk, &mut complete, &ahead, (rules, now_ms));
         cut.inspect_err(|error| known.take(error))?;
-        let is_overdue = known.survey.is_overdue(complete.end, rules, now_ms);
+        let is_overdue = known.dirty_segments.is_overdue(complete.end, rules, now_ms);
         let ratio = dirty_ratio(&complete, first_dirty);
         let is_wanted = match when {
             When::Due => is_due(ratio) || ratio.is_some() && is_overdue,
@@ -431,7 +431,7 @@ impl Compactor {
             let done = pass.run(candidate.first_dirty);
             let is_swapping = pass.is_swapping;
             let known = work.known.entry(candidate.key.clone()).or_default();
-            known.survey = Survey::default();
+            known.dirty_segments = DirtySegments::default();
             known.is_given_up |= is_swapping;
             if let Err(Stop::Failed(error)) = &done {
                 known.take(error);

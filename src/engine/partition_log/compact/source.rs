@@ -5,7 +5,7 @@
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{Found, Reader, Step, Walk};
+use crate::engine::partition_log::segments::walk::{FoundBatch, Reader, Step, Walk};
 use crate::error::{Error, Result};
 use crate::record::Flaw;
 use crate::record::kafka::{Header, Opened};
@@ -45,7 +45,7 @@ impl Source {
     /// # Errors
     ///
     /// Errors of reading; [`Error::Corrupt`] for bytes that are not a batch.
-    pub fn next(&mut self, disk: &dyn Disk) -> Result<Option<Found>> {
+    pub fn next(&mut self, disk: &dyn Disk) -> Result<Option<FoundBatch>> {
         match self.walk.next(disk)? {
             Step::Batch(found) if found.header.last_offset() >= self.limit => {
                 Err(self.flawed(&found, Flaw::Field("offset")))
@@ -64,7 +64,7 @@ impl Source {
     }
 
     /// The bytes of a batch.
-    pub fn bytes(&self, found: &Found) -> Result<Vec<u8>> {
+    pub fn bytes(&self, found: &FoundBatch) -> Result<Vec<u8>> {
         self.walk.batch(found)
     }
 
@@ -73,12 +73,12 @@ impl Source {
     /// # Errors
     ///
     /// [`Error::Corrupt`] if it is not whole.
-    pub fn open_batch(&self, found: &Found, bytes: Vec<u8>) -> Result<Opened> {
+    pub fn open_batch(&self, found: &FoundBatch, bytes: Vec<u8>) -> Result<Opened> {
         Opened::open(bytes, true).map_err(|flaw| self.flawed(found, flaw))
     }
 
     /// The error for a batch with a flaw.
-    pub fn flawed(&self, found: &Found, flaw: Flaw) -> Error {
+    pub fn flawed(&self, found: &FoundBatch, flaw: Flaw) -> Error {
         Error::corrupt(self.path(), found.position, flaw.to_string())
     }
 

@@ -12,7 +12,7 @@ use crate::engine::partition_log::write::rules::Rules;
 use crate::error::Result;
 use crate::options::Options;
 use crate::record::kafka::entry::Headers;
-use crate::record::kafka::{Entry, Header, Marker, Rebuilt};
+use crate::record::kafka::{Entry, Header, Rebuilt, TransactionMarker};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -42,7 +42,7 @@ struct Made {
     /// The producer, if there is one.
     producer: Option<i64>,
     is_transactional: bool,
-    marker: Option<Marker>,
+    marker: Option<TransactionMarker>,
 }
 
 const TRANSACTIONAL: u16 = 0x10;
@@ -104,8 +104,8 @@ impl Made {
             });
         };
         match self.marker {
-            Some(Marker::Abort) => push(self.base, Some(&[0, 0, 0, 0]), Some(&[0; 6])),
-            Some(Marker::Commit) => push(self.base, Some(&[0, 0, 0, 1]), Some(&[0; 6])),
+            Some(TransactionMarker::Abort) => push(self.base, Some(&[0, 0, 0, 0]), Some(&[0; 6])),
+            Some(TransactionMarker::Commit) => push(self.base, Some(&[0, 0, 0, 1]), Some(&[0; 6])),
             None => {
                 for row in self.rows() {
                     push(row.offset, row.key.as_deref(), row.value.as_deref());

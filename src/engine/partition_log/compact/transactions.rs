@@ -6,7 +6,7 @@
 use super::source::{Complete, Source, is_transactional_data};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::record::kafka::{Header, Marker};
+use crate::record::kafka::{Header, TransactionMarker};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The transactions of the batches that a pass reads, in order.
@@ -16,7 +16,7 @@ pub struct Transactions<'a> {
     next: usize,
     source: Option<Source>,
     /// Markers found so far, by producer: offset, and how the transaction ended.
-    markers: HashMap<i64, VecDeque<(u64, Marker)>>,
+    markers: HashMap<i64, VecDeque<(u64, TransactionMarker)>>,
     /// Producers with data since their last marker.
     with_data: HashSet<i64>,
     /// Offsets of the abort markers whose transaction had data.
@@ -46,17 +46,17 @@ impl<'a> Transactions<'a> {
             return Ok(false);
         }
         self.with_data.insert(header.producer_id);
-        Ok(self.outcome(disk, header)? == Marker::Abort)
+        Ok(self.outcome(disk, header)? == TransactionMarker::Abort)
     }
 
     /// Takes a control batch. Returns whether it can be dropped.
-    pub fn is_needless(&mut self, header: &Header, marker: Option<Marker>) -> bool {
+    pub fn is_needless(&mut self, header: &Header, marker: Option<TransactionMarker>) -> bool {
         let Some(marker) = marker else {
             // A batch that lost its record in an earlier pass, or a record of another kind.
             return header.record_count == Some(0);
         };
         let had_data = self.with_data.remove(&header.producer_id);
-        if had_data && marker == Marker::Abort {
+        if had_data && marker == TransactionMarker::Abort {
             self.aborts.push(header.last_offset());
         }
         !had_data
@@ -67,7 +67,7 @@ impl<'a> Transactions<'a> {
         std::mem::take(&mut self.aborts)
     }
 
-    fn outcome(&mut self, disk: &dyn Disk, header: &Header) -> Result<Marker> {
+    fn outcome(&mut self, disk: &dyn Disk, header: &Header) -> Result<TransactionMarker> {
         // The pass may have replaced the segments before.
         let own = self.complete.number_of(header.first_offset());
         self.next = self.next.max(own);

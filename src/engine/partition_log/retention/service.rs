@@ -48,14 +48,14 @@ pub struct Retention {
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Held while first offsets are raised, and while segments are removed.
-    progress: Mutex<Progress>,
+    progress: Mutex<State>,
 }
 
 /// A partition, and the durable offset before which everything goes.
 type Raise<'a> = (&'a One, u64);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct State {
     clock: TrustedClock,
     /// Times in ms at which the store was opened and written before.
     known_times: Vec<i64>,
@@ -91,9 +91,9 @@ impl Retention {
             policy: options.compaction.cleanup_policy.clone(),
             shutdown: Shutdown::default(),
             thread: Mutex::default(),
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(State {
                 known_times,
-                ..Progress::default()
+                ..State::default()
             }),
         })
     }
@@ -160,7 +160,7 @@ impl Retention {
         }
     }
 
-    fn remove_due(&self, parts: &Parts, progress: &mut Progress, times: Times) -> Result<()> {
+    fn remove_due(&self, parts: &Parts, progress: &mut State, times: Times) -> Result<()> {
         let all = parts.all_ends();
         let (mut raised, mut finished) = (Vec::new(), Vec::new());
         // An error in one partition must not keep the segments of the others.
@@ -290,7 +290,7 @@ impl Retention {
     fn raise(
         &self,
         parts: &Parts,
-        progress: &Progress,
+        progress: &State,
         all: &[One],
         raised: &[Raise<'_>],
     ) -> Result<()> {
@@ -323,7 +323,7 @@ impl Retention {
     fn remove(
         &self,
         parts: &Parts,
-        progress: &mut Progress,
+        progress: &mut State,
         all: &[One],
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<()> {

@@ -305,7 +305,7 @@ pub mod counted {
 
 /// A batch and where it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct FoundBatch {
     pub position: u64,
     pub header: Header,
 }
@@ -314,7 +314,7 @@ pub struct Found {
 #[derive(Debug)]
 pub enum Step {
     /// A batch.
-    Batch(Found),
+    Batch(FoundBatch),
     /// Bytes that are not a batch, before one that is or up to the end of the file.
     Damage(Range<u64>, Flaw),
     /// The end of the segment.
@@ -334,7 +334,7 @@ pub struct Walk {
     /// Offsets of the batches rise.
     pub next_offset: u64,
     /// The last batch, and [`Walk::next_offset`] before it.
-    last: Option<(Found, u64)>,
+    last: Option<(FoundBatch, u64)>,
     /// Whether all batches before the last one have offsets below the [`Walk::next_offset`] before
     /// it. A walk that begins within a segment does not know that of its first batch.
     is_placed: bool,
@@ -399,7 +399,7 @@ impl Walk {
                 return Ok(Step::Damage(position..self.position, Flaw::Field("offset")));
             }
             Here::Batch(header) => {
-                let found = Found { position, header };
+                let found = FoundBatch { position, header };
                 self.is_placed |= self.last.is_some();
                 self.last = Some((found, self.next_offset));
                 self.position += u64::from(header.len);
@@ -473,7 +473,7 @@ impl Walk {
 
     /// Skips the last batch, which cannot be read, and all offsets that it may have had. Returns
     /// the first offset after them.
-    pub fn lose(&mut self, found: &Found) -> Result<u64> {
+    pub fn lose(&mut self, found: &FoundBatch) -> Result<u64> {
         let mut after = found.header.last_offset() + 1;
         if let Here::Batch(next) = self.reader.here(self.position)?
             && next.first_offset() > 0
@@ -486,7 +486,7 @@ impl Walk {
     }
 
     /// The bytes of a batch that the walk has found.
-    pub fn batch(&self, found: &Found) -> Result<Vec<u8>> {
+    pub fn batch(&self, found: &FoundBatch) -> Result<Vec<u8>> {
         self.reader.batch(found.position, &found.header)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::golden::golden;
 use super::*;
-use crate::record::kafka::{HEAD_LEN, Header, Marker, Opened};
+use crate::record::kafka::{HEAD_LEN, Header, Opened, TransactionMarker};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
@@ -136,7 +136,9 @@ fn a_golden_log_with_aborts_is_read_as_a_simple_model_reads_it() {
             .iter()
             .filter(|it| it.0.producer_id == header.producer_id);
         let ended = later.find_map(|(_, marker)| *marker);
-        if header.is_control() || (header.is_transactional() && ended == Some(Marker::Abort)) {
+        if header.is_control()
+            || (header.is_transactional() && ended == Some(TransactionMarker::Abort))
+        {
             continue;
         }
         if header.is_transactional() && ended.is_none() {

@@ -146,11 +146,11 @@ impl Ends {
         let nexts = nexts.filter(|base| *base < last).chain([last]);
         let before = state.sealed.iter().filter(|it| it.base < last);
         let all = before.zip(nexts);
-        let settled =
+        let past =
             all.take_while(|(segment, next)| *next <= durable && names::is_in_use(&segment.path));
         let sealed: u64 = state.sealed.iter().map(|segment| segment.len).sum();
         Past {
-            segments: settled.map(|(it, next)| (Arc::clone(it), next)).collect(),
+            segments: past.map(|(it, next)| (Arc::clone(it), next)).collect(),
             len: sealed + state.published.len,
             start: state.start,
         }

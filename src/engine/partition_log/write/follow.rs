@@ -17,7 +17,7 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::snapshot::snapshot;
 use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
 use crate::error::Result;
-use crate::record::kafka::{Marker, Opened};
+use crate::record::kafka::{Opened, TransactionMarker};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ fn aborted_in(
         let marker = batch.and_then(|mut batch| batch.marker());
         if let Ok(Some(marker)) = marker
             && let Some(first) = open.remove(&producer)
-            && marker == Marker::Abort
+            && marker == TransactionMarker::Abort
         {
             let at = header.last_offset();
             found.push(Aborted {

@@ -104,7 +104,7 @@ pub fn begins(disk: &dyn Disk, root: &Path) -> Result<Table> {
 /// # Errors
 ///
 /// Those of recovery, and of the disk.
-pub fn settle(
+pub fn complete(
     opening: &Opening<'_>,
     root: &Path,
     points: &mut Table,

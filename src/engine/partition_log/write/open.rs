@@ -368,7 +368,7 @@ fn open_partitions(
             .collect())
     };
     let (mut points, starts) = (table(RECOVERY_POINT)?, table(LOG_START)?);
-    let cut = intent::settle(opening, root, &mut points, &starts)?;
+    let cut = intent::complete(opening, root, &mut points, &starts)?;
     let mut named = names::partitions(disk, root)?;
     named.sort();
     let mut recovery = Recovery {

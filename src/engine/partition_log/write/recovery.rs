@@ -62,7 +62,7 @@ pub struct Known {
 }
 
 /// What opening found.
-pub struct Found {
+pub struct Recovered {
     /// The ends.
     pub ends: Arc<Ends>,
     /// The end.
@@ -94,7 +94,7 @@ impl Opening<'_> {
     /// # Errors
     ///
     /// Those of reading and of making durable what is kept.
-    pub fn open(&self, folder: PathBuf, known: Known) -> Result<Found> {
+    pub fn open(&self, folder: PathBuf, known: Known) -> Result<Recovered> {
         let mut entries = names::entries(&**self.disk, &folder)?;
         if swap::complete(&**self.disk, &folder, self.rules, &entries)? {
             entries = names::entries(&**self.disk, &folder)?;
@@ -107,7 +107,12 @@ impl Opening<'_> {
         }
     }
 
-    fn open_clean(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Found> {
+    fn open_clean(
+        &self,
+        folder: PathBuf,
+        segments: Vec<Segment>,
+        known: Known,
+    ) -> Result<Recovered> {
         let Some((last, sealed)) = segments.split_last() else {
             return Ok(self.found(folder, Vec::new(), known, (nothing(known), false)));
         };
@@ -142,7 +147,7 @@ impl Opening<'_> {
         Ok(found)
     }
 
-    fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Found> {
+    fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Recovered> {
         let segments = self.without_strays(&folder, segments, known.limit)?;
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
@@ -351,11 +356,11 @@ impl Opening<'_> {
         sealed: Vec<Segment>,
         known: Known,
         (end, continues): (End, bool),
-    ) -> Found {
+    ) -> Recovered {
         let first = sealed.first().map_or(end.base, |segment| segment.base);
         let start = known.start.max(first).min(end.offset);
         let ends = Ends::new(folder, self.rules.sync, sealed, (start, end));
-        Found {
+        Recovered {
             ends: Arc::new(ends),
             end,
             continues,

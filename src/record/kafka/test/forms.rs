@@ -3,7 +3,7 @@
 use super::{batch, message, plain, read};
 use crate::record::common::Flaw;
 use crate::record::kafka::varint::Reader;
-use crate::record::kafka::{Header, Marker, Opened};
+use crate::record::kafka::{Header, Opened, TransactionMarker};
 use proptest::prelude::*;
 
 /// The example of the format's description: three records, as Kafka wrote them.
@@ -175,8 +175,8 @@ fn a_control_record_says_how_a_transaction_ends() {
         assert!(opened.header().is_control() && opened.header().is_transactional());
         opened.marker().unwrap()
     };
-    assert_eq!(control(0), Some(Marker::Abort));
-    assert_eq!(control(1), Some(Marker::Commit));
+    assert_eq!(control(0), Some(TransactionMarker::Abort));
+    assert_eq!(control(1), Some(TransactionMarker::Commit));
     assert_eq!(control(2), None);
 }
 

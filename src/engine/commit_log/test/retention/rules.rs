@@ -32,7 +32,7 @@ fn a_file_goes_when_the_time_of_its_last_record_is_over() {
 }
 
 #[test]
-fn the_last_record_of_a_file_is_found_behind_long_and_damaged_ones() {
+fn the_last_record_of_a_file_is_found_after_long_and_damaged_ones() {
     let mut bench = Bench::new(|options| {
         by_age(options);
         options.commitlog_file_size = Some(1 << 20);

@@ -8,7 +8,7 @@ enum Act {
     /// A batch: keys, `None` for no key, and whether it has a value; codec; producer.
     Send(Vec<(Option<u8>, bool)>, u16, Option<i64>),
     /// Ends the transaction of a producer.
-    End(i64, Marker),
+    End(i64, TransactionMarker),
     /// Begins another segment.
     Roll,
 }
@@ -20,7 +20,10 @@ fn act() -> impl Strategy<Value = Act> {
     );
     let rows = proptest::collection::vec(row, 1..6);
     let producer = proptest::option::weighted(0.4, 0_i64..3);
-    let marker = prop_oneof![Just(Marker::Abort), Just(Marker::Commit)];
+    let marker = prop_oneof![
+        Just(TransactionMarker::Abort),
+        Just(TransactionMarker::Commit)
+    ];
     prop_oneof![
         6 => (rows, 0_u16..5, producer).prop_map(|(rows, codec, of)| Act::Send(rows, codec, of)),
         2 => (0_i64..3, marker).prop_map(|(producer, marker)| Act::End(producer, marker)),
@@ -34,7 +37,7 @@ fn tell(acts: &[Act]) -> (Vec<Vec<Made>>, BTreeSet<u64>) {
     let mut next = 0;
     let mut open: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
     let mut aborted = BTreeSet::new();
-    let ends = (0..3).map(|producer| Act::End(producer, Marker::Commit));
+    let ends = (0..3).map(|producer| Act::End(producer, TransactionMarker::Commit));
     let ends = ends.chain([Act::Roll, Act::Send(vec![(Some(0), true)], 0, None)]);
     for act in acts.iter().cloned().chain(ends) {
         let mut made = Made {
@@ -60,7 +63,7 @@ fn tell(acts: &[Act]) -> (Vec<Vec<Made>>, BTreeSet<u64>) {
                 let Some(offsets) = open.remove(&producer) else {
                     continue;
                 };
-                if marker == Marker::Abort {
+                if marker == TransactionMarker::Abort {
                     aborted.extend(offsets);
                 }
                 made.producer = Some(producer);

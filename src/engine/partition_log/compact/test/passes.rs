@@ -151,7 +151,7 @@ fn a_pass_that_merged_segments_still_finds_how_transactions_ended() {
     let aborted = |base| Made {
         base,
         producer: Some(9),
-        marker: Some(Marker::Abort),
+        marker: Some(TransactionMarker::Abort),
         ..Made::default()
     };
     // How the first transaction ended stands in the first segment, so that nothing reads on in

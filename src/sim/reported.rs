@@ -343,9 +343,9 @@ fn with_an_end_in_doubt(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
     Ok(engine)
 }
 
-/// As [`behind_an_erased_end`], where the opening that erases dies before it has synced the zeros,
+/// As [`after_an_erased_end`], where the opening that erases dies before it has synced the zeros,
 /// or its sync fails. The next opening finds zeros, and has to make them durable.
-pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
+pub fn after_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Power);
     let engine = with_an_end_in_doubt(&disk)?;
@@ -364,7 +364,7 @@ pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
 
 /// The power fails in a log whose end was erased on opening: after the messages sent then, no old
 /// record follows.
-pub fn behind_an_erased_end(seed: u64) -> Result<(), Breach> {
+pub fn after_an_erased_end(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Power);
     let engine = with_an_end_in_doubt(&disk)?;
