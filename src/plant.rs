@@ -70,7 +70,8 @@ pub enum Bug {
     LookLate,
     /// A thread that is about to sleep is woken once, which may be too early.
     WakeOnce,
-    /// A reader that dispatched while it waited returns without checking for the work that it was woken for.
+    /// A reader that dispatched while it waited returns without checking for the work that it was
+    /// woken for.
     LeaveBlindly,
     /// A thread sleeps without checking whether the lock that it waits for was released.
     SleepUnchecked,

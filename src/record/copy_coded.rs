@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use std::borrow::Cow;
 
 /// Adds a copy of a record in Kafka's form, as RocketMQ's form can hold it: a key, a null value and
-/// headers that are no text become [`coded`] properties.
+/// headers that are not text become [`coded`] properties.
 ///
 /// # Errors
 ///

@@ -191,7 +191,7 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
         false => format!("the log holds batch {} of this query already", last.batch),
     };
     format!(
-        "{found}, so this is no retry: the checkpoint was rolled back, copied or forked, or the \
+        "{found}, so this is not a retry: the checkpoint was rolled back, copied or forked, or the \
          query gives other rows each time. Start with a new checkpoint directory, which makes a \
          new query, or set the option batchConflict: append appends the rows, skip skips them"
     )

@@ -38,7 +38,7 @@ def add(verbs: Any) -> None:
 def _compact(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store:
         if not store._meanings.in_kafka_form:
-            raise UsageError(f"{arguments.store} is no partition log, and cannot be compacted")
+            raise UsageError(f"{arguments.store} is not a partition log, and cannot be compacted")
         for topic in arguments.topics:
             if topic not in store.topics:
                 text = unknown("topic", topic, store.topics)

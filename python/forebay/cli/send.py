@@ -39,7 +39,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--key",
         metavar="KEY",
-        # Bytes that are no text reach the store as they are.
+        # Bytes that are not text reach the store as they are.
         type=os.fsencode,
         action="append",
         help="key of each message; may be repeated",

@@ -278,7 +278,7 @@ class _Events(StreamingResponse):
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    # As ASCII: a path may hold bytes that are no UTF-8.
+    # As ASCII: a path may hold bytes that are not UTF-8.
     return Response(json.dumps(value), status, media_type="application/json")
 
 

@@ -19,8 +19,8 @@ pub(super) struct State {
     pub(super) moved: Option<i64>,
     pub(super) retries: u64,
     pub(super) window: Window,
-    /// If the log came back shorter than when the progress was saved: the end of what is left of the
-    /// consumed part. Offsets after it belong to other messages.
+    /// If the log came back shorter than when the progress was saved: the end of what is left of
+    /// the consumed part. Offsets after it belong to other messages.
     pub(super) shrunk: Option<u64>,
 }
 

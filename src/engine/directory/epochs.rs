@@ -29,8 +29,8 @@ impl Epochs {
     }
 
     /// The position up to which the log, durable up to `durable` now, is the one that was durable
-    /// up to `position` in an epoch of this number and beginning (0 if unknown); 0 if another log has
-    /// replaced it. `None` if nothing was lost.
+    /// up to `position` in an epoch of this number and beginning (0 if unknown); 0 if another log
+    /// has replaced it. `None` if nothing was lost.
     ///
     /// An epoch begins at the end of the log that the writer found. So the lowest beginning since
     /// then is where the log was cut, however much was appended later. Epochs that are no longer

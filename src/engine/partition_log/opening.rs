@@ -33,8 +33,8 @@ impl PartitionLog {
     ///
     /// # Errors
     ///
-    /// [`NotFound`], [`NotAStore`]; [`Unsupported`] for [`Mode::Share`]; errors of reading, and when
-    /// writing those of [`Writer::open`].
+    /// [`NotFound`], [`NotAStore`]; [`Unsupported`] for [`Mode::Share`]; errors of reading, and
+    /// when writing those of [`Writer::open`].
     ///
     /// [`NotFound`]: crate::Error::NotFound
     /// [`NotAStore`]: crate::Error::NotAStore

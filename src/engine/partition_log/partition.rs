@@ -65,7 +65,7 @@ impl Partition {
 
     /// Reports damage that has destroyed the messages with these offsets.
     pub(super) fn report(&self, report: &Report, damage: Damage, lost: Range<u64>) {
-        /// Most messages that are named as lost in one place.
+        /// Maximum number of messages that are named as lost in one place.
         const LOST_MAX: usize = 1000;
         let lost = lost.take(LOST_MAX);
         let lost = lost.map(|offset| (self.topic.to_string(), self.queue, offset));

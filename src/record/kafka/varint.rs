@@ -1,4 +1,5 @@
-//! Reads and writes numbers and runs of bytes: big-endian integers, and integers of variable length.
+//! Reads and writes numbers and runs of bytes: big-endian integers, and integers of variable
+//! length.
 //!
 //! A number of variable length is in zigzag form (`0, -1, 1, -2 ...` are `0, 1, 2, 3 ...`), in
 //! groups of 7 bits, the lowest first. The highest bit of a byte says that another group follows.

@@ -58,7 +58,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     if has_grown {
         log.join_files(log.published(), end, Access::Read)?;
     }
-    // Bytes below the minimum are no damage, so it is set before files are dropped.
+    // Bytes below the minimum are not damage, so it is set before files are dropped.
     if minimum > log.min_position() {
         log.state.set(Mark::Minimum, minimum);
     }

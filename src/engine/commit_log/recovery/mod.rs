@@ -23,8 +23,8 @@
 //! The order makes a crash harmless. Before anything else changes, `abort` and the page durably
 //! state that the store is being recovered. The page begins an epoch when the log is final on the
 //! disk. After a crash in between, the next opening recovers the store again. The entries that the
-//! walk adds to queues and index need not be durable for that: the mark of the full pass stays below
-//! them until a full pass has synced them.
+//! walk adds to queues and index need not be durable for that: the mark of the full pass stays
+//! below them until a full pass has synced them.
 //!
 //! An error ends the opening. Bytes that cannot be read are neither a hole nor the end of the log.
 

@@ -99,8 +99,8 @@ impl GroupTable {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the file is no table of this version; [`Error::Unsupported`] if it is
-    /// not a regular file; [`Error::Io`].
+    /// [`Error::Corrupt`] if the file is not a table of this version; [`Error::Unsupported`] if it
+    /// is not a regular file; [`Error::Io`].
     pub fn open(
         disk: &Arc<dyn Disk>,
         root: &Path,

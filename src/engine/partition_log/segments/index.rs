@@ -36,7 +36,7 @@ struct Entries<const LEN: usize> {
 }
 
 impl<const LEN: usize> Entries<LEN> {
-    /// Opens the index of a segment; `None` if it is missing or is no file.
+    /// Opens the index of a segment; `None` if it is missing or not a file.
     fn open(disk: &dyn Disk, segment: &Segment, ending: &str) -> Result<Option<Self>> {
         let path = beside(&segment.path, ending);
         let is_file = |entry: &Entry| entry.kind == Kind::File && entry.len > 0;

@@ -270,7 +270,7 @@ pub fn log_files_of(entries: &[Entry]) -> Vec<LogFile> {
 ///
 /// # Errors
 ///
-/// The reason as text, if the bytes are no checkpoint. Some entries may have been visited.
+/// The reason as text, if the bytes are not a checkpoint. Some entries may have been visited.
 pub fn each_start<'a>(
     bytes: &'a [u8],
     visit: &mut dyn FnMut(&'a str, u32, u64),

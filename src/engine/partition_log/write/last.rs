@@ -1,8 +1,8 @@
 //! The last segment of a partition, to which messages are appended.
 //!
 //! Its file is created at the full length of a segment, gets disk blocks in steps ahead of use, and
-//! is written through a map. After the end it has zeros, which are no batch. The file is cut to its
-//! contents when the segment is completed.
+//! is written through a map. After the end it has zeros, which are not a batch. The file is cut to
+//! its contents when the segment is completed.
 
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// About the bytes of a batch beside the body of its record.
 const RECORD_OVERHEAD: usize = 1024;
-/// Of more queues nobody asks whether all of them are ready: the question would take too long.
+/// If there are more queues, they are not checked for readiness: the check would take too long.
 const READY_QUEUES_MAX: usize = 32;
 
 /// A directory that is open for writing.

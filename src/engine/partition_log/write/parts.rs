@@ -363,8 +363,8 @@ impl Parts {
         all.iter().map(next).collect()
     }
 
-    /// Has no full pass write the indexes of these segments, which are about to be removed: readers
-    /// no longer see them, and durably so. Waits for a pass that is being made.
+    /// Makes full passes skip the indexes of these segments, which are about to be removed: readers
+    /// no longer see them, which is durable. Waits for a full pass that is in progress.
     pub fn forget(&self, gone: &[Arc<Segment>]) {
         let gone: HashSet<&Path> = gone.iter().map(|segment| &*segment.path).collect();
         let mut passes = self.unsaved.lock();

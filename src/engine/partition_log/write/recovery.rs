@@ -180,7 +180,7 @@ impl Opening<'_> {
             let cut = segment.len - found.len;
             let goes_on = rest.peek().is_some_and(|later| {
                 let follows = later.base == next || later.base <= known.point;
-                // A broker stops at the first bytes that are no batch.
+                // A broker stops at the first bytes that are not a batch.
                 (self.is_own && follows) || (!self.is_own && (cut == 0 || found.is_damaged))
             });
             if !goes_on && !planted(Bug::KeepLaterSegments) {
