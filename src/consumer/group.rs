@@ -1,8 +1,9 @@
 //! A group of consumers in this process: its members, and the queues that they share.
 
 use super::claim::Claim;
+use super::group_index::PRODUCERS;
 use super::lane::Lane;
-use super::occupation::{Begun, Occupation, PRODUCERS};
+use super::occupation::{Begun, Occupation};
 use super::options::ConsumerOptions;
 use super::progress::Progress;
 use super::sharing::share;

@@ -8,19 +8,14 @@
 //! In a shared store the owner may be in another process. Then the table of groups says who owns
 //! the queue, and each call compares its epoch ([`Claim`]) before it delivers or settles anything.
 
-mod state;
-mod taking;
-
-pub(super) use taking::Taking;
-
 use super::claim::{Claim, Shown};
+use super::lane_state::State;
 use super::window::Settling;
 use crate::engine::Topic;
 use crate::error::{Error, Result};
 use crate::plant::{Point, pass};
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
-use state::State;
 use std::sync::Arc;
 
 /// What is guaranteed about the order of messages in a queue.
@@ -154,7 +149,7 @@ impl Lane {
     }
 
     /// The current state.
-    fn current(&self, now: i64) -> Result<MutexGuard<'_, State>> {
+    pub(super) fn current(&self, now: i64) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
         if let Some(claim) = &self.claim {
             state.follow(claim, now)?;
@@ -164,7 +159,7 @@ impl Lane {
 
     /// Stores the progress in the table of a shared store. Returns whether the queue still belongs
     /// to the owner; in a store of one process it does.
-    fn store(&self, state: &mut State) -> Result<bool> {
+    pub(super) fn store(&self, state: &mut State) -> Result<bool> {
         let Some((claim, epoch)) = self.claim.as_ref().zip(state.epoch) else {
             return Ok(true);
         };
@@ -196,7 +191,8 @@ impl Lane {
         self.inherit_after(&mut state, now)
     }
 
-    fn inherit_after(&self, state: &mut State, now: i64) -> Result<()> {
+    /// Gives the lane to its heir if all deliveries of its owner have timed out.
+    pub(super) fn inherit_after(&self, state: &mut State, now: i64) -> Result<()> {
         match &self.claim {
             None => state.inherit_after(now),
             Some(claim) => {
@@ -283,6 +279,24 @@ impl Lane {
             None if is_heir => Some(now),
             _ if owns => window.next_deadline(),
             _ => None,
+        }
+    }
+
+    /// A delivery of a message of this lane.
+    pub(super) fn delivery(
+        self: &Arc<Lane>,
+        message: Message,
+        offset: u64,
+        serial: u32,
+    ) -> Delivery {
+        let lane = Arc::clone(self);
+        Delivery {
+            message,
+            receipt: Receipt {
+                lane,
+                offset,
+                serial,
+            },
         }
     }
 

@@ -2,10 +2,11 @@
 
 use super::Anchor;
 use super::group::{Ground, Group};
-use super::lane::{Delivery, Lane, Order, Receipt, Taking};
+use super::lane::{Delivery, Lane, Order, Receipt};
 use super::options::ConsumerOptions;
 use super::retry::{Failed, Fate, check_level, send_back};
 use super::start::{Start, check_named, offset_of};
+use super::taking::Taking;
 use crate::bound::Bound;
 use crate::engine::Engine;
 use crate::error::{Error, Result};

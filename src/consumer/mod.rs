@@ -24,8 +24,10 @@ mod claim;
 mod delay;
 mod deliver;
 mod group;
+mod group_index;
 mod hold;
 mod lane;
+mod lane_state;
 mod loan;
 mod member;
 mod occupation;
@@ -40,6 +42,7 @@ mod saving;
 mod service;
 mod sharing;
 mod start;
+mod taking;
 mod timer;
 mod window;
 

@@ -10,9 +10,7 @@
 //! All of these change the table under its lock. A process that dies inside leaves a table in which
 //! each queue still has one owner at most; the next process that takes the lock mends the rest.
 
-mod index;
-
-use self::index::{Index, key};
+use super::group_index::{Index, Occupied, PRODUCERS, QueueRows, key};
 use super::sharing::share;
 use crate::engine::directory::group_table::{
     GroupTable, GroupTopic, Held, Member, Row, check_offset,
@@ -23,10 +21,6 @@ use crate::plant::{Point, pass};
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The group under which queues of producers stand; see [`owners`](super::owners). They are not
-/// shared out.
-pub(super) const PRODUCERS: &str = "%PRODUCERS%";
 
 /// The table, and what this process has read of it.
 #[derive(Debug)]
@@ -49,18 +43,6 @@ pub(super) struct Begun {
     pub(super) topic: Box<str>,
     pub(super) queue: u32,
     pub(super) committed: u64,
-}
-
-/// Queues and their rows.
-pub(super) type QueueRows = Vec<(u32, u32)>;
-
-/// A queue of a group in the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Occupied {
-    pub(super) group: Box<str>,
-    pub(super) topic: Box<str>,
-    pub(super) queue: u32,
-    pub(super) row: u32,
 }
 
 impl Occupation {

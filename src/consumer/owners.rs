@@ -6,7 +6,8 @@
 //! the earlier grant.
 
 use super::Consumers;
-use super::occupation::{Locked, Occupation, PRODUCERS};
+use super::group_index::PRODUCERS;
+use super::occupation::{Locked, Occupation};
 use crate::claims::{Arbiter, Grant, Ruling};
 use crate::error::{At, Op, Result};
 use std::cell::RefCell;

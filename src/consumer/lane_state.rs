@@ -1,7 +1,7 @@
 //! The state of a lane: its owner, its heir, and its unsettled messages.
 
-use crate::consumer::claim::{Adopted, Claim, Shown};
-use crate::consumer::window::Window;
+use super::claim::{Adopted, Claim, Shown};
+use super::window::Window;
 use crate::error::Result;
 
 /// Who owns a lane, and what is unsettled in it.

@@ -1,8 +1,8 @@
 //! Taking messages from a lane.
 
-use super::state::State;
-use super::{Delivery, Lane, Order, Receipt};
-use crate::consumer::window::Window;
+use super::lane::{Delivery, Lane, Order};
+use super::lane_state::State;
+use super::window::Window;
 use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
@@ -17,23 +17,23 @@ use std::sync::Arc;
 const STEP_ROWS: usize = 1024;
 
 /// How messages are taken from a lane.
-pub(in crate::consumer) struct Taking<'a> {
-    pub(in crate::consumer) engine: &'a dyn Engine,
-    pub(in crate::consumer) gets: &'a GetMeter,
-    pub(in crate::consumer) member: u64,
-    pub(in crate::consumer) filter: &'a Filter,
-    pub(in crate::consumer) order: Order,
-    pub(in crate::consumer) now: i64,
+pub(super) struct Taking<'a> {
+    pub(super) engine: &'a dyn Engine,
+    pub(super) gets: &'a GetMeter,
+    pub(super) member: u64,
+    pub(super) filter: &'a Filter,
+    pub(super) order: Order,
+    pub(super) now: i64,
     /// When the taken messages become due again.
-    pub(in crate::consumer) deadline: i64,
-    pub(in crate::consumer) max_unsettled: u64,
+    pub(super) deadline: i64,
+    pub(super) max_unsettled: u64,
     /// Bytes that were read again or copied for the taken messages.
-    pub(in crate::consumer) copied: Cell<u64>,
+    pub(super) copied: Cell<u64>,
 }
 
 impl Taking<'_> {
     /// Whether no more messages are to be taken.
-    pub(in crate::consumer) fn has_enough(&self) -> bool {
+    pub(super) fn has_enough(&self) -> bool {
         self.copied.get() >= COPIED_MAX
     }
 }
@@ -46,7 +46,7 @@ impl Lane {
     ///
     /// [`Error::LogShrunk`] if the queue ends before what the group has settled; errors of reading.
     /// Messages read before the error are in `taken`.
-    pub(in crate::consumer) fn take(
+    pub(super) fn take(
         self: &Arc<Lane>,
         by: &Taking<'_>,
         max: usize,
@@ -85,7 +85,7 @@ impl Lane {
         }
         let begin = taken.len();
         self.take_again(window, by, max, taken)?;
-        let seen = |again: &&Delivery| window.attempts(again.receipt.offset) > 1;
+        let seen = |again: &&Delivery| window.attempts(again.receipt.place().2) > 1;
         let again = taken.iter().skip(begin).filter(seen).count();
         by.gets.delivered(0, again);
         *retries += again as u64;
@@ -203,18 +203,6 @@ impl Lane {
             queue: self.queue,
             offset,
             end,
-        }
-    }
-
-    fn delivery(self: &Arc<Lane>, message: Message, offset: u64, serial: u32) -> Delivery {
-        let lane = Arc::clone(self);
-        Delivery {
-            message,
-            receipt: Receipt {
-                lane,
-                offset,
-                serial,
-            },
         }
     }
 }

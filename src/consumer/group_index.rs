@@ -1,9 +1,24 @@
 //! The places of topics and queues in the table of groups.
 
-use super::{Occupied, PRODUCERS, QueueRows};
 use crate::engine::directory::group_table::{GroupTable, GroupTopic, Member};
 use crate::error::Result;
 use std::collections::BTreeMap;
+
+/// The group under which queues of producers stand; see [`owners`](super::owners). They are not
+/// shared out.
+pub(super) const PRODUCERS: &str = "%PRODUCERS%";
+
+/// Queues and their rows.
+pub(super) type QueueRows = Vec<(u32, u32)>;
+
+/// A queue of a group in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Occupied {
+    pub(super) group: Box<str>,
+    pub(super) topic: Box<str>,
+    pub(super) queue: u32,
+    pub(super) row: u32,
+}
 
 /// The places of topics and queues in the table.
 #[derive(Debug, Default)]
