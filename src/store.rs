@@ -578,7 +578,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of flushing; the store is closed all the same. [`Error::Forked`] in a child process,
+    /// Errors of flushing; the store is closed nevertheless. [`Error::Forked`] in a child process,
     /// which changes nothing.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {

@@ -568,7 +568,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// Errors of saving the progress; the consumer is closed all the same. [`Error::Forked`] in a
+    /// Errors of saving the progress; the consumer is closed nevertheless. [`Error::Forked`] in a
     /// child process, which must not touch anything: a thread of the parent may have held a lock.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {

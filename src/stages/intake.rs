@@ -153,7 +153,7 @@ impl Intake {
     fn is_asked_for(&self) -> Result<bool> {
         let Writer { place, words, .. } = &self.writer;
         let disk = self.writer.disk();
-        // Without words commits are found all the same, only later.
+        // Without words, commits are found nevertheless, only later.
         let _ = words.find(disk, place);
         place.is_used(disk)
     }

@@ -22,7 +22,7 @@ impl Store {
 
     /// As [`Store::delete_before`]. Calls `go_on` after every few dozen log files; once it
     /// returns false, those that are left are removed later, at the latest by the next opening. The
-    /// messages are deleted all the same.
+    /// messages are deleted nevertheless.
     ///
     /// # Errors
     ///

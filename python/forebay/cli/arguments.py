@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
         """Move options before the other arguments.
 
         argparse gives an argument that may be repeated, such as the bodies of `send`, only what
-        stands before the next option, be it nothing.
+        stands before the next option, even if that is nothing.
         """
         options: list[str] = []
         others: list[str] = []

@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 ///
 /// # Errors
 ///
-/// The error that keeps messages from being durable. The store is closed all the same.
+/// The error that keeps messages from being durable. The store is closed nevertheless.
 pub fn close(
     parts: &Joined,
     sleepers: &Sleepers,

@@ -215,7 +215,7 @@ impl Opening<'_> {
         Ok(found)
     }
 
-    /// Removes segments that begin at the limit or later, and those that were begun in vain: all
+    /// Removes segments that begin at the limit or later, and those of appends that failed: all
     /// others have messages.
     fn without_strays(
         &self,

@@ -45,7 +45,7 @@ pub struct Tail {
     partitions: HashMap<Key, Writing, foldhash::fast::RandomState>,
     unsynced: Vec<Key>,
     unsaved: Vec<Key>,
-    /// Partitions that may have segments which were begun in vain.
+    /// Partitions that may have segments of appends that failed.
     strayed: Vec<Key>,
     /// The log directory, if it may have an intent whose batch was not appended. Recovery would
     /// judge later batches by it, so nothing is appended before it is withdrawn.
@@ -166,7 +166,7 @@ impl Tail {
         let planned = planned.and_then(|()| match with.whole {
             Some(root) => {
                 let saved = intent::save(&**with.disk, root, &self.shares(&steps));
-                // It may be there all the same.
+                // It may have been saved nevertheless.
                 saved.inspect_err(|_| self.vain = Some(root.to_owned()))
             }
             None => Ok(()),
@@ -310,7 +310,7 @@ impl Tail {
         all.filter_map(Writing::seal_last).collect()
     }
 
-    /// Removes segments that were begun in vain. Durable on return.
+    /// Removes the segments of appends that failed. Durable on return.
     pub fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
         while let Some(key) = self.strayed.last() {
             if let Some(writing) = self.partitions.get_mut(key) {

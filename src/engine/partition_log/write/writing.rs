@@ -77,7 +77,7 @@ pub struct Writing {
     is_unsaved: bool,
     /// The end as it will be after the batches that have a place.
     pub plan: Option<Plan>,
-    /// Log files of segments that were begun in vain. They may be removed already.
+    /// Log files of segments of appends that failed. They may be removed already.
     pub strays: BTreeSet<PathBuf>,
 }
 
@@ -109,7 +109,7 @@ impl Unsaved {
     /// Drops what it has of the segments with these log files.
     pub fn forget(&mut self, gone: &HashSet<&Path>) {
         self.sealed.retain(|(log, _)| !gone.contains(&**log));
-        // The last segment of then may be complete by now.
+        // What was the last segment may be complete by now.
         self.pieces.take_if(|(log, _)| gone.contains(&**log));
     }
 }
