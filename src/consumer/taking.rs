@@ -7,7 +7,6 @@ use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
 use crate::plant::{Point, pass};
-use crate::record::Message;
 use crate::warning::Warning;
 use std::cell::Cell;
 use std::ops::Range;

@@ -66,9 +66,7 @@ impl Open {
             let mut search = Search::new(folder, view, from);
             while let Some(event) = search.next(disk)? {
                 match event {
-                    Event::TransactionMarker(header, _) => {
-                        drop(self.first.remove(&header.producer_id))
-                    }
+                    Event::Marker(header, _) => drop(self.first.remove(&header.producer_id)),
                     Event::Data(found) if !self.first.contains_key(&found.header.producer_id) => {
                         // A damaged header must not open a transaction, which nobody would end.
                         if search.is_whole(&found)? {
@@ -108,7 +106,7 @@ enum Event {
     /// A batch of a transaction.
     Data(FoundBatch),
     /// A marker.
-    TransactionMarker(Header, TransactionMarker),
+    Marker(Header, TransactionMarker),
     /// Damaged bytes.
     Hole(Hole),
 }
@@ -204,7 +202,7 @@ impl Search {
             false => Err(Flaw::RecordChecksum),
         };
         Ok(match opened {
-            Ok(Some(marker)) => Some(Event::TransactionMarker(*header, marker)),
+            Ok(Some(marker)) => Some(Event::Marker(*header, marker)),
             Ok(None) if header.is_control() || !header.is_transactional() => None,
             Ok(None) => Some(Event::Data(*found)),
             Err(flaw) => {
@@ -371,7 +369,7 @@ impl Outcomes {
             }
             match event {
                 Event::Data(_) => {}
-                Event::TransactionMarker(header, marker) => {
+                Event::Marker(header, marker) => {
                     let offset = header.last_offset();
                     if has_room {
                         self.markers.insert((header.producer_id, offset), marker);
