@@ -152,7 +152,7 @@ impl Stepped for Compactions {
         Ok(())
     }
 
-    fn complete(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
+    fn take_note(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
         if is_closed && !life.disk.is_dead() {
             self.acknowledge();
         }

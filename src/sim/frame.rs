@@ -263,7 +263,7 @@ pub trait Stepped: Story<Store = Arc<Self::Engine>> {
     fn work(&mut self, life: &mut Life<Self::Engine>) -> Result<(), Breach>;
 
     /// Takes note of what was acknowledged by a step, or by closing with success.
-    fn settle(&mut self, life: &mut Life<Self::Engine>, is_closed: bool) -> Result<(), Breach>;
+    fn take_note(&mut self, life: &mut Life<Self::Engine>, is_closed: bool) -> Result<(), Breach>;
 
     /// Opens and checks the store; `None` if it cannot be opened on this disk.
     fn opened(&mut self, disk: &Arc<SimDisk>) -> Result<Option<Self::Engine>, Breach> {
@@ -298,11 +298,11 @@ pub trait Stepped: Story<Store = Arc<Self::Engine>> {
                 break;
             }
             self.work(&mut life)?;
-            self.settle(&mut life, false)?;
+            self.take_note(&mut life, false)?;
         }
         if self.world().random.chance(20) {
             let closed = life.engine.close();
-            self.settle(&mut life, closed.is_ok())?;
+            self.take_note(&mut life, closed.is_ok())?;
         }
         Ok(life.engine)
     }

@@ -1,7 +1,8 @@
 //! Stories of the commit log: several lives of a store. Each ends with a crash and begins with a
 //! recovery.
 
-use super::disk::{Image, SimDisk};
+use super::disk::SimDisk;
+use super::disk_state::Image;
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, hold};
 use super::model::{Model, QUEUES, TOPICS};
@@ -172,7 +173,7 @@ impl Stepped for Lives {
     }
 
     /// Adds what a step has acknowledged to the model.
-    fn settle(&mut self, life: &mut Life<CommitLog>, _: bool) -> Result<(), Breach> {
+    fn take_note(&mut self, life: &mut Life<CommitLog>, _: bool) -> Result<(), Breach> {
         for enlisted in life.take_meanwhile() {
             self.take(life, enlisted)?;
         }

@@ -238,7 +238,7 @@ impl Stepped for Partitions {
         Ok(())
     }
 
-    fn settle(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
+    fn take_note(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
         // What lingered in a queue precedes what other senders have appended to it.
         self.land(life)?;
         for enlisted in life.take_meanwhile() {
