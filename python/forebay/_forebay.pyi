@@ -62,7 +62,7 @@ class SendResult:
     ----------
     topic, queue, offset
         The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
-        delay level and the store is no partition log, else in rmq_sys_forebay_delay.
+        delay level and the store is not a partition log, else in rmq_sys_forebay_delay.
     position
         The position in the log; in a partition log, that of the message's batch in its segment.
     message_id
@@ -1039,8 +1039,8 @@ class Notices:
     def when_done(self, ticket: object, token: int) -> bool:
         """Post `token` when a ticket is done. Returns false if it is done already."""
     def when_readable(self, position: int, changes: int | None, token: int) -> None:
-        """Post `token` when the log is readable above `position`, consumers have another reason to
-        look than `changes`, or the store closes.
+        """Post `token` when the log is readable above `position`, consumers may have got
+        messages since `changes` was read, or the store closes.
         """
     def forget(self, token: int) -> None:
         """Do not post a token of `when_readable` any more."""
@@ -2366,15 +2366,20 @@ class Meanings:
     """What names, times and messages mean in a store."""
 
     @property
-    def append_times(self) -> bool: ...
+    def append_times(self) -> bool:
+        """Whether times never decrease in a queue."""
     @property
-    def lasting_positions(self) -> bool: ...
+    def lasting_positions(self) -> bool:
+        """Whether positions of the log mean the same when the store is opened again."""
     @property
-    def in_kafka_form(self) -> bool: ...
+    def in_kafka_form(self) -> bool:
+        """Whether messages can have no body, any bytes as key, and headers, as in Kafka."""
     @property
-    def retry_prefix(self) -> str: ...
+    def retry_prefix(self) -> str:
+        """What topics of retries begin with; the name of a group follows."""
     @property
-    def dead_prefix(self) -> str: ...
+    def dead_prefix(self) -> str:
+        """What topics of dead letters begin with; the name of a group follows."""
 
 @final
 class QueueBounds:
@@ -2430,10 +2435,20 @@ class Epochs:
 
     def __new__(cls, number: int = 0, known: Sequence[tuple[int, int, int]] = ...) -> Self: ...
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        """The number of the newest epoch; 0 if there is none."""
     @property
-    def began(self) -> int: ...
-    def intact_until(self, epoch: int, began: int, position: int, durable: int) -> int | None: ...
+    def began(self) -> int:
+        """When the newest epoch began, in ns since 1970; 0 if unknown."""
+    def intact_until(self, epoch: int, began: int, position: int, durable: int) -> int | None:
+        """Return the position up to which a log, durable up to `durable`, is the one that was
+        durable up to `position` in the epoch of this number and beginning.
+
+        `None` means that nothing was lost, and 0 that another log has replaced it. The lowest
+        beginning of a later epoch is where the log was cut, however much was appended later.
+        Only the last 128 epochs are known: a log that was cut in an earlier one, and has grown
+        again, is not detected.
+        """
 
 def epochs(path: str | PathLike[str]) -> Epochs | None:
     """Return the epochs of the store at a path; `None` if Forebay has never written to it."""
