@@ -142,7 +142,7 @@ impl Waiter {
 }
 
 /// The outcome of a wait for `timeout` as the error for who sent the message.
-fn outcome_or_fail(outcome: Option<Outcome>, timeout: Duration) -> Result<()> {
+fn outcome_or_fail(outcome: Option<Completion>, timeout: Duration) -> Result<()> {
     match outcome {
         Some(Ok(())) => Ok(()),
         Some(Err(error)) => Err(Error::Failed {
