@@ -62,7 +62,7 @@ class SendResult:
     ----------
     topic, queue, offset
         The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
-        delay level and the store is not a partition log, else in rmq_sys_forebay_delay.
+        delay level and the store is no partition log, else in rmq_sys_forebay_delay.
     position
         The position in the log; in a partition log, that of the message's batch in its segment.
     message_id
