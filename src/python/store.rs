@@ -22,7 +22,6 @@ use crate::{AtEnd, Filter, Mode};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// An open store; made by `forebay.open`. Any thread may use it.
@@ -109,7 +108,7 @@ impl Drop for Store {
 impl Store {
     /// The path as passed to `forebay.open`.
     #[getter]
-    fn path(&self) -> &OsStr {
+    fn path(&self) -> &std::ffi::OsStr {
         self.core.path().as_os_str()
     }
 
@@ -785,7 +784,7 @@ impl Store {
         notebook(slf, "store")
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, &OsStr>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, &std::ffi::OsStr>> {
         if self.core.options().mode != Mode::Read {
             return Err(PyTypeError::new_err(
                 "cannot pickle a store that is open for writing; open it with mode=\"r\" to pass \

@@ -16,7 +16,7 @@
 use super::folder::View;
 use super::partition::Partition;
 use super::segments::segment::Segment;
-use super::segments::walk::{Found, Reader, Step, Walk};
+use super::segments::walk::{FoundBatch, Reader, Step, Walk};
 use super::write::files::{self, RECOVERY_POINT};
 use super::write::indexes::Indexes;
 use super::write::intent;
@@ -274,8 +274,8 @@ impl<'a> Copier<'a> {
     }
 
     /// Adds the last batch of the walk, unless all its offsets are too low.
-    fn add(&mut self, walk: &Walk, found: &Found) {
-        let Found { position, header } = found;
+    fn add(&mut self, walk: &Walk, found: &FoundBatch) {
+        let FoundBatch { position, header } = found;
         if !self.begun {
             if header.last_offset() < self.from {
                 return;
@@ -315,7 +315,7 @@ impl<'a> Copier<'a> {
     }
 
     /// What is wrong with a batch.
-    fn flaw(&self, walk: &Walk, found: &Found) -> Result<Option<Flaw>> {
+    fn flaw(&self, walk: &Walk, found: &FoundBatch) -> Result<Option<Flaw>> {
         let header = &found.header;
         let bytes = walk.batch(found)?;
         Ok(if header.last_offset() >= self.segment.end {
