@@ -1,8 +1,7 @@
 //! Stories of the commit log: several lives of a store. Each ends with a crash and begins with a
 //! recovery.
 
-use super::disk::SimDisk;
-use super::disk_state::Image;
+use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, hold};
 use super::model::{Model, QUEUES, TOPICS};

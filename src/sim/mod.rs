@@ -28,7 +28,6 @@ mod commits;
 mod compactions;
 mod consumers;
 mod disk;
-mod disk_state;
 mod driver;
 mod faults;
 mod frame;

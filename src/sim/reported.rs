@@ -1,7 +1,6 @@
 //! Stories that end with everything durable: a power failure then changes no byte of any file.
 
-use super::disk::SimDisk;
-use super::disk_state::Image;
+use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, ROOT, hold};
 use super::random::Random;
