@@ -14,6 +14,7 @@ mod edge;
 mod errors;
 mod groups;
 mod handle;
+mod loading;
 mod log;
 mod meanings;
 mod message;
@@ -105,7 +106,7 @@ mod _forebay {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::once::load(module.py())?;
+        super::loading::load(module.py())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

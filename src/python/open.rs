@@ -3,7 +3,7 @@
 use super::clock::ManualClock;
 use super::store::Store;
 use super::waiting::SLICE;
-use super::{log, named, once, options};
+use super::{loading, log, named, options};
 use crate::{Error, Mode, Options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -35,7 +35,7 @@ pub(crate) fn open_store(
     given.set_item("flush", flush)?;
     given.set_item("adopt", adopt)?;
     if parsed.mode == Mode::Share {
-        once::import_early(py)?;
+        loading::import_early(py)?;
     }
     let clock = clock.map(|clock| clock.get().core());
     let core = open_in_slices(py, &path, &parsed, clock.as_ref())?;
