@@ -338,7 +338,7 @@ impl Store {
     ///
     /// As [`Store::flush`].
     pub fn flush_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
-        self.engine()?.flush_while(go_on)
+        self.engine()?.flush(go_on)
     }
 
     /// Seals the current log file, in a partition log that of each queue, so that archives,

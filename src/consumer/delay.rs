@@ -117,7 +117,7 @@ impl Delay {
             return Ok(());
         };
         if !planted(Bug::LevelsAhead) {
-            handle.engine.flush()?;
+            handle.engine.flush(&mut || true)?;
         }
         if let Some(place) = &self.place {
             state.table.save(&*place.disk, now)?;

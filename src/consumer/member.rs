@@ -478,7 +478,7 @@ impl Consumer {
     pub fn commit_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<()> {
         self.check_open()?;
         self.check_member()?;
-        self.shared.handle().writer()?.flush_while(go_on)?;
+        self.shared.handle().writer()?.flush(go_on)?;
         match go_on() {
             true => self.shared.save_progress(),
             false => Ok(()),

@@ -456,7 +456,7 @@ impl Consumers {
         if let Some(occupation) = self.occupation.get() {
             self.peers.end(occupation.table());
             let left = occupation.end(self.now());
-            let flushed = self.handle.engine.flush();
+            let flushed = self.handle.engine.flush(&mut || true);
             let saved = flushed.and_then(|_| self.save_progress());
             return left.and(saved).and(self.save_delivery());
         }
@@ -469,7 +469,7 @@ impl Consumers {
             true => self
                 .handle
                 .engine
-                .flush()
+                .flush(&mut || true)
                 .and_then(|_| self.save_progress()),
             false => Ok(()),
         };

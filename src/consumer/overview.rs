@@ -197,7 +197,7 @@ impl Consumers {
         {
             return Err(found.unknown_queue(*queue));
         }
-        engine.flush()?;
+        engine.flush(&mut || true)?;
         let (all, mut offsets) = (queues.len(), Vec::new());
         for queue in queues {
             let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);

@@ -65,7 +65,7 @@ impl Consumers {
         // that is settled from here on is not in `progress`.
         let sent_back = self.sent_back.load(Ordering::Acquire);
         if sent_back > engine.durable_position() && !planted(Bug::ForgetSuccessors) {
-            engine.flush()?;
+            engine.flush(&mut || true)?;
         }
         let progress = progress.into_iter().map(|(_, of)| of);
         self.progress()?.save(progress.collect())
@@ -140,7 +140,7 @@ impl Consumers {
         if progress.is_empty() {
             return Ok(progress);
         }
-        let durable = self.handle.engine.flush()?;
+        let durable = self.handle.engine.flush(&mut || true)?;
         let log = self.log()?;
         let beside = log
             .as_ref()

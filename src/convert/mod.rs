@@ -201,7 +201,7 @@ fn copy_all(
         _ => copy::by_time(source, &mut lanes, &mut sink, progress)?,
     };
     sink.append()?;
-    engine.flush()?;
+    engine.flush(&mut || true)?;
     converted.messages = sink.messages();
     Ok(complete)
 }

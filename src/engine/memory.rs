@@ -192,7 +192,7 @@ impl Engine for Memory {
         Waiter::completed(Ok(()))
     }
 
-    fn flush(&self) -> Result<u64> {
+    fn flush(&self, _: &mut dyn FnMut() -> bool) -> Result<u64> {
         self.state()?;
         Ok(self.durable_position())
     }

@@ -131,14 +131,10 @@ pub trait Engine: Send + Sync {
     /// Concurrent waiters share one sync.
     fn enlist(&self, end: u64) -> Arc<Waiter>;
 
-    /// Makes everything appended before the call durable, and returns the durable position.
-    fn flush(&self) -> Result<u64>;
-
-    /// As [`Engine::flush`]. Where another process flushes, calls `go_on` now and then while it
-    /// waits for it; once that returns false, the wait ends.
-    fn flush_while(&self, _go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
-        self.flush()
-    }
+    /// Makes everything appended before the call durable, and returns the durable position. Where
+    /// another process flushes, calls `go_on` now and then while it waits for it; once that returns
+    /// false, the wait ends.
+    fn flush(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64>;
 
     /// Position up to which the log is durable.
     fn durable_position(&self) -> u64;

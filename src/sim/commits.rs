@@ -196,7 +196,7 @@ impl<E: Target> Commits<E> {
             80..85 => self.meddle(disk)?,
             85..88 if self.batch > 0 => self.go_back(engine, disk)?,
             88..95 => engine.retain(self.world.clock.now_ms(), time)?,
-            _ => drop(engine.flush()?),
+            _ => drop(engine.flush(&mut || true)?),
         }
         Ok(())
     }

@@ -143,7 +143,7 @@ impl Stepped for Compactions {
             0..70 => self.send(life)?,
             70..80 => life.pass(600, &self.world.clock),
             80..88 => {
-                if life.engine.flush().is_ok() && !life.disk.is_dead() {
+                if life.engine.flush(&mut || true).is_ok() && !life.disk.is_dead() {
                     self.acknowledge();
                 }
             }

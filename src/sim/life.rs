@@ -144,7 +144,7 @@ impl Stepped for Lives {
                     .step_retention(self.world.clock.now_ms(), life.time);
             }
             88..92 => {
-                if let Ok(durable) = life.engine.flush()
+                if let Ok(durable) = life.engine.flush(&mut || true)
                     && !life.disk.is_dead()
                 {
                     self.model.acknowledge(durable);

@@ -195,7 +195,7 @@ impl Stepped for Partitions {
             86..90 => {
                 let done = match self.world.random.chance(40) {
                     true => life.engine.roll().map(drop),
-                    false => life.engine.flush().map(drop),
+                    false => life.engine.flush(&mut || true).map(drop),
                 };
                 self.land(life)?;
                 if done.is_ok() && !life.disk.is_dead() {
@@ -259,7 +259,7 @@ impl Partitions {
     /// Deletes the first messages of a partition.
     fn delete(&mut self, life: &Life<PartitionLog>) {
         let places: Vec<Place> = self.sent.keys().copied().collect();
-        if places.is_empty() || life.engine.flush().is_err() || life.disk.is_dead() {
+        if places.is_empty() || life.engine.flush(&mut || true).is_err() || life.disk.is_dead() {
             return;
         }
         let place = self.world.random.pick(&places);

@@ -97,7 +97,7 @@ pub fn doubt_that_cannot_be_synced(seed: u64) -> Result<(), Breach> {
         let _ = send(&engine, 0..1 + random.below(40) as u32, true);
         // The page is stored while it vouches.
         let _ = engine.parts().log.state.sync(&*engine.parts().disk);
-        let _ = engine.flush();
+        let _ = engine.flush(&mut || true);
     }
     let disk = Arc::new(disk.restart(failing(1000)));
     hold!(open(&disk).is_err(), "opened without a sync");
@@ -119,7 +119,7 @@ pub(super) fn flushed_is_kept(
     let count = u64::from(keys.end);
     let engine = open_with(disk, root, true)?;
     send(&engine, keys, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     let disk = next(disk, Stop::Power);
     drop(engine);
     let engine = open_with(&disk, root, true)?;
@@ -185,7 +185,7 @@ fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Process);
     let engine = open(&disk)?;
     send(&engine, 0..120, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     if queues_are_durable {
         engine.parts().queues.flush().map_err(said)?;
     }
@@ -216,7 +216,7 @@ pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     send(&engine, 0..1, false).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     send(&engine, 1..4, true).map_err(said)?;
 
     let disk = next(&disk, Stop::Power);
@@ -278,7 +278,7 @@ pub fn index_after_a_life_without(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     send(&engine, 0..5, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     send(&engine, 5..40, true).map_err(said)?;
 
     let disk = next(&disk, Stop::Power);
@@ -325,7 +325,7 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
     drop(engine);
     let engine = open(&disk)?;
     send(&engine, 1..300, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
 
     let dying = Faults {
         dies_at: Some(random.below(120)),
@@ -484,7 +484,7 @@ fn openings_that_fail(seed: u64, step: u64, faults: impl Fn(u64) -> Faults) -> R
     send(&engine, 0..durable, true).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
     send(&engine, durable..all, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     drop(engine);
     let mut failing = 1 + random.below(step);
     loop {

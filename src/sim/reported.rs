@@ -44,7 +44,7 @@ fn unsettled(random: &mut Random, engine: &CommitLog) -> Result<(), Breach> {
         send(engine, sent..sent + count, random.chance(70)).map_err(said)?;
         sent += count;
         match random.below(3) {
-            0 => drop(engine.flush().map_err(said)?),
+            0 => drop(engine.flush(&mut || true).map_err(said)?),
             1 => engine.parts().full_pass().map_err(said)?,
             _ => {}
         }
@@ -206,7 +206,7 @@ pub fn without_a_directory(seed: u64) -> Result<(), Breach> {
     synced.map_err(|error| error.to_string())?;
     let engine = open(&disk)?;
     send(&engine, 20..30, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     if of_queues {
         engine.parts().full_pass().map_err(said)?;
     }
@@ -338,7 +338,7 @@ pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
 fn with_an_end_in_doubt(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
     let engine = open(disk)?;
     send(&engine, 0..2, true).map_err(said)?;
-    engine.flush().map_err(said)?;
+    engine.flush(&mut || true).map_err(said)?;
     send(&engine, 2..14, true).map_err(said)?;
     Ok(engine)
 }
@@ -379,7 +379,7 @@ fn outlives_a_longer_log(random: &mut Random, disk: &Arc<SimDisk>) -> Result<(),
     let end = engine.stats().published;
     let count = 1 + random.below(4) as u32;
     send(&engine, 0..count, true).map_err(said)?;
-    let durable = engine.flush().map_err(said)?;
+    let durable = engine.flush(&mut || true).map_err(said)?;
     hold!(durable > end, "nothing was sent");
     let disk = next(disk, Stop::Power);
     drop(engine);

@@ -309,11 +309,7 @@ impl Engine for CommitLog {
         self.share.is_none() && send::is_ready_for(&self.parts, len)
     }
 
-    fn flush(&self) -> Result<u64> {
-        self.flush_while(&mut || true)
-    }
-
-    fn flush_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+    fn flush(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         match &self.share {
             Some(share) => {
                 share.flush_to(share.core.published(), self.options.flush_timeout, go_on)?;

@@ -306,7 +306,7 @@ impl Engine for PartitionLog {
         }
     }
 
-    fn flush(&self) -> Result<u64> {
+    fn flush(&self, _: &mut dyn FnMut() -> bool) -> Result<u64> {
         self.usable()?;
         if let Some(writer) = &self.writer {
             let open = writer.open_batches.as_ref();

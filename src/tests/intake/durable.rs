@@ -149,7 +149,7 @@ fn a_commit_counts_once_its_marker_is_durable() {
     let state = commit::state(&RealDisk, root, "q", 1).unwrap();
     assert_eq!(state, CommitState::Gone);
     assert!(!holds(1, contents, false).unwrap());
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     assert!(holds(1, contents, false).unwrap());
     let others = Contents { rows: 1, sum: 0 };
     assert!(!holds(1, others, false).unwrap() && holds(1, others, true).unwrap());

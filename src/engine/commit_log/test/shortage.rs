@@ -94,7 +94,7 @@ fn want_of_descriptors_or_memory_passes() {
                     }
                     Err(error) => panic!("{error}"),
                 }
-                let _ = bed.engine.flush();
+                let _ = bed.engine.flush(&mut || true);
                 let _ = bed.dispatch();
                 let _ = bed.engine.parts().full_pass();
                 bed.engine.parts().health.check().unwrap();
@@ -108,7 +108,7 @@ fn want_of_descriptors_or_memory_passes() {
                 let offset = bed.send(&topic).unwrap();
                 sent.push((topic, offset));
             }
-            bed.engine.flush().unwrap();
+            bed.engine.flush(&mut || true).unwrap();
             bed.dispatch().unwrap();
             bed.engine.parts().full_pass().unwrap();
             for (topic, offset) in &sent {

@@ -134,7 +134,7 @@ fn an_append_to_a_queue_comes_after_what_lingers_there() {
     assert_eq!(send(&engine, 0, b"second"), 1);
     push(&engine, 0, b"third").unwrap();
     assert!(other.appended().is_none());
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     assert!(other.appended().is_some());
     let all: [&[u8]; 3] = [b"first", b"second", b"third"];
     assert_eq!(bodies(&engine, 0), all);
@@ -145,7 +145,7 @@ fn a_flush_a_roll_and_a_close_append_what_lingers() {
     let root = tempfile::tempdir().unwrap();
     let engine = stepped(root.path(), lingering(16_384));
     let flushed = push(&engine, 0, b"a").unwrap();
-    let durable = engine.flush().unwrap();
+    let durable = engine.flush(&mut || true).unwrap();
     assert!(flushed.appended().unwrap().1.end <= durable);
     let rolled = push(&engine, 0, b"b").unwrap();
     assert!(engine.roll().unwrap());
@@ -180,7 +180,7 @@ fn a_message_that_cannot_be_encoded_leaves_the_others_as_they_are() {
     };
     let refused = engine.linger().unwrap().push(&topic, 0, &draft, 1000);
     assert!(matches!(refused, Err(Error::InvalidOption { .. })));
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     assert_eq!(bodies(&engine, 0), [b"a"]);
 }
 
@@ -208,12 +208,12 @@ fn messages_that_were_not_appended_are_reported_by_their_tickets_and_the_next_fl
     }
     fails.store(false, Ordering::Relaxed);
     push(&engine, 0, b"c").unwrap();
-    let reported = engine.flush().unwrap_err();
+    let reported = engine.flush(&mut || true).unwrap_err();
     assert!(
         matches!(reported, Error::NotAppended { count: 2, .. }),
         "{reported}"
     );
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     assert_eq!(bodies(&engine, 0), [b"c"]);
     assert_eq!(engine.stats().sends_failed, 1);
     fails.store(true, Ordering::Relaxed);
@@ -278,7 +278,7 @@ fn the_messages_of_each_thread_stay_in_their_order() {
                         _ => drop(push(engine, 0, &body).unwrap()),
                     }
                     if number % 50 == 0 {
-                        engine.flush().unwrap();
+                        engine.flush(&mut || true).unwrap();
                     }
                 }
             });

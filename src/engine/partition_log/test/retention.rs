@@ -91,7 +91,7 @@ impl Stepped {
     }
 
     pub(super) fn step(&mut self) {
-        self.engine.flush().unwrap();
+        self.engine.flush(&mut || true).unwrap();
         self.steps += 2;
         let now = self.begin + Duration::from_secs(self.steps);
         self.engine.step_retention(self.clock.now_ms(), now);
@@ -197,7 +197,7 @@ fn a_segment_goes_when_its_latest_message_is_old_and_no_later_one_before_it() {
 fn a_time_index_that_lies_deletes_nothing() {
     let mut store = Stepped::new(by_age(24));
     store.send("t", [NOW - HOUR_MS; 7]);
-    store.engine.flush().unwrap();
+    store.engine.flush(&mut || true).unwrap();
     let index = store.root.path().join("t-0/00000000000000000000.timeindex");
     let mut lie = 5_i64.to_be_bytes().to_vec();
     lie.extend([0; 4]);

@@ -303,7 +303,7 @@ fn each_file_is_synced_where_that_of_the_file_system_may_hide_errors() {
         let engine = PartitionLog::open(&machine, root.path(), &options).unwrap();
         let rows = [0, 1, 2, 3].map(|queue| (queue, &b"one"[..]));
         send(&engine, "orders", &rows);
-        engine.flush().unwrap();
+        engine.flush(&mut || true).unwrap();
         let is_whole = !is_hidden && RealDisk.volume(root.path()).unwrap().is_some();
         let has_synced = |path: &str| synced.lock().contains(&root.path().join(path));
         for queue in 0..QUEUES {
@@ -619,7 +619,7 @@ fn an_atomic_batch_of_several_partitions_is_whole_or_absent_after_a_crash() {
     };
     let engine = PartitionLog::open(&machine, &path, &options).unwrap();
     send(&engine, "a", &[(0, b"before"), (1, b"before")]);
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     send_whole(&engine, &[("a", 0, b"1"), ("a", 1, b"1"), ("b", 0, b"1")]).unwrap();
     let intent = path.join("forebay.intent");
     assert!(intent.exists());
@@ -682,7 +682,7 @@ fn an_intent_whose_batch_was_not_appended_takes_nothing_away() {
     });
     let engine = PartitionLog::open(&Machine::stepped(disk), &path, &options).unwrap();
     send(&engine, "a", &[(0, b"1"), (1, b"1")]);
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     fails.store(true, Ordering::Relaxed);
     let refused = send_whole(&engine, &[("a", 0, b"2"), ("a", 1, b"2")]);
     assert!(
@@ -693,7 +693,7 @@ fn an_intent_whose_batch_was_not_appended_takes_nothing_away() {
     assert!(send_whole(&engine, &[("a", 1, b"2")]).is_err());
     fails.store(false, Ordering::Relaxed);
     send(&engine, "a", &[(0, b"2")]);
-    engine.flush().unwrap();
+    engine.flush(&mut || true).unwrap();
     fs::create_dir(&copy).unwrap();
     torn(&path, &copy, None);
     let again = writing(&copy, &options).unwrap();
