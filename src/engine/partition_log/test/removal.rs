@@ -64,8 +64,8 @@ fn no_index_of_a_segment_that_goes_is_synced() {
     let calls = std::mem::take(&mut *synced.lock());
     let is_index = |path: &&PathBuf| path.to_string_lossy().ends_with("index");
     assert_eq!(calls.iter().find(is_index), None);
-    // The first offset and its name; for each piece twice the folder.
-    assert_eq!(calls.len(), 2 + 2 * SEGMENTS.div_ceil(PIECE), "{calls:?}");
+    // The first offset, the table of epochs, and their names; for each piece twice the folder.
+    assert_eq!(calls.len(), 4 + 2 * SEGMENTS.div_ceil(PIECE), "{calls:?}");
 }
 
 #[test]
