@@ -118,12 +118,12 @@ impl Store {
         Ok(self.core.engine()?.meanings().kind.word())
     }
 
-    /// The mode.
     #[getter]
     fn _meanings(&self) -> PyResult<Meanings> {
         Ok(self.core.engine()?.meanings().into())
     }
 
+    /// The mode.
     #[getter]
     fn mode(&self) -> &'static str {
         match self.core.options().mode {
