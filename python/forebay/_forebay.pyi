@@ -2,7 +2,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any, Literal, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final, overload
 
 from typing_extensions import Buffer, CapsuleType
 
@@ -826,11 +826,12 @@ class Consumer:
         AlreadySettledError, OwnershipLostError
             As `ack`.
         """
+    @overload
     def run(
         self,
-        handler: Callable[[Message], object] | Callable[[list[Message]], object],
+        handler: Callable[[Message], object],
         threads: int = 1,
-        batch: int = 1,
+        batch: Literal[1] = 1,
     ) -> None:
         """Handle messages with a function until the consumer or its store closes, or a signal
         comes.
@@ -854,6 +855,12 @@ class Consumer:
         Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with
         KeyboardInterrupt, once the calls that run have returned.
         """
+    @overload
+    def run(
+        self, handler: Callable[[list[Message]], object], threads: int = 1, *, batch: int
+    ) -> None: ...
+    @overload
+    def run(self, handler: Callable[[list[Message]], object], threads: int, batch: int) -> None: ...
     def seek(self, to: _Start) -> None:
         """Go on elsewhere in the queues that this consumer owns. What it holds of them counts no
         more.

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from forebay import _forebay
 from forebay.given import check, check_function, check_has_run
@@ -152,22 +152,31 @@ class Consumer:
             with _entered(self._hook(message)):
                 yield message
 
+    @overload
     def run(
         self,
-        handler: Callable[[Message], object] | Callable[[list[Message]], object],
+        handler: Callable[[Message], object],
         threads: int = 1,
-        batch: int = 1,
-    ) -> None:
+        batch: Literal[1] = 1,
+    ) -> None: ...
+
+    @overload
+    def run(
+        self, handler: Callable[[list[Message]], object], threads: int = 1, *, batch: int
+    ) -> None: ...
+
+    @overload
+    def run(self, handler: Callable[[list[Message]], object], threads: int, batch: int) -> None: ...
+
+    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None:
         """Call a handler with messages. The hooks of all messages of a batch surround it."""
         check_function("handler", handler)
-
-        call: Callable[[Any], object] = handler
 
         def handle(given: Any) -> None:
             with ExitStack() as stack:
                 for message in [given] if batch == 1 else given:
                     stack.enter_context(_entered(self._hook(message)))
-                check_has_run("handler", call(given))
+                check_has_run("handler", handler(given))
 
         self._plain.run(handle, threads, batch)
 

@@ -109,6 +109,10 @@ def documented(node: Definition, doc: str, lines: list[str]) -> None:
     lines[start : first.end_lineno] = [head, *text] if doc else [f"{head} ..."]
 
 
+def _is_overload(node: ast.FunctionDef) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == "overload" for one in node.decorator_list)
+
+
 def stub(source: str) -> str:
     """Return the stub ``source`` with the docstrings of the module."""
     lines = source.split("\n")
@@ -121,11 +125,15 @@ def stub(source: str) -> str:
         if made is None or not isinstance(node, ast.ClassDef):
             continue
         texts = attributes(docstring(made))
+        seen: set[str] = set()
         for member in ast.walk(node):
             if isinstance(member, ast.FunctionDef):
                 special = member.name.startswith("__") and not member.name.startswith("__arrow")
                 own = docstring(vars(made).get(member.name)) or texts.get(member.name, "")
-                docs.append((member, "" if special else own))
+                # The first of several overloads speaks for all.
+                again = _is_overload(member) and member.name in seen
+                seen.add(member.name)
+                docs.append((member, "" if special or again else own))
     # From the last line to the first, so that line numbers stay true.
     for node, doc in sorted(docs, key=lambda found: -found[0].lineno):
         documented(node, doc, lines)

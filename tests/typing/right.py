@@ -98,7 +98,9 @@ def consumes(
     ) as consumer:
         consumer.ack(consumer.poll(10, timeout=1))
         consumer.run(handle, threads=2)
+        consumer.run(handle, 2, 1)
         consumer.run(handle_all, batch=10)
+        consumer.run(handle_all, 2, 10)
         consumer.run(lambda message: print(message.body))
         assert_type(consumer.lag(), dict[tuple[str, int], int])
 

@@ -63,7 +63,11 @@ def reads(store: forebay.Store) -> None:
 
 
 def consumes(
-    store: forebay.Store, handle: Callable[[int, int], None], handle_text: Callable[[str], None]
+    store: forebay.Store,
+    handle: Callable[[int, int], None],
+    handle_text: Callable[[str], None],
+    handle_one: Callable[[forebay.Message], None],
+    handle_all: Callable[[list[forebay.Message]], None],
 ) -> None:
     store.consumer("orders", "billing")  # type: ignore[call-arg]
     store.consumer("orders", group="billing", order="key")  # type: ignore[arg-type]
@@ -72,6 +76,12 @@ def consumes(
     consumer = store.consumer("orders", group="billing")
     consumer.run(handle)  # type: ignore[arg-type]
     consumer.run(handle_text)  # type: ignore[arg-type]
+    consumer.run(handle_one, batch=10)  # type: ignore[arg-type]
+    consumer.run(handle_one, 2, 10)  # type: ignore[arg-type]
+    consumer.run(handle_all)  # type: ignore[arg-type]
+    hooked = forebay.hooks.consumer(consumer, print)
+    hooked.run(handle_one, batch=10)  # type: ignore[arg-type]
+    hooked.run(handle_all, threads=2)  # type: ignore[arg-type]
     consumer.ack(17)  # type: ignore[arg-type]
 
 
