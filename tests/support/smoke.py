@@ -92,6 +92,7 @@ tail = f"forebay-{about['Version']}.dist-info/"
 wanted = [
     "forebay/py.typed", "forebay/_forebay.pyi", "forebay/console/static/index.html",
     "forebay/data/rocketmq-broker.tar.gz", "pytest_forebay/__init__.py",
+    "forebay_command/__init__.py",
     tail + "licenses/LICENSE", tail + "sboms/forebay.cyclonedx.json",
 ]
 assert not set(wanted) - names, sorted(set(wanted) - names)

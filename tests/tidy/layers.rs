@@ -77,7 +77,7 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["python/forebay/demo"],
     &["python/forebay/cli"],
-    &["python/forebay/__main__"],
+    &["python/forebay/__main__", "python/forebay_command"],
 ];
 
 /// Parts that only some folders may import, with these folders. The form of a record is known to
