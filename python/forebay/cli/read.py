@@ -14,6 +14,7 @@ from forebay import _forebay
 from forebay.bounds import Bound
 from forebay.cli.arguments import (
     TIME,
+    UsageError,
     add_bounds,
     add_store,
     count,
@@ -24,7 +25,7 @@ from forebay.cli.arguments import (
 )
 from forebay.cli.inspect import damage_line, places
 from forebay.cli.rows import FORMATS, Writer
-from forebay.output import plain, stdout
+from forebay.output import counted, plain, stdout
 
 __all__ = ["Slice", "add", "report_damage"]
 
@@ -92,9 +93,19 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delimiter",
         metavar="TEXT",
-        default="\\n",
-        help=r"written after each raw body; \n (default), \t, \r, \0, any text, or empty",
+        help=r"with --format raw, written after each body; \n (default), \t, \r, \0, any text, or "
+        "empty",
     )
+
+
+def _queues(known: set[int]) -> str:
+    """Return which queues a topic has."""
+    if len(known) < 2:
+        return f"its only queue is {min(known)}" if known else "it has none"
+    first, last = min(known), max(known)
+    if last - first < len(known):
+        return f"its queues are {first} to {last}"
+    return f"it has {counted(len(known), 'queue')} between {first} and {last}"
 
 
 class Slice:
@@ -126,7 +137,7 @@ class Slice:
         bounds = [bound for bound in (start, end) if isinstance(bound, Mapping)]
         for asked in itertools.chain(queues or [], *bounds):
             if asked not in known:
-                reason = f"topic {topic} has no queue {asked}; it has {len(known)} queues"
+                reason = f"topic {topic} has no queue {asked}; {_queues(known)}"
                 raise forebay.UnknownTopicError(reason, topic=topic, queue=asked)
         # Nothing of a queue that is not asked for.
         self._ends = {queue.id: queue.max_offset for queue in found.queues}
@@ -178,6 +189,7 @@ def report_damage(damage: list[forebay.Damage]) -> int:
 
 
 def _cat(arguments: argparse.Namespace) -> int:
+    _check_delimiter(arguments)
     queues = arguments.queue
     start, end = limit(arguments.start, queues), limit(arguments.end, queues)
     left = arguments.limit
@@ -193,6 +205,7 @@ def _cat(arguments: argparse.Namespace) -> int:
 
 
 def _tail(arguments: argparse.Namespace) -> int:
+    _check_delimiter(arguments)
     topic, queues, tags = arguments.topic, arguments.queue, arguments.tags
     with forebay.open(arguments.store, mode="r") as store:
         newest = Slice(store, topic, queues=queues, tags=tags, last=_reach(arguments))
@@ -217,6 +230,7 @@ def _reach(arguments: argparse.Namespace) -> int | None:
 
 
 def _query(arguments: argparse.Namespace) -> int:
+    _check_delimiter(arguments)
     with forebay.open(arguments.store, mode="r") as store:
         if arguments.topic not in store.topics:
             text = unknown("topic", arguments.topic, store.topics)
@@ -234,5 +248,11 @@ def _query(arguments: argparse.Namespace) -> int:
         return report_damage(store.damage)
 
 
+def _check_delimiter(arguments: argparse.Namespace) -> None:
+    if arguments.delimiter is not None and arguments.format != "raw":
+        raise UsageError(f"--delimiter needs --format raw, got --format {arguments.format}")
+
+
 def _writer(arguments: argparse.Namespace) -> Writer:
-    return Writer(stdout(), arguments.format, full=arguments.full, delimiter=arguments.delimiter)
+    delimiter = "\\n" if arguments.delimiter is None else arguments.delimiter
+    return Writer(stdout(), arguments.format, full=arguments.full, delimiter=delimiter)

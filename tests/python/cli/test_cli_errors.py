@@ -1,8 +1,10 @@
 """Errors, pipes, and verbs that must not change a store."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from cli_support import command, rows, state_of
@@ -20,6 +22,12 @@ import forebay
         (["cat", "s", "t", "--format", "xml"], "invalid choice: 'xml'"),
         (["cat", "s", "t", "--start", "3"], "3 may be an offset or a time"),
         (["cat", "s", "t", "--queue", "0", "--queue", "1", "--end", "3"], "give one --queue"),
+        (
+            ["cat", "s", "t", "--delimiter", ";"],
+            "--delimiter needs --format raw, got --format jsonl",
+        ),
+        (["query", "s", "t", "k", "--format", "csv", "--delimiter", ""], "got --format csv"),
+        (["tail", "s", "t", "--delimiter", ";"], "--delimiter needs --format raw"),
         (["exprot"], "'exprot', did you mean export?"),
         (["spark", "audti", "s"], "did you mean audit?"),
         (["cat", "s", "t", "--tag", "paid"], "--tag, did you mean --tags?"),
@@ -72,7 +80,8 @@ def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, a
         (["verify", "file"], "not a store"),
         (["cat", "store", "nope"], 'no topic "nope"'),
         (["tail", "store", "nope", "-f"], 'no topic "nope"'),
-        (["cat", "store", "orders", "--queue", "8"], "no queue 8"),
+        (["cat", "store", "orders", "--queue", "8"], "no queue 8; its queues are 0 to 7"),
+        (["export", "store", "x.csv", "--topic", "one", "--queue", "5"], "its only queue is 0"),
         (["cat", "store", "orders", "--start", "0=99"], "out of range: 0 to 4"),
         (["cat", "store", "orders", "--start", "99=1"], "no queue 99"),
         (["cat", "store", "orders", "--end", "99=3"], "no queue 99"),
@@ -93,6 +102,8 @@ def test_errors_are_one_line_and_status_1(run, store, monkeypatch, arguments, pa
     monkeypatch.chdir(store.parent)
     (store.parent / "file").write_bytes(b"no store")
     forebay.open("log", engine="partitionlog").close()
+    with forebay.open("store") as opened:
+        opened.create_topic("one", queues=1)
     status, out, err = run(*arguments)
     assert (status, out) == (1, b"")
     assert err.startswith("forebay: ")
@@ -198,5 +209,28 @@ def test_ctrl_c_while_the_verbs_are_imported_ends_with_130():
     code = "from forebay.cli import main\nsys.exit(main(['topics', 'none']))"
     done = subprocess.run(
         [sys.executable, "-c", press + code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("name", ["forebay", "forebay.store", "forebay.cli", "forebay.cli.send"])
+def test_ctrl_c_while_the_command_is_imported_ends_with_130(name):
+    """It printed a traceback unless the package was imported already."""
+    program = importlib.metadata.entry_points(group="console_scripts", name="forebay")
+    module, function = next(iter(program)).value.split(":")
+    press = textwrap.dedent(f"""
+        import signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        class Press:
+            def find_spec(self, name, path=None, target=None):
+                if name == {name!r}:
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, Press())
+        sys.argv = ["forebay", "topics", "none"]
+        from {module} import {function}
+        sys.exit({function}())
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", press], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
