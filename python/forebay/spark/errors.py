@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from forebay.errors import InvalidOptionError
+from forebay.errors import ForebayError, InvalidOptionError
 from forebay.redact import redacted
 
 
@@ -25,6 +25,17 @@ def unknown(name: str, reason: str) -> InvalidOptionError:
     """Return the error for an unknown option; its value is not shown, as it may be a secret."""
     message = f"option {name} is not supported: {reason}"
     return InvalidOptionError(message, name=name, value="...", reason=reason)
+
+
+def refused(error: NotImplementedError) -> ForebayError:
+    """Return the same error as one that PySpark passes on while it plans a read.
+
+    It takes a `NotImplementedError` for a reader that does not divide its rows, and goes on.
+    """
+    found = ForebayError(str(error))
+    for note in getattr(error, "__notes__", ()):
+        found.add_note(note)
+    return found
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

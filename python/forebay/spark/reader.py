@@ -23,6 +23,7 @@ from forebay.archive import Archive
 from forebay.errors import CorruptError
 from forebay.redact import redacted
 from forebay.spark.columns import select
+from forebay.spark.errors import refused
 from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions
 from forebay.spark.plan import Planner
@@ -79,7 +80,10 @@ class ForebayReader(DataSourceReader):
         Spark plans a DataFrame once, at its first action, so all its actions read the same rows.
         """
         parts = self._options.min_partitions or self._parallelism
-        ranges = self._ranges()
+        try:
+            ranges = self._ranges()
+        except NotImplementedError as error:
+            raise refused(error) from error
         if self._pushed.lookups is None:
             groups = cut(ranges, parts, self._options.records_max)
         else:

@@ -305,6 +305,32 @@ def test_spark_names_the_store_that_is_damaged(spark, shards, tmp_path):
     assert str(folder / "3" / "events") in str(caught.value)
 
 
+def unsupported(path):
+    """Make a store whose folder of log files is a file."""
+    fill(path, 1)
+    shutil.rmtree(path / "commitlog")
+    (path / "commitlog").write_text("no directory")
+
+
+def test_spark_says_why_a_store_is_not_supported(spark, tmp_path):
+    """PySpark took the error for a reader without partitions, and a task failed without a word."""
+    unsupported(tmp_path / "odd")
+    loaded = spark.read.format("forebay").option("subscribe", "t").load(str(tmp_path / "odd"))
+    with pytest.raises(PySparkException, match="commitlog") as caught:
+        loaded.collect()
+    assert "AssertionError" not in str(caught.value)
+    assert "failOnDataLoss" in str(caught.value)
+
+
+def test_a_refused_plan_is_no_not_implemented_error(tmp_path):
+    unsupported(tmp_path / "odd")
+    with pytest.raises(forebay.ForebayError, match="commitlog") as caught:
+        reader(str(tmp_path / "odd")).partitions()
+    assert not isinstance(caught.value, NotImplementedError)
+    assert isinstance(caught.value.__cause__, forebay.UnsupportedError)
+    assert "failOnDataLoss" in caught.value.__notes__[0]
+
+
 def test_a_thousand_topics_are_listed_and_read(spark, tmp_path):
     options = {"subscribePattern": "topic-...", "columns": "topic,value"}
     reader = spark.read.format("forebay").options(**options)
