@@ -1,5 +1,6 @@
 """The defaults on the page of options are those of the code."""
 
+import math
 import re
 from pathlib import Path
 
@@ -54,6 +55,31 @@ def built():
     return {name: python(text) for name, text in found.items() if name not in ("compaction",)}
 
 
+def used():
+    """Return the values that the core uses where neither a handle nor a store gives one, in Python.
+
+    They are where an option is used: ``options.name.unwrap_or(value)``.
+    """
+    options = (ROOT / "src/options.rs").read_text()
+    source = options + (ROOT / "src/engine/partition_log/write/rules.rs").read_text()
+    kinds = dict(re.findall(r"^    pub (\w+): Option<(\w+)>,$", options, re.MULTILINE))
+    found = {}
+    for name, text in re.findall(r"\b(?:self|options)\s*\.(\w+)\.unwrap_or\((.+)\)", source):
+        if text in ("true", "false"):
+            found[name] = text == "true"
+            continue
+        factors = [factor.split("<<") for factor in text.replace("_", "").split("*")]
+        shifted = [[int(part) for part in factor] for factor in factors]
+        found[name] = math.prod(first << sum(rest) for first, *rest in shifted)
+    for name in re.findall(r"\b(?:self|options)\s*\.(\w+)\.unwrap_or_default\(\)", source):
+        kind = kinds[name]
+        body = re.search(rf"pub enum {kind} \{{(.*?)\n\}}\n", options, re.DOTALL)
+        if body is not None:
+            variant = re.search(r"#\[default\]\s+(\w+)", body[1])[1]
+            found[name] = re.search(rf"\b\w+::{variant}(?:,| =>) \"(\w+)\"", options)[1]
+    return found
+
+
 def test_every_option_has_a_default_that_can_be_read():
     page = documented()
     assert set(page) == {"mode", *OpenOptions.__annotations__}
@@ -71,6 +97,17 @@ def test_the_defaults_of_a_handle_are_those_of_the_page():
     }
     assert wrong == {}
     assert len([value for value in found.values() if value is not None]) > 20
+
+
+def test_the_defaults_of_kept_options_are_those_of_the_page():
+    """A store keeps what is given, so opening one with a wrong default shows nothing."""
+    page, found = documented(), used()
+    assert {
+        name: page[name] for name, value in found.items() if value_of(page[name]) != value
+    } == {}
+    text = (ROOT / "docs/options.md").read_text()
+    kept = set(re.findall("^\\| `([a-z_]+)` \\(kept\\)", text, re.MULTILINE))
+    assert kept - set(found) <= WORDS
 
 
 def given(engine):
