@@ -5,205 +5,141 @@
 //! but uses its processor meanwhile. So it polls only if its last wait was short, and gives up when
 //! this one is not.
 //!
-//! It polls on a processor that nobody else needs. If other threads want to run, a thread that
-//! polls takes time from them, such as from the sender that it waits for, and runs later itself
-//! than one that is woken. It learns of them in two ways. Now and then it compares how many threads
-//! want to run with the number of processors. And it leaves its processor to them in each turn, so
-//! that it comes back late if there are any. Then the store *rests*: its readers sleep, for a time.
-//!
-//! ```text
-//!   short of processors --> rest: 2 ms, twice as long each time, up to 1 s
-//!   rest is over        --> poll; short again sooner than after another such time? rest longer
-//!                                 the longer it goes well, the shorter is the next rest
-//! ```
-//!
-//! So on a machine that is busy all the time readers look once a second whether it still is, and
-//! where something else runs for a moment they poll most of the time.
+//! In each turn it leaves its processor to any other thread that needs it. If it comes back late,
+//! threads that run for long need it, perhaps the sender that it waits for. Then the readers of its
+//! process *rest*: they do not poll for some time, which is doubled if they come back late soon
+//! after it. So on a machine that stays busy they lose their processor once a second.
 
-use crate::disk::Processors;
+use crate::sync::Mutex;
 use std::fmt::Debug;
-#[cfg(test)]
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest time to poll. If the last wait was longer, none of the next one is spent polling. The
 /// default of Linux's `halt_poll_ns`, which decides the same for virtual processors.
 const POLL_MAX: Duration = Duration::from_micros(200);
-/// A thread that was off its processor for longer leaves it to the others.
-const OFF_MAX: Duration = Duration::from_micros(20);
-/// Between two looks at how many threads want to run. A look takes some microseconds.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// The shortest and the longest rest, in us.
-const REST_MIN: u64 = 2_000;
-const REST_MAX: u64 = 1_000_000;
+/// A thread that comes back later was kept waiting by threads that run for long. Those that are
+/// woken for a message are faster.
+const OFF_MAX: Duration = Duration::from_micros(100);
+/// The shortest and the longest rest.
+const REST_MIN: Duration = Duration::from_millis(10);
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// What a thread that polls sees of its machine.
-pub trait Host: Debug + Send + Sync {
-    /// The time since some moment.
-    fn now(&self) -> Duration;
+pub trait Host: Debug + Send {
+    /// The time.
+    fn now(&self) -> Instant;
 
     /// Leaves the processor to another thread that waits for it, if any does.
     fn give_way(&self);
-
-    /// Whether more threads want to run than there are processors.
-    fn is_short(&self) -> bool;
 }
 
 /// The machine on which this process runs.
 #[derive(Debug)]
-struct Here {
-    began: Instant,
-    processors: Processors,
-}
+pub struct Here;
 
 impl Host for Here {
-    fn now(&self) -> Duration {
-        self.began.elapsed()
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 
     fn give_way(&self) {
         thread::yield_now();
     }
-
-    fn is_short(&self) -> bool {
-        self.processors.are_short()
-    }
 }
 
 /// What the last waits were like, of all threads of a process that wait for the same.
 #[derive(Debug)]
-pub struct Polling {
-    here: Here,
-    #[cfg(test)]
-    planted: OnceLock<Box<dyn Host>>,
-    was_short: AtomicBool,
-    /// Whether a thread polls. Another one sleeps: one that polls serves all.
-    polls: AtomicBool,
-    /// When a thread looked last how many want to run, in us.
-    looked: AtomicU64,
-    /// When the last rest is over, in us, and how long it is. Threads that change them at the same
-    /// time may count one shortage.
-    rest_end: AtomicU64,
-    rest: AtomicU64,
+pub struct Polling(Mutex<State>);
+
+/// Locked by the thread that polls. Others sleep meanwhile: one that polls serves all.
+#[derive(Debug)]
+struct State {
+    host: Box<dyn Host>,
+    was_short: bool,
+    /// The last rest, and when it is over.
+    rest: Duration,
+    rest_end: Option<Instant>,
 }
 
 impl Default for Polling {
     fn default() -> Polling {
-        Polling {
-            here: Here {
-                began: Instant::now(),
-                processors: Processors::of_process(),
-            },
-            #[cfg(test)]
-            planted: OnceLock::new(),
-            was_short: AtomicBool::new(false),
-            polls: AtomicBool::new(false),
-            looked: AtomicU64::new(0),
-            rest_end: AtomicU64::new(0),
-            rest: AtomicU64::new(0),
-        }
+        Polling::on(Box::new(Here))
     }
 }
 
 impl Polling {
+    fn on(host: Box<dyn Host>) -> Polling {
+        Polling(Mutex::new(State {
+            host,
+            was_short: false,
+            rest: Duration::ZERO,
+            rest_end: None,
+        }))
+    }
+
     /// Runs `wait`, which waits for at most `timeout`, and notes whether it ended early and soon.
     pub fn measure<T>(&self, timeout: Duration, wait: impl FnOnce() -> T) -> T {
-        let began = self.host().now();
+        let now = || self.0.try_lock().map(|state| state.host.now());
+        let began = now();
         let result = wait();
-        let took = self.host().now() - began;
-        let was_short = took <= POLL_MAX && took < timeout;
-        self.was_short.store(was_short, Ordering::Relaxed);
+        if let (Some(began), Some(mut state)) = (began, self.0.try_lock()) {
+            let took = state.host.now() - began;
+            state.was_short = took <= POLL_MAX && took < timeout;
+        }
         result
     }
 
     /// Checks once whether the wait `is_over`, or, if the last wait was short, until it is or the
     /// caller had better sleep, at most for `timeout`. Returns what the last check said.
     pub fn poll(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
-        if is_over() {
-            return true;
-        }
-        if !self.was_short.load(Ordering::Relaxed)
-            || micros(self.host().now()) < self.rest_end.load(Ordering::Relaxed)
-            || self.polls.swap(true, Ordering::Relaxed)
-        {
-            return false;
-        }
-        let said = self.poll_alone(timeout, is_over);
-        self.polls.store(false, Ordering::Relaxed);
-        said
+        is_over()
+            || self
+                .0
+                .try_lock()
+                .is_some_and(|mut state| state.poll(timeout.min(POLL_MAX), is_over))
     }
 
-    fn poll_alone(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
-        let host = self.host();
-        let began = host.now();
+    /// Has the host be another one.
+    #[cfg(test)]
+    pub fn plant(&self, host: Box<dyn Host>) {
+        self.0.lock().host = host;
+    }
+}
+
+impl State {
+    fn poll(&mut self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
+        let began = self.host.now();
+        if !self.was_short || self.rest_end.is_some_and(|end| began < end) {
+            return false;
+        }
         let mut now = began;
         loop {
-            if self.is_short(now) {
-                self.rest_from(now);
-                return is_over();
-            }
-            let before = host.now();
-            host.give_way();
-            now = host.now();
-            if now - before > OFF_MAX {
+            let left = now;
+            self.host.give_way();
+            now = self.host.now();
+            if now - left > OFF_MAX {
                 self.rest_from(now);
                 return is_over();
             }
             if is_over() {
                 return true;
             }
-            if now - began >= POLL_MAX.min(timeout) {
+            if now - began >= timeout {
                 return false;
             }
         }
     }
 
-    /// Looks whether more threads want to run than there are processors, if the last look was long
-    /// enough ago.
-    fn is_short(&self, now: Duration) -> bool {
-        let looked = Duration::from_micros(self.looked.load(Ordering::Relaxed));
-        if !looked.is_zero() && now.saturating_sub(looked) < LOOK_EVERY {
-            return false;
-        }
-        self.looked.store(micros(now).max(1), Ordering::Relaxed);
-        self.host().is_short()
-    }
-
-    /// Begins a rest: twice as long as the last one if that did not help for as long as it took,
-    /// and otherwise the shorter the longer it helped.
-    fn rest_from(&self, now: Duration) {
-        let (now, last) = (micros(now), self.rest.load(Ordering::Relaxed));
-        let calm = now.saturating_sub(self.rest_end.load(Ordering::Relaxed));
-        let rest = match calm < last {
-            true => last * 2,
-            false => last * last / calm.max(1),
+    /// Begins a rest: twice as long as the last one if that is over for less than it took.
+    fn rest_from(&mut self, now: Instant) {
+        let is_soon = self.rest_end.is_some_and(|end| now - end < self.rest);
+        self.rest = match is_soon {
+            true => REST_MAX.min(self.rest * 2),
+            false => REST_MIN,
         };
-        let rest = rest.clamp(REST_MIN, REST_MAX);
-        self.rest.store(rest, Ordering::Relaxed);
-        self.rest_end.store(now + rest, Ordering::Relaxed);
-        // The first look after it is due at once.
-        self.looked.store(0, Ordering::Relaxed);
+        self.rest_end = Some(now + self.rest);
     }
-
-    fn host(&self) -> &dyn Host {
-        #[cfg(test)]
-        if let Some(planted) = self.planted.get() {
-            return &**planted;
-        }
-        &self.here
-    }
-
-    /// Has the host be another one.
-    #[cfg(test)]
-    pub fn plant(&self, host: Box<dyn Host>) {
-        assert!(self.planted.set(host).is_ok(), "planted twice");
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILE_LEN: u64 = 16 << 10;
 
@@ -153,18 +153,14 @@ fn a_reader_of_the_process_that_leads_is_called_for_what_others_send() {
 
 /// A machine with a processor to spare, where nothing takes time.
 #[derive(Debug)]
-struct Idle;
+struct Idle(Instant);
 
 impl Host for Idle {
-    fn now(&self) -> Duration {
-        Duration::ZERO
+    fn now(&self) -> Instant {
+        self.0
     }
 
     fn give_way(&self) {}
-
-    fn is_short(&self) -> bool {
-        false
-    }
 }
 
 /// A reader that was woken a moment ago checks again before it sleeps; one that has waited in vain
@@ -173,7 +169,7 @@ impl Host for Idle {
 fn a_reader_of_the_process_that_leads_polls_while_its_waits_are_short() {
     let dir = tempfile::tempdir().unwrap();
     let (share, _) = Share::open(&Machine::real(), dir.path(), &options(), Vec::new()).unwrap();
-    share.core.polling.plant(Box::new(Idle));
+    share.core.polling.plant(Box::new(Idle(Instant::now())));
     let checks_in_vain = || {
         let count = Cell::new(0);
         let ready = || {
