@@ -8,6 +8,7 @@ pub mod epochs;
 pub mod geometry;
 pub mod group_table;
 pub mod kept_options;
+pub mod member;
 pub mod names;
 pub mod page;
 pub mod recognise;

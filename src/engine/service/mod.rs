@@ -9,6 +9,7 @@ pub mod flush;
 pub mod group_commit;
 pub mod health;
 pub mod hold;
+pub mod lead;
 pub mod polling;
 pub mod retention;
 pub mod shared_condition;

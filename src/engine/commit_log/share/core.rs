@@ -1,7 +1,6 @@
 //! Appends of one process of a shared store, and its waits for the leader.
 
 use super::leader::Leader;
-use super::member::{Held, Member};
 use super::offsets::dispatched;
 use crate::disk::Disk;
 use crate::engine::commit_log::log::Log;
@@ -10,12 +9,14 @@ use crate::engine::commit_log::log::atomic;
 use crate::engine::commit_log::parts::{AppendRules, BACKLOG_MAX, Parts};
 use crate::engine::commit_log::read::follow;
 use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::directory::member::{Held, Member};
 use crate::engine::directory::page::{Mark, StatePage, Word};
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::duty;
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::lead::Lead;
 use crate::engine::service::polling::Polling;
 use crate::engine::service::shared_lock::Taken;
 use crate::engine::service::shutdown::Shutdown;
@@ -31,7 +32,7 @@ use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutexGuard};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -81,7 +82,7 @@ pub struct Core {
     pub(super) rules: AppendRules,
     pub(super) health: Health,
     pub(super) role: Mutex<Role>,
-    pub(super) lead: Lead,
+    pub(super) lead: Arc<Lead>,
     /// The published end when a reader of this process last began to sleep.
     pub(super) rested: AtomicU64,
     /// Whether a reader of this process polls before it sleeps.
@@ -89,38 +90,6 @@ pub struct Core {
     /// A layer above the engine that runs only in the process that leads.
     pub(super) watch: OnceLock<Arc<dyn Watch>>,
     pub(super) shutdown: Shutdown,
-}
-
-/// Whether this process runs the services, for the consumers above the engine.
-#[derive(Default)]
-pub struct Lead {
-    leads: AtomicBool,
-    begun: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl Lead {
-    /// Whether this process runs the services.
-    pub fn is_held(&self) -> bool {
-        self.leads.load(Ordering::Acquire)
-    }
-
-    /// Calls `call` each time this process begins to run the services.
-    pub fn on_begin(&self, call: Box<dyn Fn() + Send + Sync>) {
-        let _ = self.begun.set(call);
-    }
-
-    /// Notes that this process runs the services.
-    pub fn begin(&self) {
-        self.leads.store(true, Ordering::Release);
-        if let Some(call) = self.begun.get() {
-            call();
-        }
-    }
-
-    /// Notes that it ends them.
-    pub fn end(&self) {
-        self.leads.store(false, Ordering::Release);
-    }
 }
 
 impl Core {

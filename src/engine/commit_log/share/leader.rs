@@ -5,12 +5,12 @@
 //! nothing depends on the memory of the dead process. No append goes through these parts; their end
 //! of the log is the published end in the state page.
 
-use super::member::Member;
 use crate::engine::Recovery;
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::recovery::open::open;
 use crate::engine::commit_log::services::Services;
 use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::directory::member::Member;
 use crate::engine::directory::page::StatePage;
 use crate::engine::service::hold::Hold;
 use crate::error::{Error, Op, Result};

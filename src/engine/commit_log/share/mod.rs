@@ -14,9 +14,7 @@
 
 mod core;
 mod duties;
-mod groups;
 mod leader;
-mod member;
 mod offsets;
 mod open;
 

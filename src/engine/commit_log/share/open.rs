@@ -1,9 +1,7 @@
 //! Joining and leaving a shared store.
 
-use super::core::{Core, Lead, Role};
-use super::groups::Groups;
+use super::core::{Core, Role};
 use super::leader::Leader;
-use super::member::Member;
 use super::offsets::dispatched;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::append::Tail;
@@ -13,6 +11,8 @@ use crate::engine::commit_log::recovery::{find, geometry, open};
 use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::GroupTable;
 use crate::engine::directory::kept_options::Kept;
+use crate::engine::directory::member::groups::Groups;
+use crate::engine::directory::member::{Meeting, Member};
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::writer;
@@ -21,6 +21,7 @@ use crate::engine::service::durability::Durable;
 use crate::engine::service::group_commit::{self, GroupCommit};
 use crate::engine::service::health::Health;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::lead::Lead;
 use crate::engine::service::polling::Polling;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::{Recovery, Stats};
@@ -73,7 +74,13 @@ impl Share {
         let maker = writer::permit(disk, root, options)?;
         find::prepare(disk, root, maker)?;
         let own = Agreed::of(options)?;
-        let member = Arc::new(Member::join(disk, root, options.lock_timeout, &own)?);
+        let member = Arc::new(Member::join(
+            disk,
+            root,
+            Meeting::OF_STATE,
+            options.lock_timeout,
+            &own,
+        )?);
         pass(Point::Joined);
         let mut options = options.clone();
         member.page.agreed()?.joined(&own)?.apply(&mut options);
@@ -97,7 +104,12 @@ impl Share {
             *core.role.lock() = Role::Leader(Box::new(leader));
             core.lead.begin();
         }
-        let groups = Arc::new(Groups::new(&core));
+        let groups = Arc::new(Groups::new(
+            &core.machine.disk,
+            root,
+            &core.member,
+            &core.lead,
+        ));
         let own = Arc::clone(&core);
         let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
         let watcher = watcher.spawn(move || own.watch());
@@ -358,7 +370,7 @@ fn assemble(
         rules,
         health: Health::default(),
         role: Mutex::new(Role::Follower),
-        lead: Lead::default(),
+        lead: Arc::<Lead>::default(),
         rested: AtomicU64::new(0),
         polling: Polling::default(),
         watch: OnceLock::new(),

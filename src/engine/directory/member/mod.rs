@@ -1,4 +1,4 @@
-//! A process that shares a store: its locks in the file `lock`, and the append lock.
+//! A process that shares a store: its locks in the file that a writer locks, and the append lock.
 //!
 //! ```text
 //! byte 0          shared by all of them; exclusively of one writer alone
@@ -7,17 +7,52 @@
 //! byte 252        leader: held by the process that runs the services
 //! ```
 
-use crate::disk::{ByteLock, ByteLocks, Disk};
 use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
+use crate::engine::directory::writer;
+pub mod groups;
+
+use crate::disk::{ByteLock, ByteLocks, Disk};
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
 use crate::error::{At, Error, Op, Result};
 use crate::region::Access;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The files through which the processes of a store meet.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting {
+    /// The file whose bytes they lock.
+    pub lock: &'static str,
+    /// The page of marks.
+    pub page: &'static str,
+}
+
+impl Meeting {
+    /// Those of a store with a state page.
+    pub const OF_STATE: Meeting = Meeting {
+        lock: names::LOCK,
+        page: names::STATE,
+    };
+
+    /// Opens the page; `None` if there is none.
+    fn open_page(self, disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
+        match self.page {
+            names::STATE => StatePage::open(disk, root, access),
+            name => StatePage::open_marks(disk, &root.join(name), access),
+        }
+    }
+
+    fn create_page(self, disk: &dyn Disk, root: &Path) -> Result<StatePage> {
+        match self.page {
+            names::STATE => StatePage::create(disk, root),
+            name => StatePage::create_marks(disk, &root.join(name)),
+        }
+    }
+}
 
 const ALL: u32 = 0;
 const GATE: u32 = SLOTS + 1;
@@ -48,10 +83,11 @@ impl Member {
     pub fn join(
         disk: &dyn Disk,
         root: &Path,
+        meeting: Meeting,
         timeout: Duration,
         agreed: &Agreed,
     ) -> Result<Member> {
-        let path = root.join(names::LOCK);
+        let path = root.join(meeting.lock);
         let locks = ByteLocks::open(&path).at(Op::Lock, &path)?;
         if let Some(name) = locks.unshared_file_system().at(Op::Lock, &path)? {
             let what = format!("mode=\"share\" on {name}: {}", root.display());
@@ -59,7 +95,7 @@ impl Member {
         }
         match enter(&locks, timeout) {
             Ok(true) => {}
-            Ok(false) => return Err(locked(disk, root)?),
+            Ok(false) => return Err(locked(disk, root, meeting)?),
             Err(error) if is_unknown(&error) => {
                 let what = format!(
                     "mode=\"share\" on a system without locks of open file descriptions \
@@ -71,9 +107,9 @@ impl Member {
             Err(error) => return Err(Error::io(Op::Lock, &path, error)),
         }
         locks.fill().at(Op::Lock, &path)?;
-        let page = match StatePage::open(disk, root, Access::ReadWrite)? {
+        let page = match meeting.open_page(disk, root, Access::ReadWrite)? {
             Some(page) => page,
-            None => StatePage::create(disk, root)?,
+            None => meeting.create_page(disk, root)?,
         };
         let mut member = Member {
             path,
@@ -323,11 +359,10 @@ fn until(
 }
 
 /// The error for a store that one writer alone has opened.
-fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
-    let state = StatePage::open(disk, root, Access::Read)?;
+fn locked(disk: &dyn Disk, root: &Path, meeting: Meeting) -> Result<Error> {
     Ok(Error::Locked {
         path: root.to_owned(),
-        pid: state.and_then(|state| state.pid()),
+        pid: writer::pid_of_writer(disk, root, meeting.lock)?,
         shareable: true,
     })
 }

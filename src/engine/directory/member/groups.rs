@@ -1,17 +1,23 @@
 //! The table of groups, through which the consumers of all processes share queues.
 
-use super::core::Core;
+use super::Member;
+use crate::disk::Disk;
 use crate::engine::directory::group_table::joint::{Joint, Work};
 use crate::engine::directory::group_table::{GroupTable, Peers};
-use crate::engine::directory::page::News;
+use crate::engine::directory::page::{Mark, News};
+use crate::engine::service::lead::Lead;
 use crate::engine::service::shared_condition::SharedWord;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The table of groups, once this process has opened it.
 pub struct Groups {
-    core: Arc<Core>,
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    member: Arc<Member>,
+    lead: Arc<Lead>,
     state: Mutex<State>,
 }
 
@@ -30,9 +36,17 @@ pub enum State {
 impl Groups {
     /// Shows that this process has no consumers: a dead process may have had its slot, and others
     /// must not take that one's consumers for this one's.
-    pub fn new(core: &Arc<Core>) -> Groups {
+    pub fn new(
+        disk: &Arc<dyn Disk>,
+        root: &Path,
+        member: &Arc<Member>,
+        lead: &Arc<Lead>,
+    ) -> Groups {
         let groups = Groups {
-            core: Arc::clone(core),
+            disk: Arc::clone(disk),
+            root: root.to_owned(),
+            member: Arc::clone(member),
+            lead: Arc::clone(lead),
             state: Mutex::default(),
         };
         // If the table cannot be opened, the first consumer meets the error.
@@ -56,13 +70,12 @@ impl Groups {
             State::Open(table) => return Ok(Some(Arc::clone(table))),
             State::Ended => return Err(Error::Closed { path: None }),
         }
-        let core = &self.core;
-        let (disk, root) = (&core.machine.disk, &core.root);
-        let peers = || Arc::clone(&core.member) as Arc<dyn Peers>;
+        let (disk, root) = (&self.disk, &self.root);
+        let peers = || Arc::clone(&self.member) as Arc<dyn Peers>;
         let open = || GroupTable::open(disk, root, peers());
         let found = match open()? {
             None if needs => {
-                let found = core.member.behind_gate(|| match open()? {
+                let found = self.member.behind_gate(|| match open()? {
                     Some(table) => Ok(table),
                     None => GroupTable::create(disk, root, peers()),
                 });
@@ -89,22 +102,22 @@ impl Joint for Groups {
     }
 
     fn leads(&self) -> bool {
-        self.core.lead.is_held()
+        self.lead.is_held()
     }
 
     fn on_lead(&self, call: Box<dyn Fn() + Send + Sync>) {
-        self.core.lead.on_begin(call);
+        self.lead.on_begin(call);
     }
 
     fn published(&self) -> u64 {
-        self.core.published()
+        self.member.page.get(Mark::Published)
     }
 
     fn notify(&self) {
-        News(&self.core.member.page).notify();
+        News(&self.member.page).notify();
     }
 
     fn work(&self) -> Work {
-        Work::of(&self.core.member.page)
+        Work::of(&self.member.page)
     }
 }
