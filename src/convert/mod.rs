@@ -13,6 +13,7 @@
 //! queues, or the old offset that its last message keeps, is where its copy continues. So a process
 //! may be killed at any point.
 
+mod apart;
 mod copy;
 mod names;
 mod sink;
@@ -20,6 +21,7 @@ mod state;
 
 pub use names::NameMap;
 
+use self::apart::check_apart;
 use self::copy::{Lane, Lanes};
 use self::sink::Sink;
 use self::state::{Place, State};
@@ -78,8 +80,9 @@ pub struct Converted {
 /// # Errors
 ///
 /// [`Error::Exists`] if there is anything at `target`; [`Error::InvalidOption`] if the source has
-/// the target's form already, if its offsets cannot be kept and may not change, or if an unfinished
-/// conversion has other settings; errors of opening, reading and writing.
+/// the target's form already, if one directory is within the other, if its offsets cannot be kept
+/// and may not change, or if an unfinished conversion has other settings; errors of opening,
+/// reading and writing.
 pub fn convert_store(
     source: &Path,
     target: &Path,
@@ -88,6 +91,7 @@ pub fn convert_store(
 ) -> Result<Converted> {
     let machine = Machine::real();
     let disk = &*machine.disk;
+    check_apart(source, target)?;
     let place = Place::of(target)?;
     if let Some(done) = place.finished(disk)? {
         return Ok(done);
