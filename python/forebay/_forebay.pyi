@@ -2257,7 +2257,7 @@ class Store:
         filesystem: Any = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Archived:
-        """Copy sealed log files, which are never written again, to an archive.
+        """Copy sealed log files or complete segments, which are never written again, to an archive.
 
         Files that the archive already has are not copied again. See `forebay.archive`.
 

@@ -662,7 +662,7 @@ impl Store {
         Ok(verified?.into())
     }
 
-    /// Copy sealed log files, which are never written again, to an archive.
+    /// Copy sealed log files or complete segments, which are never written again, to an archive.
     ///
     /// Files that the archive already has are not copied again. See `forebay.archive`.
     ///
