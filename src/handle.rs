@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::engine::directory::group_table::joint::Joint;
 use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};
-use crate::meter::{GetMeter, PutMeter, RateSampler};
+use crate::meter::Meters;
 use crate::num::short;
 use crate::options::{Mode, Options};
 use crate::record::names::SCHEDULE_TOPIC;
@@ -45,9 +45,7 @@ pub(crate) struct Handle {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
-    pub(crate) meter: PutMeter,
-    pub(crate) gets: GetMeter,
-    pub(crate) rates: RateSampler,
+    pub(crate) meters: Arc<Meters>,
     pub(crate) closed: AtomicBool,
     pub(crate) generation: u32,
     /// Called with the end of a delayed message that was appended.
@@ -63,7 +61,7 @@ pub(crate) struct Handle {
 impl Handle {
     /// Samples the counters for the recent rates.
     pub(crate) fn sample_rates(&self, now: Instant) {
-        self.rates.sample(now, || self.engine.counters());
+        self.meters.rates.sample(now, || self.engine.counters());
     }
 
     /// This process among those that share the store; `None` if it has the store for itself, or

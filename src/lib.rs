@@ -108,7 +108,7 @@ pub use engine::{
     Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};
-pub use meter::{Latency, SlowPut};
+pub use meter::{Latency, SlowPut, Summary, WriterStats};
 pub use notices::{Notices, Watch};
 pub use options::{
     AppendLockKind, Compression, DelayLevels, EngineKind, Flush, Isolation, Mode, Options,

@@ -177,7 +177,7 @@ impl Producer {
         let chosen = self.queue.or(draft.queue).is_some() || draft.first_key().is_some();
         let keyless = (!chosen).then(|| linger.queue_of_keyless(&to.topic));
         let queue = self.queue_for(to, draft, self.queue.or(keyless))?;
-        let meter = &to.handle.meter;
+        let meter = &to.handle.meters.puts;
         let put = meter.begin();
         let lingering = linger.push(&to.topic, queue, draft, put.clock_ms())?;
         let len = draft.body.len();
@@ -295,7 +295,7 @@ impl Producer {
                 }
                 None => scratch.insert(to.engine.batch()),
             };
-            let meter = &to.handle.meter;
+            let meter = &to.handle.meters.puts;
             let mut put = meter.begin();
             self.push(batch, topic, queue, draft, put.clock_ms())?;
             put.encoded();
@@ -612,7 +612,7 @@ impl BatchSender<'_> {
         }
         let began = Instant::now();
         producer.push(batch, topic, queue, draft, self.now)?;
-        self.to.handle.meter.encoded_row(began.elapsed());
+        self.to.handle.meters.puts.encoded_row(began.elapsed());
         Ok(())
     }
 
@@ -641,7 +641,7 @@ impl BatchSender<'_> {
         self.batch.clear();
         let shared = self.to.handle;
         let took = now.duration_since(began).saturating_sub(part.waited);
-        shared.meter.batch(took, &topic.name, rows, len);
+        shared.meters.puts.batch(took, &topic.name, rows, len);
         shared.sample_rates(now);
         Ok(part)
     }

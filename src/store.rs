@@ -28,7 +28,7 @@ use crate::engine::{
 use crate::error::{At, Error, Op, Result};
 use crate::handle::{Again, Handle, Reopen};
 use crate::machine::Machine;
-use crate::meter::{GetMeter, PutMeter, RateSampler};
+use crate::meter::Meters;
 use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
 use crate::record::{Contents, Message};
@@ -477,7 +477,7 @@ impl Store {
 
     /// Counts messages that were read.
     pub(crate) fn count_read(&self, messages: usize) {
-        self.shared.gets.read(messages);
+        self.shared.meters.gets.read(messages);
     }
 
     /// Offset of the first message of a queue stored at or after `time_ms`.
@@ -568,9 +568,9 @@ impl Store {
         let now = Instant::now();
         shared.sample_rates(now);
         let (messages, bytes) = (stats.messages_sent, stats.bytes_sent);
-        stats.rates = shared.rates.rates(now, messages, bytes);
-        stats.puts = shared.meter.read();
-        stats.gets = self.shared.gets.counts();
+        stats.rates = shared.meters.rates.rates(now, messages, bytes);
+        stats.puts = shared.meters.puts.read();
+        stats.gets = self.shared.meters.gets.counts();
         Ok(stats)
     }
 
@@ -682,16 +682,17 @@ fn open_handle(
         }
     };
     engine_options::check(&*engine, &options)?;
+    let meters = Meters::new(&engine.report().warnings, Arc::clone(&machine.clock));
+    let meters = Arc::new(meters);
+    engine.show_meters(&meters);
     let handle = Handle {
-        meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
-        gets: GetMeter::default(),
+        meters,
         engine,
         joint,
         services,
         clock: Arc::clone(&machine.clock),
         path: path.to_path_buf(),
         options,
-        rates: RateSampler::default(),
         closed: AtomicBool::new(false),
         generation: crate::disk::fork_generation(),
         delayed: OnceLock::new(),

@@ -32,6 +32,7 @@ from forebay._forebay import (
     Ticket,
     Topic,
     Verification,
+    WriterStats,
     __version__,
 )
 from forebay.conversion import Conversion, convert
@@ -114,6 +115,7 @@ __all__ = [
     "UnknownTopicError",
     "UnsupportedError",
     "Verification",
+    "WriterStats",
     "__version__",
     "convert",
     "open",

@@ -21,7 +21,7 @@ __all__ = [
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
     "Scan", "SealedFile", "SealedSegment", "SegmentSurvey", "SendResult", "Stager", "Stats",
     "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
-    "__version__", "block_offset_at",
+    "WriterStats", "__version__", "block_offset_at",
     "block_schema", "bounds_below", "clock_moved", "close_query", "convert_store",
     "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
     "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
@@ -1330,6 +1330,70 @@ class Latency:
         """Return the attributes as a dict."""
 
 @final
+class WriterStats:
+    """What the live writer of a store shows of itself to other processes.
+
+    It shows its measurements about once a second, if they have changed. In a store that several
+    processes write, they are those of the process that runs the services for all of them.
+
+    Attributes
+    ----------
+    pid
+        Its process id.
+    age
+        Seconds since it last showed a change.
+    messages_sent, bytes_sent
+        Messages and bytes that it has appended.
+    recent_messages_per_second, recent_bytes_per_second
+        Rates over about the last ten seconds.
+    put_latency, slow_puts
+        Duration of puts as a `Latency` without buckets, and the number of puts above 500 ms.
+    flushes, flush_time, longest_flush
+        Number of syncs of the log, their total time, and the longest, in seconds.
+    flush_wait
+        How long senders and tickets waited for durability, as a `Latency` without buckets.
+    """
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+    @property
+    def age(self) -> float:
+        """Seconds since it last showed a change."""
+    @property
+    def messages_sent(self) -> int:
+        """Messages that it has appended."""
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that it has appended."""
+    @property
+    def recent_messages_per_second(self) -> float:
+        """Rate of messages over about the last ten seconds."""
+    @property
+    def recent_bytes_per_second(self) -> float:
+        """Rate of bytes over about the last ten seconds."""
+    @property
+    def put_latency(self) -> Latency:
+        """Duration of puts, as a `Latency` without buckets."""
+    @property
+    def slow_puts(self) -> int:
+        """Number of puts above 500 ms."""
+    @property
+    def flushes(self) -> int:
+        """Number of syncs of the log."""
+    @property
+    def flush_time(self) -> float:
+        """Total time of the syncs of the log, in seconds."""
+    @property
+    def longest_flush(self) -> float:
+        """The longest sync of the log, in seconds."""
+    @property
+    def flush_wait(self) -> Latency:
+        """How long senders and tickets waited for durability, as a `Latency` without buckets."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
+
+@final
 class Stats:
     """Counters and times of a store since it was opened.
 
@@ -1385,6 +1449,10 @@ class Stats:
     retired_bytes_mapped
         Bytes of log files that retention has deleted but that are still mapped. The disk space
         is freed when the last message, scan or buffer that uses the file is dropped.
+    writer
+        What the process that writes the store shows of itself, as `WriterStats`; None if this
+        process writes it, no process does, or nothing was shown yet. A partition log shows
+        nothing.
     """
 
     @property
@@ -1491,6 +1559,12 @@ class Stats:
     def retired_bytes_mapped(self) -> int:
         """Bytes of log files that retention has deleted but that are still mapped. The disk
         space is freed when the last message, scan or buffer that uses the file is dropped.
+        """
+    @property
+    def writer(self) -> WriterStats | None:
+        """What the process that writes the store shows of itself, as `WriterStats`; None if this
+        process writes it, no process does, or nothing was shown yet. A partition log shows
+        nothing.
         """
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

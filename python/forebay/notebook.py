@@ -86,6 +86,12 @@ def stats(shown: Stats) -> str:
         ("free on the disk", "" if shown.disk_free is None else human(shown.disk_free)),
         ("damaged regions", shown.damaged),
     ]
+    if shown.writer is not None:
+        writer = shown.writer
+        facts += [
+            (f"sent by process {writer.pid}", f"{writer.messages_sent:,} messages"),
+            ("its put latency", _latency(writer.put_latency)),
+        ]
     return _facts("Stats", facts)
 
 

@@ -234,7 +234,7 @@ impl Consumer {
         let changes = self.shared.changes();
         let mut taken = Vec::new();
         let again = self.take(max, &mut taken)?;
-        self.shared.handle().gets.delivered(taken.len(), 0);
+        self.shared.handle().meters.gets.delivered(taken.len(), 0);
         let wait = match again || !taken.is_empty() {
             true => Duration::ZERO,
             false => self.until_due(),
@@ -269,7 +269,7 @@ impl Consumer {
                 let all = crate::engine::Filter::default();
                 let by = Taking {
                     engine: ground.engine,
-                    gets: &self.shared.handle().gets,
+                    gets: &self.shared.handle().meters.gets,
                     member: self.number(),
                     // Retried messages have already passed the filter.
                     filter: if of_retry { &all } else { &self.options.filter },

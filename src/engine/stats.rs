@@ -1,6 +1,6 @@
 //! Figures: what opening did, and counters of a store.
 
-use crate::meter::{Flushes, Gets, Puts, Rates};
+use crate::meter::{Flushes, Gets, Puts, Rates, WriterStats};
 use std::time::Duration;
 
 /// What opening found and repaired.
@@ -70,4 +70,6 @@ pub struct Stats {
     pub flushes: Flushes,
     /// Messages and bytes per second.
     pub rates: Rates,
+    /// What the live writer shows of itself, if it is another process.
+    pub writer: Option<WriterStats>,
 }

@@ -30,6 +30,23 @@ pub struct Latency {
     pub buckets: Vec<(Duration, u64)>,
 }
 
+/// What another process is told of a [`Latency`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Number of durations.
+    pub count: u64,
+    /// Sum of the durations.
+    pub total: Duration,
+    /// Half of the durations are at most this long; see [`Latency::quantile`].
+    pub p50: Duration,
+    /// 99% of them are.
+    pub p99: Duration,
+    /// 99.9% of them are.
+    pub p999: Duration,
+    /// The longest duration.
+    pub max: Duration,
+}
+
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram {
@@ -71,6 +88,18 @@ impl Histogram {
 }
 
 impl Latency {
+    /// The histogram without its buckets.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            count: self.count,
+            total: self.total,
+            p50: self.quantile(0.5),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+            max: self.max,
+        }
+    }
+
     /// The quantile `share` (0 to 1) of the durations: the upper bound of its bucket, so up to a
     /// quarter too long, and never above [`Latency::max`]. Zero if the histogram is empty.
     pub fn quantile(&self, share: f64) -> Duration {

@@ -9,19 +9,46 @@ mod gets;
 mod histogram;
 mod puts;
 mod rates;
+mod writer_stats;
 
 pub use flushes::{FlushMeter, Flushes};
 pub use gets::{GetMeter, Gets};
-pub use histogram::{Histogram, Latency};
+pub use histogram::{Histogram, Latency, Summary};
 pub use puts::{PutMeter, Puts, ROWS_A_SAMPLE};
 pub use rates::{RateSampler, Rates};
+pub use writer_stats::WriterStats;
 
 pub use crate::warning::SlowPut;
 
+use crate::clock::Clock;
+use crate::warning::Warnings;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A put or a sync of the log that takes longer than this adds a warning.
 const SLOW: Duration = Duration::from_millis(500);
+
+/// What is measured above an engine, which may show it to other processes.
+#[derive(Debug)]
+pub struct Meters {
+    /// How long puts take.
+    pub puts: PutMeter,
+    /// What was read and delivered.
+    pub gets: GetMeter,
+    /// Messages and bytes a second.
+    pub rates: RateSampler,
+}
+
+impl Meters {
+    /// The meters of a store that opens at this moment; see [`PutMeter::new`].
+    pub fn new(warnings: &Arc<Warnings>, clock: Arc<dyn Clock>) -> Meters {
+        Meters {
+            puts: PutMeter::new(warnings, clock),
+            gets: GetMeter::default(),
+            rates: RateSampler::default(),
+        }
+    }
+}
 
 /// A duration in whole nanoseconds, at most 584 years.
 fn nanos(duration: Duration) -> u64 {

@@ -81,7 +81,7 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::report::{
-        Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification,
+        Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification, WriterStats,
     };
     #[pymodule_export]
     use super::restore::{scan_again, values_again};

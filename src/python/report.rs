@@ -213,6 +213,91 @@ impl From<crate::Latency> for Latency {
     }
 }
 
+impl From<crate::Summary> for Latency {
+    fn from(found: crate::Summary) -> Latency {
+        let seconds = |time: std::time::Duration| time.as_secs_f64();
+        Latency {
+            count: found.count,
+            mean: seconds(found.total) / found.count.max(1) as f64,
+            p50: seconds(found.p50),
+            p99: seconds(found.p99),
+            p999: seconds(found.p999),
+            max: seconds(found.max),
+            buckets: Vec::new(),
+        }
+    }
+}
+
+plain!(
+    WriterStats,
+    "What the live writer of a store shows of itself to other processes.
+
+It shows its measurements about once a second, if they have changed. In a store that several
+processes write, they are those of the process that runs the services for all of them.
+
+Attributes
+----------
+pid
+    Its process id.
+age
+    Seconds since it last showed a change.
+messages_sent, bytes_sent
+    Messages and bytes that it has appended.
+recent_messages_per_second, recent_bytes_per_second
+    Rates over about the last ten seconds.
+put_latency, slow_puts
+    Duration of puts as a `Latency` without buckets, and the number of puts above 500 ms.
+flushes, flush_time, longest_flush
+    Number of syncs of the log, their total time, and the longest, in seconds.
+flush_wait
+    How long senders and tickets waited for durability, as a `Latency` without buckets.",
+    {
+        /// Its process id.
+        pid: u32,
+        /// Seconds since it last showed a change.
+        age: f64,
+        /// Messages that it has appended.
+        messages_sent: u64,
+        /// Bytes that it has appended.
+        bytes_sent: u64,
+        /// Rate of messages over about the last ten seconds.
+        recent_messages_per_second: f64,
+        /// Rate of bytes over about the last ten seconds.
+        recent_bytes_per_second: f64,
+        /// Duration of puts, as a `Latency` without buckets.
+        put_latency: Latency,
+        /// Number of puts above 500 ms.
+        slow_puts: u64,
+        /// Number of syncs of the log.
+        flushes: u64,
+        /// Total time of the syncs of the log, in seconds.
+        flush_time: f64,
+        /// The longest sync of the log, in seconds.
+        longest_flush: f64,
+        /// How long senders and tickets waited for durability, as a `Latency` without buckets.
+        flush_wait: Latency,
+    }
+);
+
+impl From<crate::WriterStats> for WriterStats {
+    fn from(found: crate::WriterStats) -> WriterStats {
+        WriterStats {
+            pid: found.pid,
+            age: found.age.as_secs_f64(),
+            messages_sent: found.messages_sent,
+            bytes_sent: found.bytes_sent,
+            recent_messages_per_second: found.recent_messages,
+            recent_bytes_per_second: found.recent_bytes,
+            put_latency: found.puts.into(),
+            slow_puts: found.slow_puts,
+            flushes: found.flushes,
+            flush_time: found.flush_time.as_secs_f64(),
+            longest_flush: found.longest_flush.as_secs_f64(),
+            flush_wait: found.waits.into(),
+        }
+    }
+}
+
 plain!(
     Stats,
     "Counters and times of a store since it was opened.
@@ -263,7 +348,10 @@ stale_checksums
     Copied records with the checksum of their original that were met.
 retired_bytes_mapped
     Bytes of log files that retention has deleted but that are still mapped. The disk space is freed
-    when the last message, scan or buffer that uses the file is dropped.",
+    when the last message, scan or buffer that uses the file is dropped.
+writer
+    What the process that writes the store shows of itself, as `WriterStats`; None if this process
+    writes it, no process does, or nothing was shown yet. A partition log shows nothing.",
     {
         /// Messages appended.
         messages_sent: u64,
@@ -334,6 +422,10 @@ retired_bytes_mapped
         /// Bytes of log files that retention has deleted but that are still mapped. The disk
         /// space is freed when the last message, scan or buffer that uses the file is dropped.
         retired_bytes_mapped: u64,
+        /// What the process that writes the store shows of itself, as `WriterStats`; None if this
+        /// process writes it, no process does, or nothing was shown yet. A partition log shows
+        /// nothing.
+        writer: Option<WriterStats>,
     },
     notebook "stats"
 );
@@ -375,6 +467,7 @@ impl From<crate::Stats> for Stats {
             damaged: stats.damaged,
             stale_checksums: stats.stale_checksums,
             retired_bytes_mapped: stats.retired_bytes_mapped,
+            writer: stats.writer.map(Into::into),
         }
     }
 }

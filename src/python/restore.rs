@@ -6,7 +6,7 @@ use super::message::ReadBatch;
 use super::pickle::restore;
 use super::rebuild::{IndexKeys, LaidRange, LaidRun, Merged};
 use super::report::{
-    Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification,
+    Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification, WriterStats,
 };
 use super::sent::{BatchResult, SendResult};
 use super::store::Store;
@@ -46,6 +46,7 @@ pub(crate) fn values_again(
         Stretch::NAME => restore::<Stretch>(py, values),
         Topic::NAME => restore::<Topic>(py, values),
         Verification::NAME => restore::<Verification>(py, values),
+        WriterStats::NAME => restore::<WriterStats>(py, values),
         other => Err(PyValueError::new_err(format!(
             "cannot restore a pickle: unknown class {other:?}"
         ))),

@@ -681,3 +681,33 @@ def test_the_pages_show_hostile_text_as_text_and_redrive(own, browser):
             assert page.title() == "No such page - Forebay"
             page.close()
     assert complaints == []
+
+
+WRITER = """
+import forebay, sys
+with forebay.open(sys.argv[1]) as store:
+    for number in range(100):
+        store.send("orders", b"%d" % number)
+    print("sent", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_overview_shows_the_latency_of_a_writer_in_another_process(tmp_path, browser):
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "events")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout.readline() == "sent\n"
+        with forebay.open(tmp_path / "events", mode="r") as store:
+            console = Console(store, token=TOKEN, interval=0.05)
+            with serving(console) as url:
+                page = browser.new_page()
+                page.goto(f"{url}/#token={TOKEN}")
+                page.get_by_text(f"Of process {child.pid}, which writes the store.").wait_for()
+                sends = page.get_by_role("row").filter(has_text="Sends")
+                sends.get_by_role("cell", name="100", exact=True).wait_for()
+                child.communicate("")
+                # What a writer has shown ends with it.
+                page.reload()
+                page.get_by_text("No process that writes the store has shown").wait_for()
+                page.close()

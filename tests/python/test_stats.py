@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -147,3 +148,98 @@ def test_files_that_cannot_be_locked_are_logged():
     assert lines[-1] == "40 records"
     assert len(lines) == 2
     assert lines[0].startswith("forebay WARNING lock_memory: cannot lock ")
+
+
+WRITER = """
+import forebay, sys
+path, mode = sys.argv[1:]
+engine = None if mode == "share" else mode
+with forebay.open(path, "share" if mode == "share" else "a", engine=engine) as store:
+    for number in range(100):
+        store.send("orders", b"%d" % number, flush=number == 99)
+    print("sent", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def writing(path, mode="commitlog"):
+    """Yield a process that has sent 100 messages; it closes the store at the end of its input."""
+    command = [sys.executable, "-c", WRITER, str(path), mode]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout.readline() == "sent\n"
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def shown(store):
+    """Return the statistics of the writer once it has shown those of 100 messages."""
+    deadline = time.monotonic() + LONG_S
+    while time.monotonic() < deadline:
+        writer = store.stats().writer
+        if writer is not None and writer.messages_sent == 100:
+            return writer
+        time.sleep(0.05)
+    raise AssertionError(f"the writer shows {store.stats().writer}")
+
+
+def test_a_reader_sees_how_long_the_sends_of_a_live_writer_take(tmp_path):
+    with writing(tmp_path / "store") as child, forebay.open(tmp_path / "store", mode="r") as store:
+        writer = shown(store)
+        assert writer.pid == child.pid
+        puts, waits = writer.put_latency, writer.flush_wait
+        assert (puts.count, waits.count, puts.buckets) == (100, 1, [])
+        assert 0 < puts.p50 <= puts.p99 <= puts.p999 <= puts.max < 60
+        assert 0 < puts.mean <= puts.max
+        assert writer.flushes >= 1
+        assert writer.bytes_sent == store.stats().published
+        assert 0 <= writer.age < LONG_S
+        assert writer.recent_messages_per_second > 0
+        own = store.stats()
+        assert (own.messages_sent, own.put_latency.count) == (0, 0)
+        assert pickle.loads(pickle.dumps(own)).writer == own.writer
+        assert f"process {child.pid}" in own._repr_html_()
+        # The marks of a writer that was killed stay, and so does what it has shown.
+        child.kill()
+        child.wait()
+        assert store.stats().writer is None
+
+
+def test_a_writer_that_closed_shows_nothing_and_the_next_one_its_own(tmp_path):
+    with writing(tmp_path / "store") as child, forebay.open(tmp_path / "store", mode="r") as store:
+        shown(store)
+        child.communicate("")
+        assert store.stats().writer is None
+        with writing(tmp_path / "store") as other:
+            assert shown(store).pid == other.pid
+        with forebay.open(tmp_path / "store") as own:
+            own.send("orders", b"body")
+            assert own.stats().writer is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stores are shared on Linux")
+def test_in_a_shared_store_the_process_that_leads_shows_its_statistics(tmp_path):
+    path = tmp_path / "store"
+    with (
+        writing(path, "share") as child,
+        forebay.open(path, "share") as store,
+        forebay.open(path, "r") as reader,
+    ):
+        assert shown(store).pid == shown(reader).pid == child.pid
+        child.kill()
+        child.wait()
+        # This process may lead already.
+        assert all(it is None or it.pid == os.getpid() for it in [reader.stats().writer])
+        assert store.stats().writer is None
+        for _ in range(100):
+            store.send("orders", b"body")
+        assert shown(reader).pid == os.getpid()
+
+
+def test_a_partition_log_shows_nothing(tmp_path):
+    path = tmp_path / "store"
+    with writing(path, "partitionlog"), forebay.open(path, mode="r") as store:
+        assert store.stats().writer is None

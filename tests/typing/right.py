@@ -86,6 +86,9 @@ def reads(store: forebay.Store) -> None:
     store.query("orders", key=b"42", begin=0, end=datetime.now(UTC))
     batch = store.read("orders", 0, 0, tags=["paid", "open"])
     assert_type(batch.status, forebay.ReadStatus)
+    writer = store.stats().writer
+    assert_type(writer, forebay.WriterStats | None)
+    assert_type(writer and writer.put_latency.p99, float | None)
 
 
 def consumes(

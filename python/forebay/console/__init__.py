@@ -1,7 +1,6 @@
 """A web page over a store: topics, messages, groups, dead letters, damage.
 
-``forebay console STORE`` serves it. A program that has an ASGI server mounts it itself; over a
-store that is open for writing, it also shows the latency of sends:
+``forebay console STORE`` serves it. A program that has an ASGI server mounts it itself.
 
 ``pip install 'forebay[console]'`` installs Starlette and uvicorn.
 

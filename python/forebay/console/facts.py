@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import forebay
-from forebay._forebay import Damage, Queue, Stats, Store, Topic, fit
+from forebay._forebay import Damage, Queue, Stats, Store, Topic, WriterStats, fit
 from forebay.console.bodies import cut
 from forebay.console.messages import row, topic_of
 from forebay.dead_letters import LetterQueue, dead_groups, letter_queues, origin
@@ -49,12 +49,14 @@ def overview(store: Store, *, write: bool) -> dict[str, Any]:
     }
 
 
-def _stats(stats: Stats) -> dict[str, Any]:
+def _stats(stats: Stats | WriterStats) -> dict[str, Any]:
     found = stats._asdict()
     for name in ("put_latency", "flush_wait"):
         latency = getattr(stats, name)
         names = ("count", "mean", "p50", "p99", "p999", "max")
         found[name] = {one: getattr(latency, one) for one in names}
+    if isinstance(stats, Stats) and stats.writer is not None:
+        found["writer"] = _stats(stats.writer)
     return found
 
 

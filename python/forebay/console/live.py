@@ -47,6 +47,7 @@ def take(store: Store) -> Sample:
         ends[name] = sum(one for _, one in bounds)
         end += ends[name]
     stats = store.stats()
+    writer = stats.writer
     groups = store.groups
     figures = {
         "messages": end - first,
@@ -58,6 +59,8 @@ def take(store: Store) -> Sample:
         "log_bytes": stats.log_bytes,
         "disk_free": stats.disk_free,
         "damaged": len(store.damage),
+        # A writer shows its latencies up to a second after its last message.
+        "writer": writer and [writer.pid, writer.put_latency.count, writer.flush_wait.count],
         "lag": sum(one.lag for each in groups.values() for one in each),
         "committed": sum(one.committed for each in groups.values() for one in each),
     }

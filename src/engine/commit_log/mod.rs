@@ -57,6 +57,7 @@ use super::{
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
+use crate::meter::{Meters, WriterStats};
 use crate::options::{Mode, Options};
 use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::record::{Batch, Message};
@@ -199,6 +200,23 @@ impl CommitLog {
             Some(share) => share.core.set_watch(watch),
             None => self.services.set_watch(watch),
         }
+    }
+
+    /// What the live writer shows of itself, if it is another process.
+    fn writer(&self) -> Option<WriterStats> {
+        let page = match &self.share {
+            // It shows its own measurements.
+            Some(share) if share.groups.leads() => return None,
+            Some(share) => &*share.core.page(),
+            None if self.parts.is_written() => return None,
+            None => self.parts.page()?,
+        };
+        stats::writer(
+            page,
+            &*self.parts.disk,
+            &self.parts.root,
+            self.parts.clock.now_ns(),
+        )
     }
 
     /// The rules of the flush service.
@@ -410,10 +428,18 @@ impl Engine for CommitLog {
     }
 
     fn stats(&self) -> Stats {
-        let stats = stats::stats(self.seen_anyway(), &self.services, &self.sending);
+        let mut stats = stats::stats(self.seen_anyway(), &self.services, &self.sending);
+        stats.writer = self.writer();
         match &self.share {
             Some(share) => share.stats(stats),
             None => stats,
+        }
+    }
+
+    fn show_meters(&self, meters: &Arc<Meters>) {
+        match &self.share {
+            Some(share) => share.core.show_meters(meters),
+            None => self.services.show_meters(meters),
         }
     }
 

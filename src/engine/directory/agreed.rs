@@ -21,7 +21,8 @@
 //! and then the number.
 
 use super::catalogue::{AT_CATALOGUE, CATALOGUE_LEN};
-use super::page::{AT_EPOCHS, StatePage};
+use super::page::StatePage;
+use super::writer_stats::AT_WRITER_STATS;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use std::sync::atomic::{Ordering, fence};
@@ -38,7 +39,7 @@ const BYTES_AT: usize = 24;
 const RATIO_AT: usize = 32;
 const RESERVE_AT: usize = 40;
 const LEN: usize = RESERVE_AT + size_of::<u64>();
-const _: () = assert!(ODD_AT + LEN <= AT_CATALOGUE && EVEN_AT + LEN <= AT_EPOCHS);
+const _: () = assert!(ODD_AT + LEN <= AT_CATALOGUE && EVEN_AT + LEN <= AT_WRITER_STATS);
 const _: () = assert!(EVEN_AT >= AT_CATALOGUE + CATALOGUE_LEN);
 /// How often a process reads again what others change meanwhile.
 const READS: usize = 100;

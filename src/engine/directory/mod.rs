@@ -15,3 +15,4 @@ pub mod recognise;
 pub mod salvage;
 mod sharing;
 pub mod writer;
+pub mod writer_stats;

@@ -20,7 +20,8 @@ function overview() {
     { title: "Count", class: "number", text: (one) => count(one.count) },
     ...["mean", "p50", "p99", "p999", "max"].map((name) => (
       { title: name, class: `number${name === "p999" ? " minor" : ""}`, text: (one) => seconds(one[name]) })),
-  ], (one) => one.name, "This process has sent nothing. To see the latency of another, mount the console in it.");
+  ], (one) => one.name, "No process that writes the store has shown anything here.");
+  const writer = note("");
   const opened = h("div");
   let total = null;
 
@@ -46,7 +47,11 @@ function overview() {
     sample({ ...found.stats, ...found, messages_per_second: undefined });
     document.getElementById("path").textContent = found.path;
     const rows = [["Sends", "put_latency"], ["Waits for the disk", "flush_wait"]];
-    latency.update(rows.map(([name, part]) => ({ name, ...found.stats[part] })).filter((one) => one.count));
+    // Those of this process, or else those that the process that writes has left for others.
+    const other = found.stats.put_latency.count ? null : found.stats.writer;
+    const of = other ?? found.stats;
+    latency.update(rows.map(([name, part]) => ({ name, ...of[part] })).filter((one) => one.count));
+    writer.textContent = other ? `Of process ${other.pid}, which writes the store.` : "";
     const past = found.recovery;
     opened.replaceChildren(facts([
       ["Store", found.path], ["Engine", found.engine], ["Mode", found.mode === "r" ? "reading" : "writing"],
@@ -58,7 +63,7 @@ function overview() {
   all.set("Sent", "-");
   all.set("Stored", "-");
   const nodes = [all.node, h("div", { class: "charts" }, ...charts.map((one) => one.node)),
-    h("h2", null, "Latency"), latency.node, h("h2", null, "Store"), opened];
+    h("h2", null, "Latency"), latency.node, writer, h("h2", null, "Store"), opened];
   return { title: "Overview", nodes, refresh, sample };
 }
 

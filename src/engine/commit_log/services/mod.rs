@@ -18,6 +18,7 @@ use crate::engine::service::shutdown::Shutdown;
 use crate::engine::service::watch::Watch;
 use crate::error::Result;
 use crate::machine::Drive;
+use crate::meter::{Meters, WriterStats};
 use crate::options::Options;
 use crate::region::guard;
 use crate::sync::Mutex;
@@ -57,6 +58,8 @@ pub struct Services {
     pub retention: Retention,
     /// A layer above the engine that checks from time to time whether it is needed.
     watch: OnceLock<Arc<dyn Watch>>,
+    /// What readers in other processes are shown, in a store that this process has for itself.
+    meters: OnceLock<Arc<Meters>>,
     shutdown: Shutdown,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -80,6 +83,7 @@ impl Services {
             rolling: Rolling::new(options),
             retention: Retention::new(options, parts, holds)?,
             watch: OnceLock::new(),
+            meters: OnceLock::new(),
             shutdown: Shutdown::default(),
             threads: Mutex::default(),
         })
@@ -99,6 +103,11 @@ impl Services {
     /// Sets the watch that is called about once a second.
     pub fn set_watch(&self, watch: Arc<dyn Watch>) {
         let _ = self.watch.set(watch);
+    }
+
+    /// Shows these measurements to readers in other processes, about once a second.
+    pub fn show_meters(&self, meters: &Arc<Meters>) {
+        let _ = self.meters.set(Arc::clone(meters));
     }
 
     /// Starts the threads.
@@ -198,6 +207,7 @@ impl Services {
         let start = Instant::now();
         let mut service = FlushService::new(self.flush_rules, start);
         let mut next = start + self.flush_rules.interval;
+        let mut shown = start;
         while !self.shutdown.has_begun() {
             let pause = next.saturating_duration_since(Instant::now());
             let pause = self.retention.rest(pause).min(PAUSE);
@@ -217,6 +227,12 @@ impl Services {
                 self.rolling.step(parts, clock_ms);
             }
             self.retain(parts, clock_ms, Instant::now());
+            if shown.elapsed() >= PAUSE
+                && let Some(meters) = self.meters.get()
+            {
+                show(parts, parts.tail.counters(), meters);
+                shown = Instant::now();
+            }
         }
     }
 
@@ -241,6 +257,14 @@ impl Services {
     pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
         self.retention.step(parts, clock_ms, now);
     }
+}
+
+/// Shows readers in other processes what this process, which has appended messages and bytes as in
+/// `counters`, has measured. `parts`: those that its services work on.
+pub fn show(parts: &Parts, counters: (u64, u64), meters: &Meters) {
+    let stats = WriterStats::measure(counters, meters, &parts.flushing.meter.read());
+    let now_ns = parts.clock.now_ns();
+    parts.log.state.show_writer(&stats, now_ns);
 }
 
 /// Whether dispatch of a shared store should be woken by each sender instead of resting: while

@@ -26,6 +26,7 @@ use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::mapped::Allocator;
+use crate::meter::Meters;
 use crate::options::{Flush, Options};
 use crate::plant::{Point, pass};
 use crate::record::Batch;
@@ -89,6 +90,8 @@ pub struct Core {
     pub polling: Polling,
     /// A layer above the engine that runs only in the process that leads.
     pub(super) watch: OnceLock<Arc<dyn Watch>>,
+    /// What other processes are shown while this one leads.
+    pub(super) meters: OnceLock<Arc<Meters>>,
     pub(super) shutdown: Shutdown,
 }
 

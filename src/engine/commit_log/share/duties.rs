@@ -3,13 +3,14 @@
 
 use super::core::{Core, Role};
 use crate::engine::commit_log::read::follow;
-use crate::engine::commit_log::services::BUSY_LEN;
+use crate::engine::commit_log::services::{self, BUSY_LEN};
 use crate::engine::directory::page::Mark;
 use crate::engine::directory::page::StatePage;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::duty::{self, Desk, Lead};
 use crate::engine::service::watch::Watch;
 use crate::error::{Error, Result};
+use crate::meter::Meters;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,6 +19,11 @@ impl Core {
     /// Sets the watch that is called about once a second while this process leads.
     pub fn set_watch(&self, watch: Arc<dyn Watch>) {
         let _ = self.watch.set(watch);
+    }
+
+    /// Shows these measurements to other processes, about once a second while this process leads.
+    pub fn show_meters(&self, meters: &Arc<Meters>) {
+        let _ = self.meters.set(Arc::clone(meters));
     }
 
     /// Does what is due, if this process leads.
@@ -32,6 +38,9 @@ impl Core {
             };
             leader.renew(&self.member.page, &self.options);
             leader.parts.report.pass_on(&self.parts.report);
+            if let Some(meters) = self.meters.get() {
+                services::show(&leader.parts, self.counters(), meters);
+            }
             leader.services.rolling.due(&leader.parts, clock_ms)
         };
         if let Some(start) = due {

@@ -374,6 +374,7 @@ fn assemble(
         rested: AtomicU64::new(0),
         polling: Polling::default(),
         watch: OnceLock::new(),
+        meters: OnceLock::new(),
         shutdown: Shutdown::default(),
         options: options.clone(),
     }

@@ -56,7 +56,8 @@ impl Meeting {
 
 const ALL: u32 = 0;
 const GATE: u32 = SLOTS + 1;
-const LEADER: u32 = SLOTS + 2;
+/// The byte of the process that runs the services.
+pub const LEADER: u32 = SLOTS + 2;
 /// Pause between attempts to lock a byte.
 const RETRY: Duration = Duration::from_millis(2);
 /// How long a process waits for others that join or leave. The last to leave closes the store.
