@@ -76,7 +76,7 @@ def open(target: str | os.PathLike[str], *, filesystem: Any = None) -> Archive:
         raise StoreNotFoundError(f"there is no archive at {where}", path=where)
     is_partition_log = kind == PARTITION_LOG
     found = segments(files) if is_partition_log else log_files(files)
-    return Archive(files, found, "partitionlog" if is_partition_log else "commitlog")
+    return Archive(files, found, is_partition_log=is_partition_log)
 
 
 class Archive:
@@ -94,12 +94,13 @@ class Archive:
         Damage that the log had when it was archived, and log files missing between others.
     """
 
-    def __init__(self, files: Files, found: list[LogFile], engine: EngineName) -> None:
+    def __init__(self, files: Files, found: list[LogFile], *, is_partition_log: bool) -> None:
         self._files = files
         self._found = found
         self._logs = LogFiles(files, found)
         self.path = files.target
-        self.engine = engine
+        self._is_partition_log = is_partition_log
+        self.engine: EngineName = "partitionlog" if is_partition_log else "commitlog"
 
     @property
     def _tables(self) -> list[_forebay.BlockTable]:

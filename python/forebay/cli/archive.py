@@ -38,7 +38,7 @@ def add(verbs: Any) -> None:
 def _archive(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store, Bar("copying", "bytes") as progress:
         done = store.archive(arguments.target, progress=progress)
-        is_partition_log = store.engine == "partitionlog"
+        is_partition_log = store._meanings.in_kafka_form
     damage: list[forebay.Damage | ArchiveDamage] = []
     if arguments.verify:
         archive = open_archive(arguments.target)

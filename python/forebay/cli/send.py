@@ -124,10 +124,11 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         return
     try:
         with forebay.open(arguments.store, mode="r") as store:
-            engine, found = store.engine, f"{arguments.store} is a commit log"
+            fits, found = store._meanings.in_kafka_form, f"{arguments.store} is a commit log"
     except forebay.StoreNotFoundError:
-        engine, found = arguments.engine, "a new store is one with --engine partitionlog"
-    if engine != "partitionlog":
+        fits = arguments.engine == "partitionlog"
+        found = "a new store is one with --engine partitionlog"
+    if not fits:
         raise UsageError(f"--{needs[0]} needs a partition log, and {found}")
 
 

@@ -57,7 +57,9 @@ def open_store(path: str, *, committed: bool = False) -> Store:
 
 def is_partition_log(source: Source) -> bool:
     """Return whether offsets of a source may have gaps, and its timestamps may fall."""
-    return source.engine == "partitionlog"
+    if isinstance(source, Archive):
+        return source._is_partition_log
+    return source._meanings.in_kafka_form
 
 
 def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:

@@ -7,13 +7,13 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import loopdisk
 import pyarrow
 import pytest
+from counted import once, values
 from owner import Owner
 
 import forebay
@@ -32,21 +32,6 @@ def padded(path: Path, numbers: range) -> Any:
     found = stage(str(path), "q", "t", iter([pyarrow.record_batch({"value": values})])).staged
     assert found is not None
     return found
-
-
-def values(path: Path, topic: str = "t") -> Counter[int]:
-    """Return how often each number occurs in a topic, and verify the store."""
-    with forebay.open(path, mode="r") as store:
-        verified = store.verify()
-        assert verified.ok, verified.damage
-        if topic not in store.topics:
-            return Counter()
-        table = pyarrow.table(store.scan(topic))
-    return Counter(int(body.as_py()) for body in table["body"])
-
-
-def once(numbers: range) -> Counter[int]:
-    return Counter(numbers)
 
 
 def test_a_commit_may_take_longer_than_its_timeout_while_it_makes_progress(tmp_path):

@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
+from counted import once, values
 from harness import LONG_S, PROOF, lacks
 from nursery import Nursery, shim
 from owner import Owner
@@ -52,21 +52,6 @@ def staged(path: Path, query: str, *ranges: range) -> list[Any]:
     """Stage each range as a separate task."""
     found = [stage(str(path), query, "t", iter([rows(numbers)])).staged for numbers in ranges]
     return [one for one in found if one is not None]
-
-
-def values(path: Path, topic: str = "t") -> Counter[int]:
-    """Return how often each number occurs in a topic, and verify the store."""
-    with forebay.open(path, mode="r") as store:
-        verified = store.verify()
-        assert verified.ok, verified.damage
-        if topic not in store.topics:
-            return Counter()
-        table = pyarrow.table(store.scan(topic))
-    return Counter(int(body.as_py()) for body in table["body"])
-
-
-def once(numbers: range) -> Counter[int]:
-    return Counter(numbers)
 
 
 def commit(path: Path, batch: int, stages: list[Any], **options: Any) -> None:
