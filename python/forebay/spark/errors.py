@@ -10,15 +10,28 @@ from forebay.redact import redacted
 
 
 def invalid(name: str, value: object, reason: str) -> InvalidOptionError:
-    """Return the error for an option with an invalid value, without anything that may be secret.
+    """Return the error for an invalid value, without anything that may be secret.
 
-    A `reason` that begins with "must" says which values are allowed; others say what is wrong.
+    `reason` says what is wrong. Where the allowed values can be told, use `must`.
     """
-    value = repr(redacted(value) if isinstance(value, str) else value)
-    message = f"invalid {name} {value}: {reason}"
-    if reason.startswith("must "):
-        message = f"{name} {reason}, got {value}"
-    return InvalidOptionError(message, name=name, value=value, reason=reason)
+    shown = _shown(value)
+    message = f"invalid {name} {shown}: {reason}"
+    return InvalidOptionError(message, name=name, value=shown, reason=reason)
+
+
+def must(name: str, value: object, rule: str) -> InvalidOptionError:
+    """Return the error for a value that breaks a rule, such as ``"be at least 1"``.
+
+    As `invalid`, it shows nothing that may be secret.
+    """
+    shown, reason = _shown(value), f"must {rule}"
+    return InvalidOptionError(
+        f"{name} {reason}, got {shown}", name=name, value=shown, reason=reason
+    )
+
+
+def _shown(value: object) -> str:
+    return repr(redacted(value) if isinstance(value, str) else value)
 
 
 def unknown(name: str, reason: str) -> InvalidOptionError:

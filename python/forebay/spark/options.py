@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from forebay.errors import InvalidOptionError
 from forebay.redact import redacted
 from forebay.spark.columns import KAFKA_COLUMNS, parse_columns
-from forebay.spark.errors import did_you_mean, invalid, unknown
+from forebay.spark.errors import did_you_mean, invalid, must, unknown
 
 #: Offsets in JSON that mean an end of the queue.
 LATEST, EARLIEST = -1, -2
@@ -199,12 +199,12 @@ def _path(name: str, text: str) -> str:
 def directory(name: str, text: str, how: str) -> str:
     """Return the absolute path of a directory; a relative one is relative to the driver's."""
     if not text:
-        raise invalid(name, text, f"must be the directory of the store, as in {how}")
+        raise must(name, text, f"be the directory of the store, as in {how}")
     url = _url(name, text)
     if url.scheme == "file":
         return os.path.abspath(unquote(url.path))
     if url.scheme or text == ":memory:":
-        raise invalid(name, text, "must be a directory that every worker reaches as a local path")
+        raise must(name, text, "be a directory that every worker reaches as a local path")
     return os.path.abspath(text)
 
 
@@ -217,7 +217,7 @@ def _url(name: str, text: str) -> SplitResult:
     try:
         return urlsplit(text)
     except ValueError:
-        error = invalid(name, text, "must be a path or a URI")
+        error = must(name, text, "be a path or a URI")
     # Raised outside the handler: the error there would be chained and may contain the password.
     raise error
 
@@ -347,8 +347,8 @@ def _json_object(name: str, text: str, expected: str) -> dict[str, object]:
 def _check_order(start: Limit, end: Limit) -> None:
     """Refuse an end before its start, if both are known without opening the store."""
     if start.time is not None and end.time is not None and start.time > end.time:
-        reason = f"must not be before startingTimestamp ({start.time})"
-        raise invalid("endingTimestamp", end.time, reason)
+        rule = f"not be before startingTimestamp ({start.time})"
+        raise must("endingTimestamp", end.time, rule)
     if start.by_store is not None and end.by_store is not None:
         for store in start.by_store.keys() & end.by_store.keys():
             _check_order(start.by_store[store], end.by_store[store])
@@ -359,12 +359,12 @@ def _check_order(start: Limit, end: Limit) -> None:
         if starts is None or ends is None:
             continue
         if starts.keys() != ends.keys():
-            reason = f"must name the same partitions as starting{kind} ({names_of(starts)})"
-            raise invalid(f"ending{kind}", names_of(ends), reason)
+            rule = f"name the same partitions as starting{kind} ({names_of(starts)})"
+            raise must(f"ending{kind}", names_of(ends), rule)
         for place, first in starts.items():
             if 0 <= ends[place] < first:
-                reason = f"must not be before the start {first} of {place[0]}-{place[1]}"
-                raise invalid(f"ending{kind}", ends[place], reason)
+                rule = f"not be before the start {first} of {place[0]}-{place[1]}"
+                raise must(f"ending{kind}", ends[place], rule)
 
 
 def names_of(queues: Iterable[TopicQueue]) -> str:
@@ -386,7 +386,7 @@ def positive(options: Mapping[str, str], name: str, most: int = LONG_MAX) -> int
         return None
     text = options[name].strip()
     if not _is_number(text) or not 0 < int(text) <= most:
-        raise invalid(name, text, f"must be an integer from 1 to {most}")
+        raise must(name, text, f"be an integer from 1 to {most}")
     return int(text)
 
 

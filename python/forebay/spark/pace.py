@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from forebay.spark.errors import invalid
+from forebay.spark.errors import invalid, must
 from forebay.spark.offsets import K
 from forebay.spark.options import ReadOptions, by_name, parse_options, positive
 
@@ -68,12 +68,12 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     )
     least, most = pace.offsets_min, pace.offsets_max
     if least is not None and most is not None and least > most:
-        reason = f"must not exceed maxOffsetsPerTrigger ({most})"
-        raise invalid("minOffsetsPerTrigger", least, reason)
+        rule = f"not exceed maxOffsetsPerTrigger ({most})"
+        raise must("minOffsetsPerTrigger", least, rule)
     group = options.get("group")
     if group is not None and not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,255}", group):
-        reason = "must be 1 to 255 letters, digits, -, _, % or |"
-        raise invalid("group", group, reason)
+        rule = "be 1 to 255 letters, digits, -, _, % or |"
+        raise must("group", group, rule)
     return StreamOptions(read, pace, group)
 
 

@@ -15,7 +15,7 @@ from forebay.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from forebay.spark.errors import invalid
+from forebay.spark.errors import invalid, must
 from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQueue, names_of
 from forebay.spark.ranges import Range
 
@@ -165,8 +165,8 @@ class Planner:
                     raise UnknownTopicError(message, topic=name, queue=queue)
         for side, limit in (("starting", options.start), ("ending", options.end)):
             for store in (limit.by_store or {}).keys() - set(self._stores):
-                reason = "must name only stores that are read"
-                raise invalid(_option(side, limit), store, reason)
+                rule = "name only stores that are read"
+                raise must(_option(side, limit), store, rule)
             for kind, numbers in _numbers_of(limit):
                 if not numbers.keys() <= self._queues:
                     raise _not_all_named(f"{side}{kind}", numbers, self._queues)
@@ -181,8 +181,8 @@ class Planner:
         given = self._options.start if side == "starting" else self._options.end
         limit = given.of(store.path)
         if limit is None:
-            reason = f"must name every store, but {store.path} is missing"
-            raise invalid(_option(side, given), sorted(given.by_store or {}), reason)
+            rule = f"name every store, but {store.path} is missing"
+            raise must(_option(side, given), sorted(given.by_store or {}), rule)
         for kind, numbers in _numbers_of(limit):
             # A limit for all stores may name queues that this store does not have.
             missing = bounds.keys() - numbers.keys()
@@ -250,8 +250,8 @@ def _not_all_named(
     option: str, numbers: Iterable[TopicQueue], there: Iterable[TopicQueue]
 ) -> InvalidOptionError:
     given, known = names_of(numbers) or "none", names_of(there) or "none"
-    reason = f"must name every partition ({known}), with -1 for latest and -2 for earliest"
-    return invalid(option, given, reason)
+    rule = f"name every partition ({known}), with -1 for latest and -2 for earliest"
+    return must(option, given, rule)
 
 
 def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:

@@ -11,7 +11,7 @@ import forebay
 from forebay import Damage, Store, archive
 from forebay.archive import Archive, ArchiveDamage
 from forebay.errors import StoreNotFoundError, UnsupportedError
-from forebay.spark.errors import invalid
+from forebay.spark.errors import must
 
 #: A store or an archive, to read messages from.
 Source: TypeAlias = Store | Archive
@@ -41,8 +41,8 @@ def open_source(path: str, *, committed: bool = False) -> Source:
         # It is a log directory itself, in which transactions can be followed.
         return open_store(path, committed=committed)
     if is_partition_log(found) and committed:
-        reason = "must not be read_committed for an archive in an object store"
-        raise invalid("kafka.isolation.level", "read_committed", reason)
+        rule = "not be read_committed for an archive in an object store"
+        raise must("kafka.isolation.level", "read_committed", rule)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import forebay
 from forebay import _forebay
 from forebay.errors import StoreLockedError, UnsupportedError
-from forebay.spark.errors import did_you_mean, invalid, unknown
+from forebay.spark.errors import did_you_mean, invalid, must, unknown
 from forebay.spark.options import LONG_MAX, directory, truth
 
 if TYPE_CHECKING:
@@ -97,16 +97,16 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         except ValueError:
             timeout = math.nan
         if not 0 < timeout < 1e9:
-            reason = "must be a number of seconds above 0 and below 1e9"
-            raise invalid("commitTimeout", text, reason)
+            rule = "be a number of seconds above 0 and below 1e9"
+            raise must("commitTimeout", text, rule)
     transaction = _transaction(options)
     # An application that repeats a version retries the write that is already done.
     conflict = options.get("batchConflict", "fail" if transaction is None else "skip")
     if conflict not in _CONFLICTS:
-        raise invalid("batchConflict", conflict, f"must be one of {', '.join(_CONFLICTS)}")
+        raise must("batchConflict", conflict, f"be one of {', '.join(_CONFLICTS)}")
     engine = options.get("engine")
     if engine is not None and engine not in _ENGINES:
-        raise invalid("engine", engine, f"must be one of {', '.join(_ENGINES)}")
+        raise must("engine", engine, f"be one of {', '.join(_ENGINES)}")
     path = directory("path", options.get("path", ""), ".save(path) or .start(path)")
     ignore = truth(options, "ignoreExtraColumns", default=False)
     return WriteOptions(path, options.get("topic"), timeout, conflict, transaction, ignore, engine)
@@ -123,10 +123,10 @@ def _transaction(options: Mapping[str, str]) -> tuple[str, int] | None:
         raise invalid(given[0], options[given[0]], reason)
     app, text = (options[name] for name in names)
     if not app:
-        raise invalid("txnAppId", app, "must have at least one character")
+        raise must("txnAppId", app, "have at least one character")
     version = text.strip()
     if re.fullmatch("[0-9]{1,19}", version) is None or int(version) > LONG_MAX:
-        raise invalid("txnVersion", text, f"must be an integer from 0 to {LONG_MAX}")
+        raise must("txnVersion", text, f"be an integer from 0 to {LONG_MAX}")
     return app, int(version)
 
 

@@ -31,7 +31,7 @@ import forebay
 from forebay import _forebay
 from forebay.durable import replace_file, sync_directory
 from forebay.errors import CorruptError
-from forebay.spark.errors import invalid
+from forebay.spark.errors import must
 from forebay.spark.jobs.parquet import Piece, write_pieces
 from forebay.spark.jobs.work import (
     Progress,
@@ -175,12 +175,12 @@ def export(
     partitions = _partitions(partition_by)
     named = named_topics(topics)
     if compression not in COMPRESSIONS:
-        raise invalid("compression", compression, f"must be one of {', '.join(COMPRESSIONS)}")
+        raise must("compression", compression, f"be one of {', '.join(COMPRESSIONS)}")
     with alone(os.path.join(place, _HIDDEN), place, "export"):
         state = _resume(place)
         if state.partition_by not in (None, partitions):
-            reason = f"must be the same as in earlier runs, {state.partition_by}"
-            raise invalid("partition_by", partitions, reason)
+            rule = f"be the same as in earlier runs, {state.partition_by}"
+            raise must("partition_by", partitions, rule)
         with forebay.open(root, mode="r") as store:
             ranges, removed = _plan(store, state, named, fail_on_data_loss)
             ends = _ends(store, ranges)
@@ -215,8 +215,8 @@ def _partitions(given: Sequence[str]) -> list[str]:
     partitions = [given] if isinstance(given, str) else list(given)
     for number, name in enumerate(partitions):
         if name not in PARTITIONS or name in partitions[:number]:
-            reason = f"must name each of {', '.join(PARTITIONS)} at most once"
-            raise invalid("partition_by", partitions, reason)
+            rule = f"name each of {', '.join(PARTITIONS)} at most once"
+            raise must("partition_by", partitions, rule)
     return partitions
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from forebay import Store
 from forebay.errors import ForebayError, UnknownTopicError
-from forebay.spark.errors import invalid
+from forebay.spark.errors import must
 from forebay.spark.plan import is_system_topic, parallelism, processors
 from forebay.spark.ranges import Range
 from forebay.spark.source import register
@@ -156,7 +156,7 @@ def named_topics(topics: Iterable[str] | None) -> list[str] | None:
         If `topics` is one string: each letter would be taken for a topic.
     """
     if isinstance(topics, str):
-        raise invalid("topics", topics, f"must be a list of topics, such as [{topics!r}]")
+        raise must("topics", topics, f"be a list of topics, such as [{topics!r}]")
     return None if topics is None else sorted(set(topics))
 
 
