@@ -17,6 +17,10 @@ use crate::region::{Access, PAGE};
 use std::ops::Range;
 use std::path::Path;
 
+/// Bytes that are read at once.
+const CHUNK_LEN: u64 = 1 << 20;
+static ZEROS: [u8; PAGE] = [0; PAGE];
+
 /// A log whose end is final.
 pub struct Trimmed {
     /// Its files.
@@ -133,35 +137,103 @@ fn count_stale(found: &Found, end: u64) -> Result<u64> {
 
 /// End of the last byte at or after `from` that is not zero.
 fn last_byte_after(disk: &dyn Disk, path: &Path, from: u64, len: u64) -> Result<Option<u64>> {
-    const CHUNK: u64 = 1 << 20;
     let mut buffer = Vec::new();
-    let mut at = from;
-    let mut last = None;
     // Read, not mapped: on a full memory file system, a load from a hole raises a signal.
-    while let Some(data) = disk.next_data(path, at)? {
-        at = data.start.max(at);
-        if at >= len {
-            break;
+    for data in data_within(disk, path, from..len)?.into_iter().rev() {
+        let mut end = data.end;
+        while end > data.start {
+            let start = data.start.max(end.saturating_sub(CHUNK_LEN));
+            buffer.resize(index(end - start), 0);
+            let have = disk.read_at(path, start, &mut buffer)?;
+            if let Some(found) = last_byte(buffer.get(..have).unwrap_or_default()) {
+                return Ok(Some(start + found as u64 + 1));
+            }
+            end = start;
         }
-        buffer.resize(index((len.min(data.end) - at).min(CHUNK)), 0);
-        let have = disk.read_at(path, at, &mut buffer)?;
-        let bytes = buffer.get(..have).unwrap_or_default();
-        if let Some(found) = last_byte(bytes) {
-            last = Some(at + found as u64 + 1);
-        }
-        if have == 0 {
-            break;
-        }
-        at += have as u64;
     }
-    Ok(last)
+    Ok(None)
+}
+
+/// The runs of `bytes` that may contain nonzero bytes.
+///
+/// All are found before the first is read: pages that the kernel's read-ahead fills count as data,
+/// so a search that reads in between is led through all reserved blocks.
+fn data_within(disk: &dyn Disk, path: &Path, bytes: Range<u64>) -> Result<Vec<Range<u64>>> {
+    let mut found = Vec::new();
+    let mut at = bytes.start;
+    while at < bytes.end
+        && let Some(data) = disk.next_data(path, at)?
+    {
+        let run = data.start.max(at)..data.end.min(bytes.end);
+        at = data.end.max(at + 1);
+        if run.start < run.end {
+            found.push(run);
+        }
+    }
+    Ok(found)
 }
 
 /// Index of the last byte that is not zero. Most pages are zeros, and are skipped as a whole.
 fn last_byte(bytes: &[u8]) -> Option<usize> {
     let mut pages = bytes.chunks(PAGE).enumerate().rev();
-    let (number, page) =
-        pages.find(|(_, page)| page.iter().fold(0, |any, byte| any | byte) != 0)?;
+    // Without optimisation, a comparison of slices is much faster than a loop over bytes.
+    let (number, page) = pages.find(|(_, page)| ZEROS.get(..page.len()) != Some(*page))?;
     let found = page.iter().rposition(|byte| *byte != 0)?;
     Some(number * PAGE + found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Call, FileSystem, HookedDisk, RealDisk};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Pages that the kernel's read-ahead fills count as data. An opening after a crash once
+    /// followed them through all reserved blocks.
+    #[test]
+    fn bytes_that_become_data_during_the_search_are_not_read() {
+        const STEP: u64 = 1 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        FileSystem::set_len(&RealDisk, &path, 32 * STEP).unwrap();
+        let reads = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&reads);
+        let disk = HookedDisk::shared(move |call, of| {
+            if call == Call::Read {
+                let read = counted.fetch_add(1, Ordering::Relaxed);
+                let zeros = vec![0; index(STEP)];
+                FileSystem::write_at(&RealDisk, of, (read % 30) * STEP + 4096, &zeros)?;
+            }
+            Ok(())
+        });
+        let last = last_byte_after(&*disk, &path, 0, 32 * STEP).unwrap();
+        assert_eq!(last, None);
+        assert_eq!(reads.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn last_nonzero_byte_is_found_before_and_after_holes_and_across_chunks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let len = 8 * CHUNK_LEN;
+        std::fs::write(&path, []).unwrap();
+        FileSystem::set_len(&RealDisk, &path, len).unwrap();
+        let disk = HookedDisk::shared(|_, _| Ok(()));
+        let last_after = |from| last_byte_after(&*disk, &path, from, len).unwrap();
+        assert_eq!(last_after(0), None);
+        for at in [5, 3 * CHUNK_LEN - 1, 3 * CHUNK_LEN, 7 * CHUNK_LEN + 9] {
+            FileSystem::write_at(&RealDisk, &path, at, &[1]).unwrap();
+            assert_eq!(last_after(0), Some(at + 1));
+            assert_eq!(last_after(at), Some(at + 1));
+            assert_eq!(last_after(at + 1), None);
+        }
+        // Zeros that are stored after it, in more than one chunk.
+        let zeros = vec![0; index(3 * CHUNK_LEN)];
+        FileSystem::write_at(&RealDisk, &path, 4 * CHUNK_LEN, &zeros).unwrap();
+        assert_eq!(last_after(6), Some(7 * CHUNK_LEN + 10));
+        FileSystem::write_at(&RealDisk, &path, 7 * CHUNK_LEN, &[0; 10]).unwrap();
+        assert_eq!(last_after(6), Some(3 * CHUNK_LEN + 1));
+    }
 }
