@@ -27,7 +27,7 @@ from small import SMALL, SMALL_LOG
 
 SEED = seed(1)
 #: How many of all faults the short form draws.
-FAULTS = 300
+FAULTS = 120
 AT_ONCE = 3
 #: The errno values with which a kind of call fails.
 NUMBERS = {

@@ -21,7 +21,11 @@ SESSION = """
 import ctypes, json, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").getOrCreate()
+builder = SparkSession.builder.master("local[2]")
+# To generate and compile code takes longer than to interpret the plans of a life of few batches.
+builder = builder.config("spark.sql.codegen.wholeStage", False)
+builder = builder.config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 """
 

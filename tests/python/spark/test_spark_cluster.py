@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-import pytest
 from sparks import run_program
 
 import forebay
@@ -156,26 +155,14 @@ def standalone(environment: dict[str, str]) -> Iterator[str]:
         yield address
 
 
-@contextlib.contextmanager
-def local_cluster(environment: dict[str, str]) -> Iterator[str]:
-    """Yield the master URL of a cluster that Spark starts itself."""
-    yield "local-cluster[2,1,1024]"
-
-
-@pytest.mark.parametrize(
-    ("cluster", "more", "options"),
-    [(local_cluster, JOBS, {}), (standalone, SPECULATION, SPECULATIVE)],
-)
-def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
-    events, tmp_path, cluster, more, options
-):
+def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(events, tmp_path):
     """Two executors with one core each: each gets half of the bytes."""
-    configuration = json.dumps(options)
+    configuration = json.dumps(SPECULATIVE)
     environment = os.environ | {"SPARK_WORKER_DIR": str(tmp_path / "workers")}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
-    written = Path(events.path).with_name(cluster.__name__)
-    with cluster(environment) as master:
-        arguments = (configuration, master, written.name, more)
+    written = Path(events.path).with_name("cluster")
+    with standalone(environment) as master:
+        arguments = (configuration, master, written.name, JOBS + SPECULATION)
         printed = run_program(JOB, *arguments, cwd=written.parent, env=environment)
     tasks = json.loads(printed)
     sent = events.of("orders", "one")
@@ -191,13 +178,11 @@ def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
                 read = store.read(topic, queue.id, queue.min_offset, max_messages=1000)
                 found += [(queue.id, message.body) for message in read]
             assert sorted(found) == expected
-        if more is SPECULATION:
-            bodies = [m.body for m in store.tail("twice", "earliest", False)]
-            assert sorted(map(int, bodies)) == list(range(2000))
+        bodies = [m.body for m in store.tail("twice", "earliest", False)]
+        assert sorted(map(int, bodies)) == list(range(2000))
         assert store.verify().ok
-    if more is JOBS:
-        built = written.with_name(f"{written.name}-built")
-        names = sorted(path.relative_to(built) for path in built.rglob("consumequeue/*/*/*"))
-        assert len(names) > 4
-        for name in names:
-            assert (built / name).read_bytes() == (Path(events.path) / name).read_bytes()
+    built = written.with_name(f"{written.name}-built")
+    names = sorted(path.relative_to(built) for path in built.rglob("consumequeue/*/*/*"))
+    assert len(names) > 4
+    for name in names:
+        assert (built / name).read_bytes() == (Path(events.path) / name).read_bytes()
