@@ -62,7 +62,7 @@ pub(super) fn deliver(
         reconsume_times: record.reconsume_times(),
         clock_ms: handle.clock.now_ms(),
     };
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     batch.push_copy(&record, &copied)?;
     let batches = &mut [(&*topic, &mut batch)];
     let appended = engine.append(batches, Atomicity::Rows, Durability::Written)?;

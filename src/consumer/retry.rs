@@ -121,7 +121,7 @@ pub(super) fn send_back(
         reconsume_times: retries.saturating_add(attempts),
         clock_ms: now,
     };
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     batch.push_copy(&record, &copied)?;
     let batches = &mut [(&*topic, &mut batch)];
     let appended = engine.append(batches, Atomicity::Rows, Durability::Default)?;

@@ -294,7 +294,7 @@ impl State {
         topic: &Topic,
         end: u64,
     ) -> Result<()> {
-        let mut batch = staging.batch();
+        let mut batch = staging.form().batch();
         let mut appended = None;
         let mut append = |batch: &mut Batch| -> Result<()> {
             if !batch.is_empty() {

@@ -45,7 +45,7 @@ impl<'a> Sink<'a> {
         let topics = topics.map(|name| {
             Ok(Out {
                 topic: engine.topic_for_append(name)?,
-                batch: engine.batch(),
+                batch: engine.form().batch(),
                 offsets: Vec::new(),
             })
         });
@@ -150,7 +150,7 @@ impl<'a> Sink<'a> {
             out.batch.clear();
             out.offsets.clear();
             if out.batch.capacity() > BATCH_LEN {
-                out.batch = self.engine.batch();
+                out.batch = self.engine.form().batch();
             }
         }
         self.len = 0;

@@ -36,7 +36,7 @@ use super::{
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::{EngineKind, Options};
-use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic_name};
+use crate::record::{Batch, Form, HostBytes, Message, RecordStyle, check_topic_name};
 use crate::sync::RwLock;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -136,8 +136,8 @@ impl Engine for Memory {
         &MEANINGS
     }
 
-    fn batch(&self) -> Batch {
-        Batch::in_rocketmq_form(self.style)
+    fn form(&self) -> Form {
+        Form::RocketMq(self.style)
     }
 
     fn topics(&self) -> &Topics {

@@ -44,7 +44,7 @@ pub use waiter::{Listener, Waiter};
 
 use crate::error::{Error, Result};
 use crate::meter::Meters;
-use crate::record::{Batch, Message};
+use crate::record::{Batch, Form, Message};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,8 +68,8 @@ pub trait Engine: Send + Sync {
     /// What differs from other engines: names, times, keys and positions.
     fn meanings(&self) -> &'static Meanings;
 
-    /// An empty batch to encode records of this store into. Does not allocate.
-    fn batch(&self) -> Batch;
+    /// The form of this store's records.
+    fn form(&self) -> Form;
 
     /// Operations on the files of a store that has one log; `None` for other engines.
     fn files(&self) -> Option<&dyn Files> {

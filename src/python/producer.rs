@@ -57,7 +57,7 @@ fn atomicity(atomic: bool) -> Atomicity {
 impl Producer {
     pub(super) fn new(store: Handle, core: crate::Producer) -> PyResult<Producer> {
         let engine = store.core().engine()?;
-        let (takes_null, host) = (engine.meanings().in_kafka_form, engine.batch().host());
+        let (takes_null, host) = (engine.meanings().in_kafka_form, engine.form().host());
         let origin = Arc::new(Origin {
             topic: core.topic().into(),
             host,

@@ -4,7 +4,33 @@ use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
 use super::row::Row;
 use super::{copy_coded, kafka, rocketmq};
 use crate::error::{Error, Result};
-use std::net::{Ipv4Addr, SocketAddr};
+/// The form of the records that a store keeps, and what these share.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// RocketMQ's.
+    RocketMq(RecordStyle),
+    /// Kafka's.
+    Kafka(kafka::Form),
+}
+
+impl Form {
+    /// An empty batch of this form. Does not allocate.
+    #[inline]
+    pub fn batch(self) -> Batch {
+        match self {
+            Form::RocketMq(style) => Batch::RocketMq(rocketmq::Batch::new(style)),
+            Form::Kafka(form) => Batch::Kafka(kafka::Batch::new(form)),
+        }
+    }
+
+    /// The store host in the records; Kafka's form has none.
+    pub fn host(&self) -> Option<HostBytes> {
+        match self {
+            Form::RocketMq(style) => Some(style.host),
+            Form::Kafka(_) => None,
+        }
+    }
+}
 
 /// Encoded records of one topic, ready to be sealed and copied into a log.
 ///
@@ -18,36 +44,20 @@ pub enum Batch {
 }
 
 impl Batch {
-    /// An empty batch in RocketMQ's form.
-    #[inline]
-    pub fn in_rocketmq_form(style: RecordStyle) -> Batch {
-        Batch::RocketMq(rocketmq::Batch::new(style))
-    }
-
-    /// An empty batch in Kafka's form.
-    #[inline]
-    pub fn in_kafka_form(form: kafka::Form) -> Batch {
-        Batch::Kafka(kafka::Batch::new(form))
-    }
-
     /// An empty batch for a stage. Its records have a checksum and no host, and their topics may be
     /// longer than in a commit log; the store that takes them up converts them to its own form.
     pub fn of_stage(value_len_max: usize) -> Batch {
-        let style = RecordStyle {
-            host: HostBytes::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
-            checksum: true,
-            max_message_size: value_len_max,
-        };
+        let style = RecordStyle::of_stage(value_len_max);
         Batch::RocketMq(rocketmq::Batch::new(style).with_long_topics())
     }
 
-    /// Becomes `empty`, but keeps its memory if both have the same form.
+    /// Becomes an empty batch of this form, but keeps its memory if it has this form already.
     #[inline]
-    pub fn renew(&mut self, empty: &Batch) {
-        match (self, empty) {
-            (Batch::RocketMq(batch), Batch::RocketMq(empty)) => batch.renew(empty),
-            (Batch::Kafka(batch), Batch::Kafka(empty)) => batch.renew(empty),
-            (batch, empty) => *batch = empty.another(),
+    pub fn renew(&mut self, form: Form) {
+        match (self, form) {
+            (Batch::RocketMq(batch), Form::RocketMq(style)) => batch.renew(style),
+            (Batch::Kafka(batch), Form::Kafka(form)) => batch.renew(form),
+            (batch, form) => *batch = form.batch(),
         }
     }
 
@@ -87,19 +97,12 @@ impl Batch {
         }
     }
 
-    /// The store host in the records; Kafka's form has none.
-    pub fn host(&self) -> Option<HostBytes> {
+    /// The form of its records.
+    #[inline]
+    pub fn form(&self) -> Form {
         match self {
-            Batch::RocketMq(batch) => Some(batch.style().host),
-            Batch::Kafka(_) => None,
-        }
-    }
-
-    /// An empty batch of the same kind.
-    pub fn another(&self) -> Batch {
-        match self {
-            Batch::RocketMq(batch) => Batch::in_rocketmq_form(*batch.style()),
-            Batch::Kafka(batch) => Batch::in_kafka_form(*batch.form()),
+            Batch::RocketMq(batch) => Form::RocketMq(*batch.style()),
+            Batch::Kafka(batch) => Form::Kafka(*batch.form()),
         }
     }
 

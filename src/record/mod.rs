@@ -15,7 +15,7 @@ pub mod message;
 pub mod rocketmq;
 pub mod row;
 
-pub use batch::Batch;
+pub use batch::{Batch, Form};
 pub use common::check::{check_is_users, check_topic, check_topic_name};
 pub use common::{
     Contents, Copied, Draft, Flaw, HostBytes, Labels, PropertyKind, RecordStyle, coded, id,

@@ -165,7 +165,7 @@ impl Compactions {
         let world = &mut self.world;
         world.clock.advance(world.random.below(3));
         let rows = 1 + world.random.below(8);
-        let mut batch = life.engine.batch();
+        let mut batch = life.engine.form().batch();
         let mut sent = Vec::new();
         // It may have come back with fewer, if nothing in it was durable.
         let known = life.engine.topics().get(TOPIC);

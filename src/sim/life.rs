@@ -248,7 +248,7 @@ impl Lives {
             None => world.random.pick(&TOPICS),
         };
         let queue = world.random.below(u64::from(QUEUES)) as u32;
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         let mut sent = Vec::new();
         for _ in 0..rows {
             let id = world.next_id();

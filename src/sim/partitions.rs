@@ -349,7 +349,7 @@ impl Partitions {
     /// Encodes messages of one topic, each for some queue.
     fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<Sent>) {
         let topic = self.world.random.pick(&TOPICS);
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         let mut sent = Vec::new();
         // It may have come back with fewer, if nothing in it was durable.
         let known = engine.topics().get(topic);

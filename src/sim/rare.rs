@@ -144,7 +144,7 @@ pub(super) fn append_to(
 ) -> crate::error::Result<()> {
     let topic = engine.topic_for_append(name)?;
     for number in keys {
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         let key = format!("key-{number}");
         let draft = Draft {
             keys: &[&*key][..usize::from(keyed)],

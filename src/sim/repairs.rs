@@ -67,7 +67,7 @@ impl Story {
             body: &body,
             ..Draft::default()
         };
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         batch.push(TOPIC, 0, &draft, 1_700_000_000_000)?;
         engine.append(
             &mut [(&topic, &mut batch)],

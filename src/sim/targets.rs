@@ -109,7 +109,7 @@ impl Target for CommitLog {
     fn make_noise(&self, world: &mut World) -> Done<()> {
         let topic = self.topic_for_append(NOISE)?;
         for _ in 0..4 {
-            let mut batch = self.batch();
+            let mut batch = self.form().batch();
             batch.push(NOISE, 0, &noise(), world.clock.now_ms())?;
             let batches = &mut [(&*topic, &mut batch)];
             self.append(batches, Atomicity::Rows, Durability::Written)?;
@@ -176,7 +176,7 @@ impl Target for PartitionLog {
     /// An atomic batch for two queues.
     fn make_noise(&self, world: &mut World) -> Done<()> {
         let topic = self.topic_for_append(NOISE)?;
-        let mut batch = self.batch();
+        let mut batch = self.form().batch();
         for queue in 0..topic.write_queues() {
             batch.push(NOISE, queue, &noise(), world.clock.now_ms())?;
         }

@@ -136,7 +136,7 @@ impl Marker {
             keys: &[&self.query, &own],
             ..Draft::default()
         };
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         batch.push(TOPIC, QUEUE, &draft, clock_ms)?;
         Ok(batch)
     }

@@ -77,7 +77,7 @@ impl<'a> PartRows<'a> {
         }
         let topic = engine.topic_for_append(name)?;
         let turn = topic.next_queue();
-        self.topics.push((topic, engine.batch(), turn));
+        self.topics.push((topic, engine.form().batch(), turn));
         self.last = self.topics.len() - 1;
         self.numbers.insert(name.to_owned(), self.last);
         Ok(self.last)

@@ -44,7 +44,7 @@ fn engine_with(
 
 pub fn send(engine: &CommitLog) -> Result<Appended> {
     let topic = engine.topic_for_append("orders").unwrap();
-    let (mut batch, draft) = (engine.batch(), Draft::default());
+    let (mut batch, draft) = (engine.form().batch(), Draft::default());
     let now = engine.parts().clock.now_ms();
     batch.push("orders", 0, &draft, now).unwrap();
     engine.append(

@@ -62,7 +62,7 @@ fn name(number: usize) -> String {
 
 fn send(engine: &CommitLog, number: usize) -> u64 {
     let topic = engine.topic_for_append(&name(number)).unwrap();
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     let draft = Draft {
         body: b"body",
         keys: &["key"],

@@ -60,7 +60,7 @@ use crate::machine::{Drive, Machine};
 use crate::meter::{Meters, WriterStats};
 use crate::options::{Mode, Options};
 use crate::record::rocketmq::layout::BLANK_LEN;
-use crate::record::{Batch, Message};
+use crate::record::{Batch, Form, Message};
 use crate::sync::Mutex;
 use joined::Joined;
 use parts::Parts;
@@ -260,8 +260,8 @@ impl Engine for CommitLog {
         &Meanings::ROCKETMQ
     }
 
-    fn batch(&self) -> Batch {
-        self.parts.batch()
+    fn form(&self) -> Form {
+        self.parts.form()
     }
 
     fn topics(&self) -> &Topics {

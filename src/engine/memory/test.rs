@@ -11,7 +11,7 @@ fn store_with_clock(now: &Arc<ManualClock>) -> Memory {
 
 fn send(store: &Memory, queue: u32, body: &[u8], keys: &[&str]) -> Appended {
     let topic = store.topic_for_append("T").unwrap();
-    let mut batch = store.batch();
+    let mut batch = store.form().batch();
     let draft = Draft {
         body,
         keys,

@@ -70,7 +70,7 @@ use crate::error::{Error, Result};
 use crate::options::{EngineKind, Isolation, Options};
 use crate::record::kafka::partition_of_key;
 use crate::record::names::{KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX};
-use crate::record::{Batch, Message};
+use crate::record::{Batch, Form, Message, RecordStyle};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -209,10 +209,10 @@ impl Engine for PartitionLog {
         &MEANINGS
     }
 
-    fn batch(&self) -> Batch {
+    fn form(&self) -> Form {
         match &self.writer {
-            Some(writer) => Batch::in_kafka_form(writer.parts.rules.form),
-            None => Batch::of_stage(0),
+            Some(writer) => Form::Kafka(writer.parts.rules.form),
+            None => Form::RocketMq(RecordStyle::of_stage(0)),
         }
     }
 

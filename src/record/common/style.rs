@@ -1,7 +1,7 @@
 //! What the records of a store share: the store's address, and limits.
 
 use crate::num::low_u8;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Address of a host as in a record: 4 or 16 bytes, then the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,4 +66,15 @@ pub struct RecordStyle {
     pub checksum: bool,
     /// Maximum length of a body in bytes.
     pub max_message_size: usize,
+}
+
+impl RecordStyle {
+    /// The style of staged records: with a checksum, without a host.
+    pub fn of_stage(value_len_max: usize) -> RecordStyle {
+        RecordStyle {
+            host: HostBytes::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+            checksum: true,
+            max_message_size: value_len_max,
+        }
+    }
 }

@@ -89,8 +89,8 @@ impl Batch {
     }
 
     /// Becomes `empty`, but keeps its memory.
-    pub fn renew(&mut self, empty: &Batch) {
-        self.form = empty.form;
+    pub fn renew(&mut self, form: Form) {
+        self.form = form;
         self.clear();
     }
 

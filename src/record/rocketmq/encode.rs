@@ -14,6 +14,7 @@ use crate::num::{low_u8, low_u16, short};
 use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic_name, too_large};
 use crate::record::common::names::UNIQ_KEY;
 use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
+use std::sync::LazyLock;
 
 /// Maximum length of a record's properties in bytes, including the 20 of the checksum.
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
@@ -78,12 +79,12 @@ impl Batch {
         }
     }
 
-    /// Removes the records, keeps the memory, and takes the style of `other`.
+    /// Removes the records, keeps the memory, and takes another style.
     #[inline]
-    pub fn renew(&mut self, other: &Batch) {
+    pub fn renew(&mut self, style: RecordStyle) {
         self.clear();
-        self.style = other.style;
-        self.long_topics = other.long_topics;
+        self.style = style;
+        self.long_topics = false;
     }
 
     /// What its records share.
@@ -185,8 +186,8 @@ impl Batch {
         draft: &Draft<'_>,
         born_timestamp: i64,
     ) -> Result<Encoded> {
-        let style = self.style;
         let magic = self.magic_for(topic)?;
+        let style = &self.style;
         check_born(draft.born_timestamp)?;
         let body = draft.body;
         if body.len() > style.max_message_size {
@@ -211,7 +212,7 @@ impl Batch {
         let start = self.end;
         self.end += len;
         if self.bytes.len() < self.end {
-            self.grow();
+            grow(&mut self.bytes, self.end);
         }
         let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
         let mut to = Sink(&mut *record);
@@ -249,7 +250,7 @@ impl Batch {
         let (start, len) = (self.end, bytes.len());
         self.end += len;
         if self.bytes.len() < self.end {
-            self.grow();
+            grow(&mut self.bytes, self.end);
         }
         let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
         record.copy_from_slice(bytes);
@@ -308,7 +309,7 @@ impl Batch {
         let start = self.end;
         self.end += len;
         if self.bytes.len() < self.end {
-            self.grow();
+            grow(&mut self.bytes, self.end);
         }
         let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
         let mut sink = Sink(&mut *record);
@@ -345,16 +346,6 @@ impl Batch {
         self.bytes()
     }
 
-    #[cold]
-    fn grow(&mut self) {
-        if self.bytes.is_empty() {
-            // The system supplies zeroed memory, so nothing has to be written.
-            self.bytes = vec![0; self.end];
-        } else {
-            self.bytes.resize(self.end.max(2 * self.bytes.len()), 0);
-        }
-    }
-
     /// Marks all records as rolled back, so that they belong to no queue.
     pub fn roll_back(&mut self) {
         for row in &self.rows {
@@ -385,6 +376,26 @@ impl Batch {
             seal_checksum(record, row);
         }
         record
+    }
+}
+
+/// As [`crc32fast::hash`], which finds out what the processor can do each time.
+#[inline]
+fn checksum(bytes: &[u8]) -> u32 {
+    static EMPTY: LazyLock<crc32fast::Hasher> = LazyLock::new(crc32fast::Hasher::new);
+    let mut hasher = EMPTY.clone();
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Makes room for `len` bytes.
+#[cold]
+fn grow(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.is_empty() {
+        // The system supplies zeroed memory, so nothing has to be written.
+        *bytes = vec![0; len];
+    } else {
+        bytes.resize(len.max(2 * bytes.len()), 0);
     }
 }
 
@@ -419,7 +430,7 @@ fn seal_checksum(record: &mut [u8], row: Encoded) {
         return;
     };
     let crc = match row.tail_crc {
-        None => crc32fast::hash(head),
+        None => checksum(head),
         Some(tail_crc) => {
             let mut hasher = crc32fast::Hasher::new();
             hasher.update(fixed);
@@ -467,7 +478,9 @@ impl Sink<'_> {
     }
 
     /// Writes the fixed fields. Those that depend on the place are left zero.
-    #[inline]
+    ///
+    /// Inlined into its callers, where the copies of fixed length become single stores.
+    #[inline(always)]
     fn header(
         &mut self,
         (len, magic): (usize, u32),
@@ -478,7 +491,7 @@ impl Sink<'_> {
     ) {
         let crc = match draft.body {
             [] => 0,
-            body => crc32fast::hash(body) & 0x7FFF_FFFF,
+            body => checksum(body) & 0x7FFF_FFFF,
         };
         let flags = if host.is_v6() {
             sys_flag::BORN_V6 | sys_flag::STORE_V6

@@ -5,7 +5,7 @@ use crate::record::kafka::entry::Headers;
 use crate::record::kafka::{
     Codec, Entry, Form, HEAD_LEN, Header, Home, Layout, Opened, Record, record,
 };
-use crate::record::{Batch, Message, PropertyKind, Row};
+use crate::record::{Message, PropertyKind, Row};
 use proptest::prelude::*;
 
 /// The header of an empty batch of format 2.
@@ -116,7 +116,7 @@ fn a_copy_keeps_what_another_system_wrote() {
         codec: Codec::None,
         append_time: false,
     };
-    let mut batch = Batch::in_kafka_form(form);
+    let mut batch = crate::record::Form::Kafka(form).batch();
     let copied = Copied {
         topic: "retry.billing",
         queue: 2,

@@ -9,7 +9,7 @@ mod spark;
 
 use crate::engine::{Atomicity, Durability};
 use crate::record::rocketmq::layout::sys_flag;
-use crate::record::{Batch, Draft, HostBytes, Message, RecordStyle};
+use crate::record::{Draft, Form, HostBytes, Message, RecordStyle};
 use crate::region::Region;
 use crate::{BodyType, Column, Dialect, Options, Producer, Scan, ScanSpec, Store, Stream};
 use arrow_array::cast::AsArray;
@@ -109,7 +109,7 @@ fn record(draft: &Draft<'_>, offset: u64, change: impl FnOnce(&mut Vec<u8>)) -> 
         checksum: false,
         max_message_size: 64 << 20,
     };
-    let mut batch = Batch::in_rocketmq_form(style);
+    let mut batch = Form::RocketMq(style).batch();
     batch.push("T", 3, draft, 7).unwrap();
     let mut bytes = batch.seal(0, offset, 1000 * offset, 8).to_vec();
     change(&mut bytes);

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::num::short;
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{TAGS, find};
-use crate::record::{Batch, Draft};
+use crate::record::{Batch, Draft, Form};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The topic of the two records.
@@ -33,14 +33,15 @@ pub enum Boundary {
 }
 
 /// Encodes the begin and end records of a batch of `rows` rows.
-pub fn encode(rows: usize, empty: Batch, clock_ms: i64) -> Result<(Batch, Batch)> {
+pub fn encode(rows: usize, form: Form, clock_ms: i64) -> Result<(Batch, Batch)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
     let mut body = [0u8; 20];
     body[..8].copy_from_slice(&clock_ms.to_be_bytes());
     body[8..16].copy_from_slice(&count.to_be_bytes());
     body[16..].copy_from_slice(&short(rows).to_be_bytes());
-    let one = |mut batch: Batch, tag| {
+    let one = |tag| {
+        let mut batch = form.batch();
         let draft = Draft {
             body: &body,
             tags: Some(tag),
@@ -48,18 +49,18 @@ pub fn encode(rows: usize, empty: Batch, clock_ms: i64) -> Result<(Batch, Batch)
         };
         batch.push(TOPIC, 0, &draft, clock_ms).map(|()| batch)
     };
-    Ok((one(empty.another(), "begin")?, one(empty, "end")?))
+    Ok((one("begin")?, one("end")?))
 }
 
 /// Has `append` append batches between the two records, which belong to the topic `markers`. Fills
-/// `appended`, which must be empty, with the places of the rows. `empty` is a batch of the store.
+/// `appended`, which must be empty, with the places of the rows. `form` is that of the store.
 ///
 /// # Errors
 ///
 /// Those of `append`.
 pub fn append(
     markers: &Topic,
-    empty: Batch,
+    form: Form,
     batches: &mut [(&Topic, &mut Batch)],
     appended: &mut Appended,
     append: impl FnOnce(&mut [(&Topic, &mut Batch)], &mut Appended) -> Result<()>,
@@ -67,7 +68,7 @@ pub fn append(
     let rows = batches.iter().map(|(_, batch)| batch.len()).sum();
     let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());
     let clock_ms = clocks.max().unwrap_or_default();
-    let (mut begin, mut end) = encode(rows, empty, clock_ms)?;
+    let (mut begin, mut end) = encode(rows, form, clock_ms)?;
     let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(batches.len() + 2);
     all.push((markers, &mut begin));
     let rows = batches.iter_mut();

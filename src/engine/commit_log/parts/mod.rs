@@ -27,7 +27,7 @@ use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
 use crate::mapped::{Allocator, TransientPool};
 use crate::meter::FlushMeter;
-use crate::record::{Batch, RecordStyle};
+use crate::record::{Batch, Form, RecordStyle};
 use crate::region::guard;
 use crate::sync::{Mutex, RwLock, TimedMutexGuard};
 use crossbeam_utils::CachePadded;
@@ -148,10 +148,10 @@ impl Parts {
         self.flushing.checkpoint.is_some()
     }
 
-    /// An empty batch for this store.
+    /// The form of its records.
     #[inline]
-    pub fn batch(&self) -> Batch {
-        Batch::in_rocketmq_form(self.append_rules.style)
+    pub fn form(&self) -> Form {
+        Form::RocketMq(self.append_rules.style)
     }
 
     /// [`Tail::append`] under the append lock. Fails if the store is closed or has failed.
@@ -200,13 +200,9 @@ impl Parts {
     ) -> Result<()> {
         let markers = self.topic_for_append(atomic::TOPIC);
         let clock_ms = newest_clock(batches);
-        atomic::append(
-            &markers,
-            self.batch(),
-            batches,
-            appended,
-            |all, appended| self.append(all, clock_ms, appended),
-        )
+        atomic::append(&markers, self.form(), batches, appended, |all, appended| {
+            self.append(all, clock_ms, appended)
+        })
     }
 
     /// Seals the log file in use; see [`Tail::seal`].

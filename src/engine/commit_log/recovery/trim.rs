@@ -69,8 +69,10 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
         }
         trimmed.files.push(file);
     }
-    // A file that an earlier life removed could come back, also where none is left.
-    if !trimmed.files.is_empty() || found.state.epoch() > 0 {
+    // A file that an earlier life removed could come back, also where none is left. A life that was
+    // closed has made its removals durable.
+    let may_come_back = found.state.epoch() > 0 && !walked.untouched_since_close;
+    if !trimmed.files.is_empty() || may_come_back {
         found.disk().sync_directory(&directory)?;
     }
     Ok(trimmed)

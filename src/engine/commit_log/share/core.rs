@@ -29,7 +29,7 @@ use crate::mapped::Allocator;
 use crate::meter::Meters;
 use crate::options::{Flush, Options};
 use crate::plant::{Point, pass};
-use crate::record::Batch;
+use crate::record::{Batch, Form};
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutexGuard};
 use std::path::PathBuf;
@@ -133,8 +133,8 @@ impl Core {
         appended: &mut Appended,
     ) -> Result<()> {
         let markers = self.topic_for_append(atomic::TOPIC)?;
-        let empty = Batch::in_rocketmq_form(self.rules.style);
-        atomic::append(&markers, empty, batches, appended, |all, appended| {
+        let form = Form::RocketMq(self.rules.style);
+        atomic::append(&markers, form, batches, appended, |all, appended| {
             self.append(all, appended)
         })
     }

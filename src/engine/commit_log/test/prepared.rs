@@ -44,7 +44,7 @@ fn send(engine: &CommitLog, count: usize) {
     let topic = engine.topic_for_append("orders").unwrap();
     let body = vec![7; 100 << 10];
     for _ in 0..count {
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         let draft = Draft {
             body: &body,
             ..Draft::default()

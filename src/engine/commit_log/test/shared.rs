@@ -43,7 +43,7 @@ fn send(engine: &CommitLog, count: usize) {
             body: &[1; 1 << 10],
             ..Draft::default()
         };
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         batch.push("orders", 0, &draft, 1).unwrap();
         let batches = &mut [(&*topic, &mut batch)];
         let durability = Durability::Default;

@@ -43,7 +43,7 @@ fn open(root: &Path, flush: Flush) -> Bed {
 impl Bed {
     fn send(&self, topic: &str) -> Result<u64> {
         let topic = self.engine.topic_for_append(topic)?;
-        let mut batch = self.engine.batch();
+        let mut batch = self.engine.form().batch();
         let draft = Draft {
             body: &[7; 3000],
             keys: &["a", "b", "c"],

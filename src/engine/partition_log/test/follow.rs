@@ -92,7 +92,7 @@ fn epochs_are_found_in_the_batches() {
         let engine = adopted(root.path());
         assert_eq!(fs::read_to_string(&epochs).unwrap(), "0\n1\n3 0\n");
         let topic = engine.topics().get("txn").unwrap();
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         batch.push("txn", 0, &Draft::default(), 1000).unwrap();
         let batches = &mut [(&*topic, &mut batch)];
         let sent = engine.append(batches, Atomicity::Rows, Durability::Written);

@@ -43,7 +43,7 @@ fn push(engine: &PartitionLog, queue: u32, body: &[u8]) -> Result<Lingering> {
 /// Appends a message at once; returns its offset.
 fn send(engine: &PartitionLog, queue: u32, body: &[u8]) -> u64 {
     let topic = engine.topic_for_append("t").unwrap();
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     batch.push("t", queue, &draft(body), 1000).unwrap();
     let batches = &mut [(&*topic, &mut batch)];
     let sent = engine.append(batches, Atomicity::Rows, Durability::Written);

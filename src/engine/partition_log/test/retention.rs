@@ -72,7 +72,7 @@ impl Stepped {
     pub(super) fn send(&self, topic: &str, times: impl IntoIterator<Item = i64>) {
         let topic = self.engine.topic_for_append(topic).unwrap();
         for time in times {
-            let mut batch = self.engine.batch();
+            let mut batch = self.engine.form().batch();
             let draft = Draft {
                 body: &[7; 1000],
                 keys: &["key"],

@@ -26,7 +26,7 @@ fn writing(path: &Path, options: &Options) -> Result<PartitionLog> {
 /// Sends one batch, row by row to these queues.
 fn send(engine: &PartitionLog, topic: &str, rows: &[(u32, &[u8])]) -> Vec<u64> {
     let topic = engine.topic_for_append(topic).unwrap();
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     for (queue, body) in rows {
         let draft = Draft {
             body,
@@ -80,7 +80,7 @@ fn a_message_that_readers_would_take_for_damage_is_refused() {
         properties: &[("name", &value)],
         ..Draft::default()
     };
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     let refused = batch.push(&topic.name, 0, &draft, 1000);
     let limit = 128 << 20;
     assert!(matches!(refused, Err(Error::TooLarge { limit: at, .. }) if at == limit));
@@ -235,7 +235,7 @@ fn a_queue_whose_folder_is_missing_is_created_when_it_is_sent_to() {
         fs::read(path.join("orders-1/partition.metadata")).unwrap(),
         id
     );
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     batch.push("orders", 3, &Draft::default(), 1000).unwrap();
     let batches = &mut [(&*topic, &mut batch)];
     let refused = engine.append(batches, Atomicity::Rows, Durability::Written);
@@ -395,7 +395,7 @@ fn what_a_partition_log_cannot_hold_is_refused() {
         );
     }
     let topic = engine.topic_for_append("a.b").unwrap();
-    let mut batch = engine.batch();
+    let mut batch = engine.form().batch();
     let mut push = |queue, body: &[u8]| {
         let draft = Draft {
             body,
@@ -564,7 +564,7 @@ fn send_whole(engine: &PartitionLog, rows: &[(&str, u32, &[u8])]) -> Result<Appe
     let mut encoded = Vec::new();
     for name in names {
         let topic = engine.topic_for_append(name)?;
-        let mut batch = engine.batch();
+        let mut batch = engine.form().batch();
         for (_, queue, body) in rows.iter().filter(|row| row.0 == name) {
             let draft = Draft {
                 body,

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::num::index;
 use crate::options::Options;
 use crate::plant::{Bug, planted};
-use crate::record::{Batch, Draft};
+use crate::record::{Batch, Draft, Form};
 use crate::region::guard;
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap};
@@ -264,7 +264,7 @@ impl OpenBatches {
             self.wake.notify();
         }
         Open {
-            batch: Batch::in_kafka_form(self.parts.rules.form),
+            batch: Form::Kafka(self.parts.rules.form).batch(),
             begun,
             appended: Arc::default(),
             waiters: Vec::new(),

@@ -14,7 +14,7 @@ use crate::engine::service::retention::INTERVAL;
 use crate::machine::Machine;
 use crate::mapped::queue::list_files;
 use crate::options::Options;
-use crate::record::{Batch, Draft, HostBytes, RecordStyle};
+use crate::record::{Draft, Form, HostBytes, RecordStyle};
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl Bench {
             max_message_size: 2000,
         };
         let (topic, _) = parts.topics.get_or_add(topic, 1);
-        let mut batch = Batch::in_rocketmq_form(style);
+        let mut batch = Form::RocketMq(style).batch();
         let draft = Draft {
             body: &[7; 1000],
             keys: &["k"],
