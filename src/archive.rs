@@ -5,7 +5,7 @@
 
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
-use crate::engine::commit_log::read::bytes::Expected;
+use crate::engine::fetched::Expected;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::Result;
 use crate::scan::ScanSpec;

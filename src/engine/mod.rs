@@ -11,6 +11,7 @@ pub mod archive;
 pub mod commit_log;
 pub mod compacted;
 pub(crate) mod directory;
+pub mod fetched;
 pub mod files;
 pub mod linger;
 pub mod meanings;

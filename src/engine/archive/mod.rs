@@ -21,6 +21,7 @@
 //! ```
 
 pub mod blocks;
+mod builder;
 pub mod keys;
 pub mod segment;
 pub mod survey;

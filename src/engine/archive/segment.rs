@@ -5,10 +5,9 @@
 //! runs state which offsets the copy stands for, gaps at its ends included: the first run begins
 //! where the archive ended before, and the last one ends where the next copy begins.
 
-use super::blocks::{Block, BlockTable, Run, SkippedRange};
-use super::survey::{BLOCK_LEN, NO_TIMES};
+use super::blocks::{BlockTable, Run};
+use super::builder::BlockBuilder;
 use crate::error::Result;
-use crate::num::{index, short};
 use crate::record::Flaw;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -62,8 +61,7 @@ pub struct SurveyedBatch {
 
 /// Builds the table of a segment from its batches and holes, given in order of position.
 pub struct SegmentSurveyor {
-    table: BlockTable,
-    block: Block,
+    built: BlockBuilder,
     run: Option<Run>,
 }
 
@@ -71,15 +69,11 @@ impl SegmentSurveyor {
     /// Begins a survey at the first byte of the copy.
     pub fn new(topic: &str, queue: u32) -> SegmentSurveyor {
         SegmentSurveyor {
-            table: BlockTable {
+            built: BlockBuilder::new(BlockTable {
                 topics: vec![topic.as_bytes().to_vec()],
                 queues: vec![(0, queue)],
                 ..BlockTable::default()
-            },
-            block: Block {
-                times: NO_TIMES,
-                ..Block::default()
-            },
+            }),
             run: None,
         }
     }
@@ -87,8 +81,8 @@ impl SegmentSurveyor {
     /// Adds a batch.
     pub fn add(&mut self, batch: &SurveyedBatch) {
         let SurveyedBatch { bytes, offsets, .. } = batch;
-        if bytes.start - self.block.position >= BLOCK_LEN {
-            self.close(bytes.start);
+        if self.built.is_full(bytes.start) {
+            self.built.close(bytes.start, self.run.take());
         }
         let run = self.run.get_or_insert(Run {
             first: offsets.start,
@@ -98,46 +92,15 @@ impl SegmentSurveyor {
         run.end = run.end.max(offsets.end);
         run.records = run.records.saturating_add(batch.records);
         run.bytes += bytes.end - bytes.start;
-        self.block.records = run.records;
+        self.built.block.records = run.records;
         if batch.records > 0 {
-            let (least, greatest) = self.block.times;
-            self.block.times = (least.min(batch.times.0), greatest.max(batch.times.1));
+            self.built.add_times(batch.times);
         }
     }
 
     /// Puts bytes that are not a batch into separate blocks.
-    pub fn skip(&mut self, hole: Range<u64>, flaw: &Flaw) {
-        self.table.holes.push(SkippedRange {
-            position: hole.start,
-            length: hole.end - hole.start,
-            reason: flaw.to_string(),
-        });
-        let mut at = hole.start;
-        while at < hole.end {
-            self.close(at);
-            at = hole.end.min(at + BLOCK_LEN);
-        }
-        self.close(hole.end);
-    }
-
-    /// Ends the current block at `position`, where the next one begins. Does nothing if it is
-    /// empty.
-    fn close(&mut self, position: u64) {
-        if position == self.block.position {
-            return;
-        }
-        let first = self.table.runs.len();
-        self.table.runs.extend(self.run.take());
-        self.block.runs = first..self.table.runs.len();
-        self.block.length = short(index(position - self.block.position));
-        let next = Block {
-            position,
-            times: NO_TIMES,
-            ..Block::default()
-        };
-        self.table
-            .blocks
-            .push(std::mem::replace(&mut self.block, next));
+    pub fn skip(&mut self, hole: &Range<u64>, flaw: &Flaw) {
+        self.built.skip(hole, flaw, self.run.take());
     }
 
     /// Ends the last block at the end of the copy, and computes the checksum of each. `offsets` are
@@ -158,11 +121,11 @@ impl SegmentSurveyor {
             ..Run::default()
         });
         run.end = run.end.max(offsets.end);
-        if length == self.block.position {
+        if length == self.built.block.position {
             self.extend_last();
         }
-        self.close(length);
-        let mut table = self.table;
+        self.built.close(length, self.run.take());
+        let mut table = self.built.table;
         table.length = length;
         if let Some(first) = table.runs.first_mut() {
             first.first = offsets.start.min(first.end.saturating_sub(1));
@@ -176,12 +139,13 @@ impl SegmentSurveyor {
 
     /// Adds the current run to the last block, which ends where the copy does.
     fn extend_last(&mut self) {
-        if let (Some(run), Some(block)) = (self.run.take(), self.table.blocks.last_mut()) {
-            match self.table.runs.get_mut(block.runs.clone()) {
+        let table = &mut self.built.table;
+        if let (Some(run), Some(block)) = (self.run.take(), table.blocks.last_mut()) {
+            match table.runs.get_mut(block.runs.clone()) {
                 Some([last, ..]) => last.end = run.end,
                 _ => {
-                    self.table.runs.push(run);
-                    block.runs = block.runs.start..self.table.runs.len();
+                    table.runs.push(run);
+                    block.runs = block.runs.start..table.runs.len();
                 }
             }
         }

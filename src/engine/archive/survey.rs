@@ -1,17 +1,15 @@
 //! A survey of one log file: the tables that an archive keeps beside its copy.
 
-use super::blocks::{Block, BlockTable, Run, SkippedRange, Table, place};
+use super::blocks::{BlockTable, Run, Table, place};
+use super::builder::BlockBuilder;
 use super::keys::{encode, key_hash};
 use crate::error::{Error, Result};
 use crate::mapped::MappedFile;
-use crate::num::{index, short};
+use crate::num::short;
 use crate::record::{Flaw, Row};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// A block ends with the record that makes it at least this long.
-pub(super) const BLOCK_LEN: u64 = 1 << 20;
 
 /// A log file that will never be written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +33,7 @@ pub struct Survey {
 
 /// Builds the tables of a file from its records and holes, given in order of position.
 pub struct Surveyor {
-    table: BlockTable,
-    block: Block,
+    built: BlockBuilder,
     /// Run of each queue in the current block.
     runs: Table<u32, Run>,
     queues: Table<u32, Table<u32, u32>>,
@@ -44,23 +41,15 @@ pub struct Surveyor {
     keys: Vec<(u32, u32)>,
 }
 
-/// Times of a block without records.
-pub(super) const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
-
 impl Surveyor {
     /// Begins a survey at the first byte of the file.
     pub fn new(file: &MappedFile) -> Surveyor {
         Surveyor {
-            table: BlockTable {
+            built: BlockBuilder::new(BlockTable {
                 start: file.start(),
                 length: file.len(),
                 ..BlockTable::default()
-            },
-            block: Block {
-                position: file.start(),
-                times: NO_TIMES,
-                ..Block::default()
-            },
+            }),
             runs: Table::default(),
             queues: Table::default(),
             topics: Table::default(),
@@ -70,7 +59,7 @@ impl Surveyor {
 
     /// Adds the record at `position`.
     pub fn add(&mut self, position: u64, record: &Row<'_>) {
-        if position - self.block.position >= BLOCK_LEN {
+        if self.built.is_full(position) {
             self.close(position);
         }
         let (Ok(number), Ok(offset)) = (
@@ -92,29 +81,19 @@ impl Surveyor {
         run.end = run.end.max(offset + 1);
         run.records += 1;
         run.bytes += u64::from(record.layout().total_len());
-        self.block.records += 1;
+        self.built.block.records += 1;
         let time = record.store_timestamp();
-        let (least, greatest) = self.block.times;
-        self.block.times = (least.min(time), greatest.max(time));
-        let block = short(self.table.blocks.len());
+        self.built.add_times((time, time));
+        let block = short(self.built.table.blocks.len());
         for key in record.known().index_keys() {
             self.keys.push((key_hash(record.topic(), key), block));
         }
     }
 
     /// Puts a hole into separate blocks, which no reader fetches.
-    pub fn skip(&mut self, hole: Range<u64>, flaw: Flaw) {
-        self.table.holes.push(SkippedRange {
-            position: hole.start,
-            length: hole.end - hole.start,
-            reason: flaw.to_string(),
-        });
-        let mut at = hole.start;
-        while at < hole.end {
-            self.close(at);
-            at = hole.end.min(at + BLOCK_LEN);
-        }
-        self.close(hole.end);
+    pub fn skip(&mut self, hole: &Range<u64>, flaw: &Flaw) {
+        let runs = self.take_runs();
+        self.built.skip(hole, flaw, runs);
     }
 
     /// The number of a queue in the table.
@@ -122,40 +101,32 @@ impl Surveyor {
         let topic = match self.topics.get(topic) {
             Some(known) => *known,
             None => {
-                let next = short(self.table.topics.len());
-                self.table.topics.push(topic.to_vec());
+                let next = short(self.built.table.topics.len());
+                self.built.table.topics.push(topic.to_vec());
                 self.topics.insert(topic.to_vec(), next);
                 next
             }
         };
-        let next = short(self.table.queues.len());
+        let next = short(self.built.table.queues.len());
         let queues = self.queues.entry(topic).or_default();
         let queue = *queues.entry(number).or_insert(next);
         if queue == next {
-            self.table.queues.push((topic, number));
+            self.built.table.queues.push((topic, number));
         }
         queue
     }
 
-    /// Ends the current block at `position`, where the next one begins. Does nothing if it is
-    /// empty.
+    /// Ends the current block at `position`, where the next one begins.
     fn close(&mut self, position: u64) {
-        if position == self.block.position {
-            return;
-        }
+        let runs = self.take_runs();
+        self.built.close(position, runs);
+    }
+
+    /// The runs of the current block.
+    fn take_runs(&mut self) -> Vec<Run> {
         let mut runs: Vec<Run> = self.runs.drain().map(|(_, run)| run).collect();
         runs.sort_unstable_by_key(|run| run.queue);
-        let first = self.table.runs.len();
-        self.table.runs.extend(runs);
-        self.block.runs = first..self.table.runs.len();
-        self.block.length = short(index(position - self.block.position));
-        let next = Block {
-            position,
-            times: NO_TIMES,
-            ..Block::default()
-        };
-        let closed = std::mem::replace(&mut self.block, next);
-        self.table.blocks.push(closed);
+        runs
     }
 
     /// Ends the last block and computes the checksum of each. `run` returns the bytes for a place
@@ -166,7 +137,7 @@ impl Surveyor {
         run: impl Fn(usize, usize) -> Result<&'a [u8]>,
     ) -> Result<Survey> {
         self.close(file.end());
-        let mut table = self.table;
+        let mut table = self.built.table;
         for number in 0..table.blocks.len() {
             let Some(block) = table.blocks.get(number) else {
                 break;

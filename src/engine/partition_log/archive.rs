@@ -309,7 +309,7 @@ impl<'a> Copier<'a> {
         if self.begun {
             let skip = self.survey.skip;
             self.surveyor
-                .skip(bytes.start - skip..bytes.end - skip, flaw);
+                .skip(&(bytes.start - skip..bytes.end - skip), flaw);
             self.end = bytes.end;
         }
     }

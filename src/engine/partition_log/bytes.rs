@@ -1,17 +1,15 @@
 //! A cursor over bytes that were read from an archive: whole blocks of a segment.
 
 use super::cursor::{CHUNK_LEN, Taken};
-use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
+use crate::engine::fetched::{Expected, Fetched};
+use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::Result;
 use crate::record::Flaw;
 use crate::record::kafka::{Header, Home, Opened};
 use crate::sync::Mutex;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-/// Expected length and CRC-32 of a block.
-type Expected = (u32, u32);
 
 /// Walks batches in order of position and returns the wanted messages.
 ///
@@ -20,9 +18,8 @@ type Expected = (u32, u32);
 /// latest.
 pub struct BatchCursor {
     bytes: Vec<u8>,
-    /// Position of the first byte in the segment.
-    position: u64,
-    path: PathBuf,
+    /// Where they are from.
+    from: Fetched,
     /// Where blocks begin.
     blocks: Vec<usize>,
     topic: String,
@@ -30,7 +27,6 @@ pub struct BatchCursor {
     wanted: Vec<Range<u64>>,
     filter: Filter,
     check: Check,
-    damage: Arc<Mutex<Vec<Damage>>>,
     at: usize,
     /// The batch that is being read, and where it begins.
     open: Option<(Opened, usize)>,
@@ -48,47 +44,27 @@ impl BatchCursor {
         (filter, check): (Filter, Check),
         damage: &Arc<Mutex<Vec<Damage>>>,
     ) -> BatchCursor {
-        let mut cursor = BatchCursor {
+        let cursor = BatchCursor {
             bytes: bytes.to_vec(),
-            position,
-            path: path.to_owned(),
-            blocks: Vec::with_capacity(blocks.len()),
+            from: Fetched {
+                path: path.to_owned(),
+                position,
+                damage: Arc::clone(damage),
+            },
+            blocks: begins(blocks),
             topic: topic.to_owned(),
             queue,
             wanted,
             filter,
             check,
-            damage: Arc::clone(damage),
             at: 0,
             open: None,
         };
-        cursor.compare(blocks);
+        cursor.from.compare(blocks, check, |at, length| {
+            let end = cursor.bytes.len().min(at + length);
+            cursor.bytes.get(at..end).unwrap_or_default()
+        });
         cursor
-    }
-
-    fn compare(&mut self, blocks: &[Expected]) {
-        let mut at = 0;
-        for (length, checksum) in blocks {
-            self.blocks.push(at);
-            let length = *length as usize;
-            let end = self.bytes.len().min(at + length);
-            let bytes = self.bytes.get(at..end).unwrap_or_default();
-            if bytes.len() < length {
-                let missing = length - bytes.len();
-                self.tell(at + bytes.len(), missing, "the log file ends here".into());
-            } else if self.check == Check::Full && crc32fast::hash(bytes) != *checksum {
-                let reason = "the bytes differ from those that were archived";
-                self.tell(at, length, reason.into());
-            }
-            at += length;
-        }
-    }
-
-    fn tell(&self, at: usize, length: usize, reason: String) {
-        let position = self.position + at as u64;
-        let bytes = position..position + length as u64;
-        let damage = Damage::new(DamageKind::Log, &self.path, bytes, reason);
-        self.damage.lock().push(damage);
     }
 
     /// Takes the next message, or goes to the next batch; `false` at the end.
@@ -139,7 +115,7 @@ impl BatchCursor {
             true => after,
             false => next_block,
         };
-        self.tell(at, self.at - at, flaw.to_string());
+        self.from.tell(at, self.at - at, flaw.to_string());
     }
 
     /// Takes the next record of the open batch.
@@ -151,7 +127,7 @@ impl BatchCursor {
         let home = Home {
             topic: &self.topic,
             queue: self.queue,
-            position: self.position + at as u64,
+            position: self.from.position + at as u64,
         };
         let added = match opened.next() {
             Ok(None) => {
@@ -166,9 +142,18 @@ impl BatchCursor {
         };
         if let Err(flaw) = added {
             self.open = None;
-            self.tell(at, header.len as usize, flaw.to_string());
+            self.from.tell(at, header.len as usize, flaw.to_string());
         }
     }
+}
+
+/// Where blocks of these lengths begin.
+fn begins(blocks: &[Expected]) -> Vec<usize> {
+    let next = |at: &mut usize, (length, _): &Expected| {
+        let after = *at + *length as usize;
+        Some(std::mem::replace(at, after))
+    };
+    blocks.iter().scan(0, next).collect()
 }
 
 impl Cursor for BatchCursor {
@@ -179,6 +164,6 @@ impl Cursor for BatchCursor {
     }
 
     fn offset(&self) -> u64 {
-        self.position + self.at as u64
+        self.from.position + self.at as u64
     }
 }

@@ -4,7 +4,8 @@ use crate::engine::archive::blocks::Wanted;
 use crate::engine::commit_log::log::blank::is_blank;
 use crate::engine::commit_log::log::search::search;
 use crate::engine::commit_log::log::sound::Depth;
-use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
+use crate::engine::fetched::{Expected, Fetched};
+use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::{At, Op, Result};
 use crate::record::Flaw;
 use crate::record::rocketmq::layout::{MAGIC_BLANK, extent};
@@ -14,22 +15,18 @@ use crate::sync::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Expected length and CRC-32 of a block.
-pub type Expected = (u32, u32);
-
 /// Walks records in order of position and returns the wanted ones.
 ///
 /// Bytes that are not records are skipped and reported as damage, and so are blocks that differ
 /// from what was archived.
 pub struct ByteCursor {
     region: Arc<Region>,
-    /// Position of the region's first byte.
-    position: u64,
+    /// Where its bytes are from.
+    from: Fetched,
     at: usize,
     wanted: Wanted,
     filter: Filter,
     check: Check,
-    damage: Arc<Mutex<Vec<Damage>>>,
 }
 
 impl ByteCursor {
@@ -55,31 +52,19 @@ impl ByteCursor {
         region.publish(bytes.len());
         let cursor = ByteCursor {
             region: Arc::new(region),
-            position,
+            from: Fetched {
+                path: path.to_owned(),
+                position,
+                damage: Arc::clone(damage),
+            },
             at: 0,
             wanted,
             filter,
             check,
-            damage: Arc::clone(damage),
         };
-        cursor.compare(blocks);
+        let run = |at, len| cursor.run(at, len);
+        cursor.from.compare(blocks, check, run);
         Ok(cursor)
-    }
-
-    fn compare(&self, blocks: &[Expected]) {
-        let mut at = 0;
-        for (length, checksum) in blocks {
-            let length = *length as usize;
-            let bytes = self.run(at, length);
-            if bytes.len() < length {
-                let missing = length - bytes.len();
-                self.tell(at + bytes.len(), missing, "the log file ends here".into());
-            } else if self.check == Check::Full && crc32fast::hash(bytes) != *checksum {
-                let reason = "the bytes differ from those that were archived";
-                self.tell(at, length, reason.into());
-            }
-            at += length;
-        }
     }
 
     /// The next bytes. They are in memory without a file, which does not fault.
@@ -87,18 +72,11 @@ impl ByteCursor {
         self.region.run(at, len).unwrap_or_default()
     }
 
-    fn tell(&self, at: usize, length: usize, reason: String) {
-        let position = self.position + at as u64;
-        let bytes = position..position + length as u64;
-        let damage = Damage::new(DamageKind::Log, self.region.path(), bytes, reason);
-        self.damage.lock().push(damage);
-    }
-
     /// Reads at the current place and moves past it. Returns the place and layout of a wanted
     /// record.
     fn step(&mut self) -> Option<(usize, Layout)> {
         let at = self.at;
-        let position = self.position + at as u64;
+        let position = self.from.position + at as u64;
         let region = Arc::clone(&self.region);
         let here = extent(|len| region.run(at, len)).unwrap_or_default();
         let depth = Depth::from(self.check);
@@ -117,16 +95,16 @@ impl ByteCursor {
             Err(flaw) => {
                 let next = search(
                     &self.region,
-                    self.position,
+                    self.from.position,
                     at + 1..self.region.readable(),
                     self.region.readable(),
                 );
                 // Memory, as in `run`.
                 let next = next.unwrap_or_default();
                 let next = next.map_or(self.region.readable(), |found| {
-                    crate::num::index(found - self.position)
+                    crate::num::index(found - self.from.position)
                 });
-                self.tell(at, next - at, flaw.to_string());
+                self.from.tell(at, next - at, flaw.to_string());
                 self.at = next;
                 None
             }
@@ -160,6 +138,6 @@ impl Cursor for ByteCursor {
     }
 
     fn offset(&self) -> u64 {
-        self.position + self.at as u64
+        self.from.position + self.at as u64
     }
 }

@@ -63,7 +63,7 @@ fn walk(parts: &Parts, file: &MappedFile) -> Result<Survey> {
     while let Some(met) = walk.next()? {
         match met {
             Sound::Record(record, place) => surveyor.add(place.position, &record.into()),
-            Sound::Hole(hole) => surveyor.skip(hole.range, hole.flaw),
+            Sound::Hole(hole) => surveyor.skip(&hole.range, &hole.flaw),
         }
     }
     let region = file.region()?;
