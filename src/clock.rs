@@ -3,11 +3,10 @@
 //! An engine gets its clock as part of its machine, so that a test can set the time. Durations are
 //! measured by [`std::time::Instant`], which cannot be set.
 
-use crate::disk::coarse_ms;
+use crate::disk::{coarse_ms, now_ns};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A wall clock. It may be set forward or back at any time.
 pub trait Clock: Send + Sync + Debug {
@@ -34,11 +33,7 @@ pub struct RealClock;
 impl Clock for RealClock {
     #[inline]
     fn now_ns(&self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        since.map_or(0, |since| {
-            let whole = since.as_secs().saturating_mul(1_000_000_000);
-            whole.saturating_add(u64::from(since.subsec_nanos()))
-        })
+        now_ns()
     }
 
     #[inline]

@@ -26,7 +26,9 @@ pub use hooked::{Call, HookedDisk};
 pub use lock::{ByteLocks, FileLock, LockState, SIGNATURE_LEN_MAX, signer};
 pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
-pub use syscall::{ByteLock, Holder, coarse_ms, fork_generation, host_address, watch_forks};
+pub use syscall::{
+    ByteLock, Holder, coarse_ms, fork_generation, host_address, now_ns, watch_forks,
+};
 pub use volume::Volume;
 
 use crate::error::{At, Error, Op, Result};

@@ -521,18 +521,35 @@ pub fn event() -> io::Result<(File, Option<File>)> {
 #[inline]
 pub fn coarse_ms() -> i64 {
     #[cfg(target_os = "linux")]
-    {
-        let mut time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: the call writes to `time` alone, which outlives it.
-        if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) } == 0 {
-            return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
-        }
+    if let Some(time) = wall_clock(libc::CLOCK_REALTIME_COARSE) {
+        return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as i64)
+}
+
+/// Nanoseconds since the epoch by the wall clock; 0 for a time before it. Each send reads it, so it
+/// is read without the conversions of [`SystemTime`](std::time::SystemTime).
+#[inline]
+pub fn now_ns() -> u64 {
+    #[cfg(target_os = "linux")]
+    if let Some(time) = wall_clock(libc::CLOCK_REALTIME) {
+        let nanos = (time.tv_sec as i64).saturating_mul(1_000_000_000);
+        return u64::try_from(nanos.saturating_add(time.tv_nsec as i64)).unwrap_or_default();
+    }
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(target_os = "linux")]
+#[inline]
+fn wall_clock(id: libc::clockid_t) -> Option<libc::timespec> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call writes to `time` alone, which outlives it.
+    (unsafe { libc::clock_gettime(id, &raw mut time) } == 0).then_some(time)
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);

@@ -14,7 +14,6 @@ use crate::num::{low_u8, low_u16, short};
 use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic_name, too_large};
 use crate::record::common::names::UNIQ_KEY;
 use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
-use std::sync::LazyLock;
 
 /// Maximum length of a record's properties in bytes, including the 20 of the checksum.
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
@@ -382,8 +381,10 @@ impl Batch {
 /// As [`crc32fast::hash`], which finds out what the processor can do each time.
 #[inline]
 fn checksum(bytes: &[u8]) -> u32 {
-    static EMPTY: LazyLock<crc32fast::Hasher> = LazyLock::new(crc32fast::Hasher::new);
-    let mut hasher = EMPTY.clone();
+    thread_local! {
+        static EMPTY: crc32fast::Hasher = crc32fast::Hasher::new();
+    }
+    let mut hasher = EMPTY.with(Clone::clone);
     hasher.update(bytes);
     hasher.finalize()
 }
@@ -520,7 +521,10 @@ impl Sink<'_> {
     #[inline]
     fn topic(&mut self, topic: &str, magic: u32) {
         let len = low_u16(short(topic.len())).to_be_bytes();
-        self.put(len.get(2 - len_width(magic)..).unwrap_or_default());
+        match magic {
+            MAGIC_V2 => self.put(&len),
+            _ => self.put(&len[1..]),
+        }
         self.put(topic.as_bytes());
     }
 
