@@ -661,6 +661,9 @@ fn open_handle(
     } else {
         // Absolute, so that it does not depend on the current directory of the process.
         let root = std::path::absolute(path).at(Op::Find, path)?;
+        if options.guard_maps {
+            crate::region::guard::install();
+        }
         if is_partition_log(machine, &root, &options)? {
             let opened = Opened::<PartitionLog>::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
@@ -670,9 +673,6 @@ fn open_handle(
             place = Some(TablePlace::flat(Arc::clone(&machine.disk), root));
             (opened.engine, opened.intake)
         } else {
-            if options.guard_maps {
-                crate::region::guard::install();
-            }
             let opened = Opened::<CommitLog>::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             services = opened.services();

@@ -155,6 +155,28 @@ def test_one_process_writes_and_others_read_meanwhile(tmp_path: Path):
             assert not reader.damage
 
 
+#: Sends to a segment that somebody cuts off under its map.
+CUT_OFF = """
+import os, sys, pathlib, forebay
+path = pathlib.Path(sys.argv[1])
+store = forebay.open(path, engine="partitionlog", default_queues=1, segment_bytes=1 << 20)
+store.send("orders", b"x")
+(log,) = (path / "orders-0").glob("*.log")
+os.truncate(log, 0)
+for call in (lambda: store.send("orders", b"y" * 5000), lambda: store.send("orders", b"z")):
+    try:
+        call()
+    except forebay.ForebayError as error:
+        print(type(error).__name__, log.name in str(error))
+"""
+
+
+def test_a_segment_that_is_cut_off_is_an_error_and_no_signal(tmp_path: Path):
+    arguments = [sys.executable, "-c", CUT_OFF, str(tmp_path / "s")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.stdout == "DiskError True\nStoreFailedError True\n", (done.returncode, done.stderr)
+
+
 LOCK_AS_JAVA_DOES = """
 import fcntl, sys
 with open(sys.argv[1], "r+b") as file:
