@@ -20,6 +20,7 @@ its jar.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -114,12 +115,24 @@ def _home() -> dict[str, str]:
         own = FOLDER / f"{home.name}-{uuid.uuid4().hex}"
         (own / "jars").mkdir(parents=True)
         for name, target in links.items():
-            (own / name).symlink_to(target)
+            _link(own / name, target)
         try:
             own.rename(home)
         except OSError:
             shutil.rmtree(own)
     return {"SPARK_HOME": str(home)}
+
+
+def _link(link: Path, target: Path) -> None:
+    """Create a link, a hard one if possible.
+
+    A JVM that creates an archive resolves the paths of all jars for each of its classes.
+    """
+    if target.is_file():
+        with contextlib.suppress(OSError):
+            link.hardlink_to(target)
+            return
+    link.symlink_to(target)
 
 
 def make_archive() -> None:
