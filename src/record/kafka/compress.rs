@@ -171,7 +171,12 @@ fn make_room(unpacked: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Flaw> {
     if len > BODY_LEN_MAX - start {
         return Err(TOO_LONG);
     }
-    unpacked.resize(start + len, 0);
+    if unpacked.is_empty() {
+        // The system supplies zeroed memory, so nothing has to be written.
+        *unpacked = vec![0; len];
+    } else {
+        unpacked.resize(start + len, 0);
+    }
     Ok(unpacked.get_mut(start..).unwrap_or_default())
 }
 
@@ -191,6 +196,8 @@ struct Frame {
     has_checksums: bool,
 }
 
+/// A block of LZ4 unpacks to fewer than 256 bytes for each byte that is stored.
+const LZ4_RATIO_MAX: usize = 256;
 const LZ4_DAMAGED: Flaw = Flaw::Field("lz4 data");
 
 fn lz4_frame(packed: &[u8], rule: Lz4Header) -> Result<Vec<u8>, Flaw> {
@@ -217,7 +224,8 @@ fn lz4_frame(packed: &[u8], rule: Lz4Header) -> Result<Vec<u8>, Flaw> {
         }
         let start = unpacked.len();
         // The last block may be near the limit without filling its room.
-        let room = frame.block_len_max.min(BODY_LEN_MAX - start);
+        let room = frame.block_len_max.min(LZ4_RATIO_MAX * len);
+        let room = room.min(BODY_LEN_MAX - start);
         let room = make_room(&mut unpacked, room)?;
         let done = lz4_flex::block::decompress_into(block, room);
         unpacked.truncate(start + done.map_err(|_| LZ4_DAMAGED)?);
