@@ -58,6 +58,11 @@ mod error;
 mod handle;
 #[cfg(feature = "internals")]
 pub mod internals;
+#[cfg_attr(
+    not(feature = "python"),
+    allow(dead_code, reason = "only Python interrupts")
+)]
+mod interrupt;
 mod machine;
 mod mapped;
 mod meter;
@@ -108,6 +113,10 @@ pub use engine::{
     Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};
+#[cfg(all(feature = "python", not(test)))]
+pub(crate) use interrupt::{
+    SLICE as INTERRUPT_SLICE, allow as allow_interrupts, is_raised as is_interrupted,
+};
 pub use meter::{Latency, SlowPut, Summary, WriterStats};
 pub use notices::{Notices, Watch};
 pub use options::{

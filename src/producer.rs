@@ -8,10 +8,10 @@ use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::options::delay_levels::DELAY_MAX_MS;
-use crate::record::{Batch, Draft, names};
+use crate::record::{Batch, Draft, Form, names};
 use crate::ticket::{BatchTicket, Sent, Spot, Ticket};
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,9 @@ pub const BATCH_LEN_MAX: usize = 4 << 20;
 pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
 
 thread_local! {
-    /// The batch used for single sends, kept so that a send does not allocate.
-    static SCRATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
+    /// The batch used for single sends, kept so that a send does not allocate. Taken while a send
+    /// uses it: a signal handler may send while the thread waits.
+    static SCRATCH: Cell<Option<Box<Batch>>> = const { Cell::new(None) };
 }
 
 /// Rows of a batch between two calls of `go_on`.
@@ -287,37 +288,29 @@ impl Producer {
         draft: &Draft<'_>,
         durability: Durability,
     ) -> Result<Sent> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let batch = match scratch {
-                Some(kept) => {
-                    kept.renew(to.engine.form());
-                    kept
-                }
-                None => scratch.insert(to.engine.form().batch()),
-            };
-            let meter = &to.handle.meters.puts;
-            let mut put = meter.begin();
-            self.push(batch, topic, queue, draft, put.clock_ms())?;
+        let mut batch = scratch(to.engine.form());
+        let meter = &to.handle.meters.puts;
+        let mut put = meter.begin();
+        let pushed = self.push(&mut batch, topic, queue, draft, put.clock_ms());
+        let appended = pushed.and_then(|()| {
             put.encoded();
-            let appended = to
-                .engine
-                .append(&mut [(topic, batch)], Atomicity::Rows, durability)?;
-            let len = batch.encoded_len();
-            if let Some(now) = meter.end(&put, &topic.name, len, appended.waited) {
-                to.handle.sample_rates(now);
-            }
-            if batch.capacity() > SCRATCH_LEN_MAX {
-                *scratch = None;
-            }
-            let Some(place) = appended.rows.first().copied() else {
-                unreachable!("an append of one row returns one place")
-            };
-            Ok(Sent {
-                place,
-                end: appended.end,
-                store_timestamp: appended.store_timestamp,
-                durable: appended.durable,
-            })
+            let batches = &mut [(topic, &mut *batch)];
+            to.engine.append(batches, Atomicity::Rows, durability)
+        });
+        let len = batch.encoded_len();
+        keep(batch);
+        let appended = appended?;
+        if let Some(now) = meter.end(&put, &topic.name, len, appended.waited) {
+            to.handle.sample_rates(now);
+        }
+        let Some(place) = appended.rows.first().copied() else {
+            unreachable!("an append of one row returns one place")
+        };
+        Ok(Sent {
+            place,
+            end: appended.end,
+            store_timestamp: appended.store_timestamp,
+            durable: appended.durable,
         })
     }
 
@@ -524,14 +517,7 @@ impl Producer {
         let to = self.to()?;
         let turn = self.queue.unwrap_or_else(|| to.topic.next_queue());
         let now = self.shared.clock.now_ms();
-        let form = to.engine.form();
-        let batch = match SCRATCH.take() {
-            Some(mut kept) => {
-                kept.renew(form);
-                kept
-            }
-            None => form.batch(),
-        };
+        let batch = scratch(to.engine.form());
         Ok(BatchSender {
             producer: self,
             to,
@@ -562,6 +548,26 @@ impl Producer {
     }
 }
 
+/// An empty batch of a form.
+#[inline]
+fn scratch(form: Form) -> Box<Batch> {
+    match SCRATCH.take() {
+        Some(mut kept) => {
+            kept.renew(form);
+            kept
+        }
+        None => Box::new(form.batch()),
+    }
+}
+
+/// Keeps a batch for the next send of this thread.
+#[inline]
+fn keep(batch: Box<Batch>) {
+    if batch.capacity() <= SCRATCH_LEN_MAX {
+        SCRATCH.set(Some(batch));
+    }
+}
+
 /// A batch under construction; see [`Producer::batch_sender`]. Dropping the sender discards rows
 /// that were pushed and not appended.
 pub struct BatchSender<'a> {
@@ -574,7 +580,7 @@ pub struct BatchSender<'a> {
     row: usize,
     /// The first row whose encoding is timed.
     first_sample: usize,
-    batch: Batch,
+    batch: Box<Batch>,
 }
 
 impl BatchSender<'_> {
@@ -650,9 +656,7 @@ impl BatchSender<'_> {
 
 impl Drop for BatchSender<'_> {
     fn drop(&mut self) {
-        if self.batch.capacity() <= SCRATCH_LEN_MAX {
-            let empty = self.batch.form().batch();
-            SCRATCH.set(Some(std::mem::replace(&mut self.batch, empty)));
-        }
+        let empty = Box::new(self.batch.form().batch());
+        keep(std::mem::replace(&mut self.batch, empty));
     }
 }

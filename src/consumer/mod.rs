@@ -58,6 +58,7 @@ pub use start::Start;
 use crate::engine::directory::page::StatePage;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
+use crate::interrupt;
 use crate::machine::Drive;
 use crate::record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::region::Access;
@@ -456,7 +457,11 @@ impl Consumers {
         if let Some(occupation) = self.occupation.get() {
             self.peers.end(occupation.table());
             let left = occupation.end(self.now());
-            let flushed = self.handle.engine.flush(&mut || true);
+            let flushed = self.handle.engine.flush(&mut || !interrupt::is_raised());
+            // To save progress is to wait for the disk, with the lock of the table.
+            if interrupt::is_raised() {
+                return left;
+            }
             let saved = flushed.and_then(|_| self.save_progress());
             return left.and(saved).and(self.save_delivery());
         }

@@ -7,7 +7,7 @@ use super::handle::Handle;
 use super::log;
 use super::pickle::Reduced;
 use super::report::damages;
-use super::waiting::interrupt;
+use super::waiting::stream_interrupt;
 use crate::ffi::{CSchema, export};
 use crate::{BodyType, Column, Dialect, ScanSpec};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -160,7 +160,7 @@ impl Scan {
         let _ = requested_schema;
         let open = |store: &crate::Store| Ok((self.core.stream()?, store.path().to_owned()));
         let (stream, path) = self.store.call(py, open)?;
-        let stream = match interrupt(py)? {
+        let stream = match stream_interrupt(py)? {
             Some(interrupt) => stream.interruptible(interrupt, &path),
             None => stream,
         };

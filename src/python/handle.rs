@@ -1,6 +1,7 @@
 //! The reference to an open store that objects made from it hold.
 
 use super::log;
+use super::waiting::answering;
 use pyo3::prelude::*;
 
 /// An open store.
@@ -43,6 +44,18 @@ pub(super) fn call<T: Send>(
     run: impl FnOnce(&crate::Store) -> crate::Result<T> + Send,
 ) -> crate::Result<T> {
     let done = py.detach(|| run(store));
+    log::warnings(py, store);
+    done
+}
+
+/// As [`call`], and a signal ends waits for other processes. The call must not wait for them while
+/// it holds a lock.
+pub(super) fn call_answering<T: Send>(
+    py: Python<'_>,
+    store: &crate::Store,
+    run: impl FnOnce(&crate::Store) -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let done = answering(py, || run(store));
     log::warnings(py, store);
     done
 }

@@ -2,7 +2,7 @@
 
 use super::clock::ManualClock;
 use super::store::Store;
-use super::waiting::SLICE;
+use super::waiting::{SLICE, answering};
 use super::{loading, log, named, options};
 use crate::{Error, Mode, Options};
 use pyo3::prelude::*;
@@ -64,9 +64,12 @@ fn open_in_slices(
             }
             None => crate::Store::open(path, slice),
         };
-        match py.detach(open) {
-            Err(Error::Locked { .. }) if left > SLICE => py.check_signals()?,
-            opened => return Ok(opened?),
+        match answering(py, || match open() {
+            Err(Error::Locked { .. }) if left > SLICE => Ok(None),
+            opened => opened.map(Some),
+        })? {
+            None => py.check_signals()?,
+            Some(store) => return Ok(store),
         }
     }
 }

@@ -5,13 +5,14 @@ use super::convert::{Queue, wrong_type};
 use super::draft::{DelayLevel, Given, durability, when};
 use super::edge::Batches;
 use super::errors::invalid;
-use super::handle::Handle;
+use super::handle::{Handle, call_answering};
 use super::log;
 use super::named;
 use super::progress::interruptible;
 use super::sent::{BatchResult, Origin, SendResult};
 use super::store::Store;
 use super::ticket::{BatchTicket, Ticket, in_time, wait};
+use super::waiting::answering;
 use crate::{Atomicity, Delay, Draft, Durability, Flush, Sent};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -106,19 +107,14 @@ impl Producer {
     }
 
     /// Sends the message, and returns a ticket that tracks its durability.
-    fn ticket(
-        &self,
-        py: Python<'_>,
-        draft: &Draft<'_>,
-        delay: Delay,
-    ) -> crate::Result<crate::Ticket> {
+    fn ticket(&self, py: Python<'_>, draft: &Draft<'_>, delay: Delay) -> PyResult<crate::Ticket> {
         let send = || match self.lingers {
             true => self.core.send_nowait(draft, delay),
             false => self.core.send_at_once(draft, delay),
         };
         match self.has_to_detach(draft) {
-            true => py.detach(send),
-            false => send(),
+            true => answering(py, send),
+            false => Ok(send()?),
         }
     }
 
@@ -129,7 +125,7 @@ impl Producer {
         draft: &Draft<'_>,
         delay: Delay,
     ) -> PyResult<SendResult> {
-        let ticket = py.detach(|| self.core.send_at_once(draft, delay))?;
+        let ticket = answering(py, || self.core.send_at_once(draft, delay))?;
         let waiter = ticket
             .waiter()
             .map_err(|e| super::errors::exception(py, &e))?;
@@ -169,8 +165,8 @@ impl Producer {
             }
             let send = || self.core.send_delayed(draft, delay, Durability::Written);
             let sent = match self.has_to_detach(draft) {
-                true => py.detach(send),
-                false => send(),
+                true => answering(py, send),
+                false => send().map_err(PyErr::from),
             };
             log::warnings(py, self.store());
             Ok(SendResult::new(&self.origin, sent?, delay))
@@ -250,10 +246,13 @@ impl Store {
         #[pyo3(from_py_with = named::name)] name: Option<&str>,
     ) -> PyResult<Producer> {
         let queue = ProducerQueue::of(queue, name)?;
-        let core = slf.get().call(slf.py(), |store| match queue {
-            ProducerQueue::Number(queue) => store.producer(topic, queue),
-            ProducerQueue::Own(name) => store.owning_producer(topic, name),
-        })?;
+        let (py, store) = (slf.py(), slf.get());
+        let core = match queue {
+            ProducerQueue::Number(queue) => {
+                call_answering(py, store.core(), |it| it.producer(topic, queue))?
+            }
+            ProducerQueue::Own(name) => store.call(py, |it| it.owning_producer(topic, name))?,
+        };
         Producer::new(Store::handle(slf), core)
     }
 }

@@ -1,8 +1,8 @@
 //! Long calls that report their progress.
 
-use super::waiting::SLICE;
+use super::waiting::answering;
+use crate::is_interrupted;
 use pyo3::prelude::*;
-use std::time::Instant;
 
 /// Runs `work` detached from the interpreter, and passes its progress to the callable `progress`.
 /// An exception from it, or a signal such as Ctrl-C, stops the work.
@@ -42,18 +42,5 @@ pub(super) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut dyn FnMut() -> bool) -> crate::Result<T> + Send,
 ) -> PyResult<T> {
-    let (mut stopped, mut checked) = (None, Instant::now());
-    let done = py.detach(|| {
-        work(&mut || {
-            if checked.elapsed() >= SLICE {
-                stopped = Python::attach(|py| py.check_signals()).err();
-                checked = Instant::now();
-            }
-            stopped.is_none()
-        })
-    });
-    match stopped {
-        Some(error) => Err(error),
-        None => Ok(done?),
-    }
+    answering(py, || work(&mut || !is_interrupted()))
 }

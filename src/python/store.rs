@@ -6,7 +6,7 @@ use super::convert::{
     unknown_keyword, wrong_type,
 };
 use super::errors::invalid;
-use super::handle::{Handle, call};
+use super::handle::{Handle, call, call_answering};
 use super::log;
 use super::meanings::Meanings;
 use super::message::{Message, ReadBatch, messages};
@@ -87,10 +87,6 @@ impl Store {
     ) -> crate::Result<T> {
         call(py, &self.core, run)
     }
-
-    fn close_detached(&self, py: Python<'_>) -> crate::Result<()> {
-        self.call(py, crate::Store::close)
-    }
 }
 
 impl Drop for Store {
@@ -99,7 +95,7 @@ impl Drop for Store {
         // file. In a forked child, and while the interpreter exits, the core's own drop does the
         // rest.
         if !self.core.is_forked() && !self.core.is_closed() {
-            let _ = Python::try_attach(|py| self.close_detached(py));
+            let _ = Python::try_attach(|py| self.call(py, crate::Store::close));
         }
     }
 }
@@ -257,7 +253,7 @@ impl Store {
             None => store.ensure_topic(topic),
             Some(queues) => store.create_topic(topic, queues),
         };
-        let core = slf.get().call(slf.py(), create)?;
+        let core = call_answering(slf.py(), &slf.get().core, create)?;
         Ok(Topic::new(Store::handle(slf), core))
     }
 
@@ -745,7 +741,7 @@ impl Store {
 
     /// Make everything durable, report errors, and release the files. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(self.close_detached(py)?)
+        call_answering(py, &self.core, crate::Store::close)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

@@ -1,13 +1,39 @@
 //! Waits and streams that answer Ctrl-C.
 
 use super::edge::raise_later;
-use crate::Interrupt;
+use crate::{INTERRUPT_SLICE, Interrupt, allow_interrupts};
 use pyo3::prelude::*;
+use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest that the main thread waits before it checks whether Ctrl-C was pressed.
-pub(super) const SLICE: Duration = Duration::from_millis(50);
+pub(super) const SLICE: Duration = INTERRUPT_SLICE;
+
+thread_local! {
+    /// The exception of the signal that has ended a wait.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Runs `work` detached from the interpreter. A signal such as Ctrl-C ends its waits for other
+/// processes. The handler of the signal runs in the meantime, and may use the store.
+pub(super) fn answering<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let done = py.detach(|| allow_interrupts(is_raised, work));
+    match RAISED.take() {
+        Some(raised) => Err(raised),
+        None => Ok(done?),
+    }
+}
+
+fn is_raised() -> bool {
+    let raised = Python::attach(|py| py.check_signals()).err();
+    let is_raised = raised.is_some();
+    RAISED.set(raised);
+    is_raised
+}
 
 /// A wait, in slices between which signals are handled. Python handles them in the main thread, so
 /// any other thread takes one slice to find out that it is none, and then waits in one go.
@@ -47,7 +73,7 @@ impl Wait {
 ///
 /// The reader is foreign code, which would drop Python's exception. So the stream ends with an
 /// error, and the interpreter raises the exception as soon as it runs Python code again.
-pub(super) fn interrupt(py: Python<'_>) -> PyResult<Option<Interrupt>> {
+pub(super) fn stream_interrupt(py: Python<'_>) -> PyResult<Option<Interrupt>> {
     if !is_main_thread(py)? {
         return Ok(None);
     }

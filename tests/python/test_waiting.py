@@ -3,17 +3,23 @@
 import _thread
 import collections
 import contextlib
+import fcntl
 import functools
 import itertools
+import mmap
 import operator
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pytest
@@ -301,6 +307,7 @@ with forebay.open(sys.argv[1], mode="share", flush_timeout=3600) as store:
         "store.roll()",
         "store.reset_offsets('billing', 'orders', 'earliest')",
         "consumer.commit()",
+        "store.close()",
     ],
 )
 def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
@@ -334,6 +341,121 @@ def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
         follower.communicate("\n")
         leader.communicate("\n\n")
         assert (leader.returncode, follower.returncode) == (0, 0)
+
+
+#: Shares the store; once it is told to go on, calls what another process holds up.
+HELD_UP = """
+import sys, forebay
+share = lambda: forebay.open(sys.argv[1], mode="share", busy_timeout=3600)
+with share() as store:
+    orders = store.producer("orders")
+    print("ready", flush=True)
+    input()
+    try:
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+    print(store.send("bills", b"x").offset, flush=True)
+"""
+
+#: The bytes of the file `lock` that a process holds as long as it lives, and while it joins.
+SLOT, GATE = 200, 251
+
+
+def hold(file: IO[bytes], byte: int) -> None:
+    asked = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, asked)
+
+
+@contextlib.contextmanager
+def held_up(path: Path) -> Iterator[None]:
+    """Stand for a living process that holds the append lock and the gate."""
+    with (path / "lock").open("r+b") as lock, (path / "forebay.state").open("r+b") as state:
+        hold(lock, SLOT)
+        hold(lock, GATE)
+        page = mmap.mmap(state.fileno(), 4096)
+        free = page[704:712]
+        page[704:712] = ((int.from_bytes(free, sys.byteorder) + (1 << 16)) | SLOT).to_bytes(
+            8, sys.byteorder
+        )
+        yield
+        page[704:712] = free
+        page.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "store.send('orders', b'x')",
+        "orders.send(b'x', flush=True)",
+        "orders.send_nowait(b'x')",
+        "orders.send_batch([b'x'])",
+        "orders.send_batch([b'x'], atomic=True)",
+        "store.create_topic('new')",
+        "store.producer('new')",
+        "share()",
+    ],
+)
+def test_ctrl_c_ends_a_call_that_another_process_holds_up(tmp_path: Path, statement: str):
+    path = tmp_path / "store"
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD_UP.replace("STATEMENT", statement), path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as sender:
+        try:
+            assert sender.stdout is not None
+            assert sender.stdout.readline() == "ready\n"
+            with held_up(path):
+                print(file=sender.stdin, flush=True)
+                assert sender.stdout.readline() == "waits\n"
+                os.kill(sender.pid, signal.SIGINT)
+                assert select.select([sender.stdout], [], [], 20)[0]
+                assert sender.stdout.readline() == "interrupted\n"
+            assert sender.communicate("\n")[0] == "0\n"
+        finally:
+            sender.kill()
+
+
+def test_the_handler_of_a_signal_may_send_while_a_send_waits(tmp_path: Path):
+    code = """
+import signal, sys, forebay
+
+def send(*_):
+    print("handles", flush=True)
+    print("handled", store.send("bills", b"x").offset, flush=True)
+
+signal.signal(signal.SIGUSR1, send)
+with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
+    for topic in ("bills", "orders"):
+        store.create_topic(topic)
+    print("ready", flush=True)
+    input()
+    print("waits", flush=True)
+    print("sent", store.send("orders", b"x").offset)
+"""
+    path = tmp_path / "store"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as sender:
+        try:
+            assert sender.stdout is not None
+            assert sender.stdout.readline() == "ready\n"
+            with held_up(path):
+                print(file=sender.stdin, flush=True)
+                assert sender.stdout.readline() == "waits\n"
+                os.kill(sender.pid, signal.SIGUSR1)
+                assert sender.stdout.readline() == "handles\n"
+            assert sender.communicate()[0] == "handled 0\nsent 0\n"
+        finally:
+            sender.kill()
 
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):

@@ -16,7 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 const FLOORS: &[&[&str]] = &[
     // Rust.
     &["src/plant"],
-    &["src/num", "src/sync", "src/damage", "src/seeds"],
+    &[
+        "src/num",
+        "src/sync",
+        "src/damage",
+        "src/seeds",
+        "src/interrupt",
+    ],
     &["src/region/guard"],
     &["src/region"],
     &["src/error"],

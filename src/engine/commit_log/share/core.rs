@@ -24,6 +24,7 @@ use crate::engine::service::watch::Watch;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::machine::Machine;
 use crate::mapped::Allocator;
 use crate::meter::Meters;
@@ -155,19 +156,7 @@ impl Core {
 
     /// Runs `work` on the end of the log, while no other process can append.
     fn with_tail<T>(&self, work: impl FnOnce(&mut Tail) -> Result<T>) -> Result<T> {
-        let began_ms = self.machine.clock.coarse_ms();
-        guard::renew_at(began_ms);
-        let timeout = self.rules.busy_timeout;
-        let mut tail = self.unless_recovered(|| self.tail.acquire(began_ms, timeout))?;
-        if self.health.is_closed() {
-            return Err(Error::Closed { path: None });
-        }
-        if self.is_behind(&tail) {
-            // A long walk does not need the lock: published bytes stay as they are.
-            let walked = self.catch_up(&mut tail);
-            walked.inspect_err(|error| self.fail_of(error))?;
-        }
-        let held = self.hold(timeout)?;
+        let (mut tail, held) = self.unless_recovered(|| self.in_slices(|left| self.take(left)))?;
         let done = self.follow(&mut tail, &held).and_then(|()| {
             pass(Point::Locked);
             let done = work(&mut tail);
@@ -198,11 +187,48 @@ impl Core {
         }
     }
 
-    /// Takes the lock that the processes share.
-    fn hold(&self, timeout: Duration) -> Result<(Held<'_>, Taken)> {
-        let held = self.unless_recovered(|| self.member.hold(timeout))?;
+    /// Takes the lock of this process and the one that the processes share; waits for each of them
+    /// at most for `timeout`.
+    fn take(&self, timeout: Duration) -> Result<(TimedMutexGuard<'_, Tail>, (Held<'_>, Taken))> {
+        let began_ms = self.machine.clock.coarse_ms();
+        guard::renew_at(began_ms);
+        let mut tail = self.tail.acquire(began_ms, timeout)?;
+        if self.health.is_closed() {
+            return Err(Error::Closed { path: None });
+        }
+        if self.is_behind(&tail) {
+            // A long walk does not need the lock: published bytes stay as they are.
+            let walked = self.catch_up(&mut tail);
+            walked.inspect_err(|error| self.fail_of(error))?;
+        }
+        let held = self.member.hold(timeout)?;
         self.check()?;
-        Ok(held)
+        Ok((tail, held))
+    }
+
+    /// Calls `take` with the time that it may wait. If the caller can interrupt that, it waits a
+    /// slice at a time, and holds no lock while the caller is asked.
+    fn in_slices<T>(&self, take: impl Fn(Duration) -> Result<T>) -> Result<T> {
+        let timeout = self.rules.busy_timeout;
+        if !interrupt::is_allowed() {
+            return take(timeout);
+        }
+        let mut waited = Duration::ZERO;
+        loop {
+            let slice = interrupt::SLICE.min(timeout.saturating_sub(waited));
+            let began = Instant::now();
+            let taken = take(slice);
+            let Err(Error::Busy { waited_ms }) = taken else {
+                return taken;
+            };
+            waited += began.elapsed();
+            // The call of the holder, a thread of this process, may have taken longer.
+            let busy = waited.max(Duration::from_millis(waited_ms));
+            if busy >= timeout || interrupt::is_raised() {
+                let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::Busy { waited_ms });
+            }
+        }
     }
 
     /// Calls `take` again while it fails because a process recovers the store after another one has
@@ -217,6 +243,7 @@ impl Core {
             let recovered = epoch != now || self.member.is_recovered();
             if !matches!(taken, Err(Error::Busy { .. }))
                 || !recovered
+                || interrupt::is_raised()
                 || began.elapsed() > RECOVERY_TIMEOUT
             {
                 return taken;
@@ -345,6 +372,7 @@ impl Core {
             && began.elapsed() < DISPATCH_TIMEOUT
             && self.health.check().is_ok()
             && !self.health.is_closed()
+            && !interrupt::is_raised()
         {
             let seen = page.read_word(Word::News);
             if self.lead.is_held() {
@@ -530,8 +558,10 @@ impl Durable for Core {
                 // If it fails, the next turn tries again.
                 _ => {}
             }
-            if self.health.is_closed() && began.elapsed() > CLOSE_TIMEOUT {
-                let timeout_ms = u64::try_from(CLOSE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+            let waited = began.elapsed();
+            let is_late = waited > CLOSE_TIMEOUT || interrupt::is_raised();
+            if self.health.is_closed() && is_late {
+                let timeout_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::FlushTimeout { timeout_ms });
             }
         }

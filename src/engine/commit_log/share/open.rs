@@ -26,6 +26,7 @@ use crate::engine::service::polling::Polling;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::{Recovery, Stats};
 use crate::error::{Error, Op, Result};
+use crate::interrupt;
 use crate::machine::Machine;
 use crate::mapped::{Allocator, Extent, MappedFileQueue};
 use crate::options::{EngineKind, Options};
@@ -262,7 +263,7 @@ fn lead_or_wait(
             return Ok(None);
         }
         member.page.check()?;
-        if began.elapsed() > LEADER_TIMEOUT {
+        if began.elapsed() > LEADER_TIMEOUT || interrupt::is_raised() {
             return Err(Error::Locked {
                 path: root.to_owned(),
                 pid: member.page.pid(),

@@ -17,6 +17,7 @@ pub mod groups;
 use crate::disk::{ByteLock, ByteLocks, Disk};
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
 use crate::error::{At, Error, Op, Result};
+use crate::interrupt;
 use crate::region::Access;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -178,13 +179,13 @@ impl Member {
     }
 
     /// Shuts the gate, so that no other process joins or leaves. Returns whether this one is the
-    /// last.
+    /// last. The caller holds no lock: the wait can be interrupted.
     ///
     /// # Errors
     ///
     /// [`Error::Busy`] if another process does not finish.
     pub fn is_last(&self) -> Result<bool> {
-        self.shut_gate()?;
+        self.shut_gate(interrupt::is_raised)?;
         self.is_alone()
     }
 
@@ -195,13 +196,21 @@ impl Member {
     ///
     /// As [`Member::is_last`], and those of `work`.
     pub fn behind_gate<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.shut_gate()?;
+        self.unless(|| false, work)
+    }
+
+    fn unless<T>(
+        &self,
+        is_interrupted: fn() -> bool,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.shut_gate(is_interrupted)?;
         let done = work();
         self.set(GATE, ByteLock::Released)?;
         done
     }
 
-    /// Adds the options of this process to what all of them agree on.
+    /// Adds the options of this process to what all of them agree on. The caller holds no lock.
     ///
     /// # Errors
     ///
@@ -211,18 +220,19 @@ impl Member {
         if agreed.joined(own)? == agreed {
             return Ok(());
         }
-        self.behind_gate(|| {
+        self.unless(interrupt::is_raised, || {
             self.page.agree(&self.page.agreed()?.joined(own)?);
             Ok(())
         })
     }
 
-    fn shut_gate(&self) -> Result<()> {
-        let shut = || self.locks.set(GATE, ByteLock::Exclusive);
-        match until(Instant::now(), GATE_TIMEOUT, shut).at(Op::Lock, &self.path)? {
+    fn shut_gate(&self, is_interrupted: fn() -> bool) -> Result<()> {
+        let began = Instant::now();
+        let is_late = || began.elapsed() >= GATE_TIMEOUT || is_interrupted();
+        match shut(&self.locks, is_late).at(Op::Lock, &self.path)? {
             true => Ok(()),
             false => {
-                let waited_ms = u64::try_from(GATE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+                let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 Err(Error::Busy { waited_ms })
             }
         }
@@ -328,7 +338,7 @@ fn is_unknown(error: &std::io::Error) -> bool {
 fn enter(locks: &ByteLocks, timeout: Duration) -> std::io::Result<bool> {
     let (began, gate) = (Instant::now(), timeout.max(GATE_TIMEOUT));
     loop {
-        if !until(began, gate, || locks.set(GATE, ByteLock::Exclusive))? {
+        if !shut(locks, || began.elapsed() >= gate || interrupt::is_raised())? {
             return Ok(false);
         }
         if locks.set(ALL, ByteLock::Shared)? {
@@ -342,17 +352,13 @@ fn enter(locks: &ByteLocks, timeout: Duration) -> std::io::Result<bool> {
     }
 }
 
-/// Calls `lock` until it succeeds, at most for `timeout` since `began`.
-fn until(
-    began: Instant,
-    timeout: Duration,
-    lock: impl Fn() -> std::io::Result<bool>,
-) -> std::io::Result<bool> {
+/// Tries to shut the gate until it succeeds or `is_late`.
+fn shut(locks: &ByteLocks, is_late: impl Fn() -> bool) -> std::io::Result<bool> {
     loop {
-        if lock()? {
+        if locks.set(GATE, ByteLock::Exclusive)? {
             return Ok(true);
         }
-        if began.elapsed() >= timeout {
+        if is_late() {
             return Ok(false);
         }
         std::thread::sleep(RETRY);
