@@ -28,7 +28,8 @@ __all__ = [
     "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
     "scan_blocks", "sealed_files", "sealed_segments", "stage_target", "survey", "survey_segment",
     "take_commits", "values_again",
-    "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
+    "verify_join", "verify_parts", "verify_stretches", "wait_beyond", "wait_for_commit",
+    "withdraw_commit",
     "writer_of",
 ]  # fmt: skip
 
@@ -2489,6 +2490,11 @@ class Bounds:
 def bounds_below(store: Store, topics: list[str], position: int | None = None) -> Bounds:
     """Return the bounds of the topics' queues below a position of the log, by default the durable
     position. Topics that the store does not have are omitted.
+    """
+
+def wait_beyond(store: Store, position: int, timeout: timedelta) -> bool:
+    """Wait until there is a message after a position of the log, at most for a time. Return whether
+    there is one. It need not be durable.
     """
 
 def fit(

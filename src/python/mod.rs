@@ -71,7 +71,9 @@ mod _forebay {
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
-    use super::places::{Bounds, Epochs, QueueBounds, bounds_below, epochs, fit, offsets_between};
+    use super::places::{
+        Bounds, Epochs, QueueBounds, bounds_below, epochs, fit, offsets_between, wait_beyond,
+    };
     #[pymodule_export]
     use super::producer::Producer;
     #[pymodule_export]

@@ -3,9 +3,11 @@
 
 use super::convert::{Queue, limit};
 use super::store::Store;
+use super::waiting::Wait;
 use crate::{Bounded, Epoch, Error};
 use pyo3::prelude::*;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Bounds of a queue: its first offset, and the offset after its last message that ends at or below
 /// the position.
@@ -71,6 +73,30 @@ pub(crate) fn bounds_below(
     let queues = found.into_iter().map(|queue| Py::new(py, queue));
     let queues = queues.collect::<PyResult<_>>()?;
     Ok(Bounds { position, queues })
+}
+
+/// Wait until there is a message after a position of the log, at most for a time. Return whether
+/// there is one. It need not be durable.
+#[pyfunction]
+pub(crate) fn wait_beyond(
+    store: &Bound<'_, Store>,
+    position: u64,
+    timeout: Duration,
+) -> PyResult<bool> {
+    let (py, core) = (store.py(), store.get().core());
+    let mut wait = Wait::new(Some(timeout));
+    loop {
+        let slice = wait.slice();
+        let wait_slice = || Ok(core.engine()?.wait_readable(position, slice));
+        let readable: crate::Result<u64> = py.detach(wait_slice);
+        if readable? > position {
+            return Ok(true);
+        }
+        if slice.is_zero() {
+            return Ok(false);
+        }
+        wait.pause(py)?;
+    }
 }
 
 /// Return the offset up to which the messages of a queue, from `start` on, fit into `max_bytes`

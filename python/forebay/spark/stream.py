@@ -12,6 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 #: A store, a topic and a queue.
 At = tuple[str, TopicQueue]
+
+#: How long an answer to Spark waits for a message. The other sources of a query wait meanwhile.
+WAIT = timedelta(milliseconds=100)
 
 _log = logging.getLogger(__name__)
 
@@ -113,10 +117,27 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; `start` if there is too little to read."""
-        places = decode(start)
+        """Return the end of the next batch; `start` if there is too little to read.
+
+        Without a message that `start` leaves, this waits for one for a moment: Spark asks again 10
+        ms after an answer without news, and each answer takes processor time.
+        """
         # Spark plans a batch once the previous one is in the sink.
         self._record(start)
+        end = self._next(start, limit)
+        if end == start and self._has_news():
+            end = self._next(start, limit)
+        return end
+
+    def _has_news(self) -> bool:
+        """Wait for a message in the store of the stream, unless it has an end or several stores."""
+        if self._target is not None or len(self._last) != 1:
+            return False
+        (path,) = self._last
+        return self._watches[path].wait(WAIT)
+
+    def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        places = decode(start)
         seen = self._check(places)
         starts = self._starts(places, seen)
         ends = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from forebay import _forebay
@@ -60,6 +61,8 @@ class Watch:
         self._options = options
         self._store: Store | None = None
         self._life: Life | None = None
+        #: Durable end of the log at the last check.
+        self._durable = 0
 
     def check(self) -> Seen:
         """Return the current state of the store.
@@ -79,6 +82,7 @@ class Watch:
                 self._store = open_store(self.path, committed=self._options.committed)
                 self._life = life
             durable, bounds = self._bounds(None)
+            self._durable = durable
             if is_partition_log(self.store):
                 # Each partition has positions of its own, so none tells how long the log was. A
                 # partition that became shorter shows by its offsets.
@@ -92,6 +96,13 @@ class Watch:
         """The store that the last check opened."""
         assert self._store is not None, "check comes first"
         return self._store
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait until there is a message that was not durable at the last check.
+
+        Returns whether there is one, which may not be durable yet.
+        """
+        return _forebay.wait_beyond(self.store, self._durable, timeout)
 
     def offsets_from(self, position: int) -> dict[TopicQueue, int]:
         """Return, by queue, the offset of the first message that ends after a position."""

@@ -4,8 +4,10 @@ import json
 import os
 import random
 import shutil
+import threading
 import time
-from datetime import UTC, datetime
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import store_files
@@ -22,8 +24,16 @@ from forebay.errors import (
     StoreNotFoundError,
     UnsupportedError,
 )
+from forebay.spark import stream as streams
+from forebay.spark.watch import Watch
 
 SMALL = {"commitlog_file_size": 16 << 10, "queue_file_entries": 64, "default_queues": 2}
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    """Answer at once, also if there is nothing to read."""
+    monkeypatch.setattr(streams, "WAIT", timedelta())
 
 
 @pytest.fixture
@@ -71,6 +81,36 @@ def test_a_stream_begins_at_the_end_and_reads_new_messages(store, path):
     assert stream.trigger() == rows
     assert stream.trigger() is None
     assert offsets_of(stream, path) == {"orders": {"0": 5, "1": 1}}
+
+
+def test_an_answer_without_news_waits_for_a_message(path, monkeypatch):
+    waits, wait = threading.Event(), Watch.wait
+
+    def seen(*arguments):
+        waits.set()
+        return wait(*arguments)
+
+    with forebay.open(path, flush="sync", **SMALL) as store, ThreadPoolExecutor(1) as pool:
+        send(store, 1)
+        stream = Stream(path)
+        assert stream.trigger() is None
+        monkeypatch.setattr(streams, "WAIT", timedelta(hours=1))
+        monkeypatch.setattr(Watch, "wait", seen)
+        triggered = pool.submit(stream.trigger)
+        assert waits.wait(LONG_S)
+        rows = send(store, 2, 3)
+        assert triggered.result(LONG_S) == rows
+        # There is a message to read: no wait.
+        waits.clear()
+        rows = send(store, 4)
+        assert stream.trigger() == rows
+        assert not waits.is_set()
+
+
+def test_an_available_now_stream_waits_for_no_message(store, path, monkeypatch):
+    rows = send(store, 1, 2)
+    monkeypatch.setattr(streams, "WAIT", timedelta(hours=1))
+    assert Stream(path, startingOffsets="earliest").available_now() == [rows]
 
 
 def test_a_stream_begins_at_its_starting_offsets(store, path):
