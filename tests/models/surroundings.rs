@@ -362,6 +362,8 @@ pub(crate) struct Process {
 }
 
 impl LockWord for Process {
+    const SPINS: u32 = 1;
+
     fn load(&self) -> u64 {
         self.shared.word.load(Ordering::Acquire)
     }

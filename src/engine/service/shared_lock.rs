@@ -23,8 +23,6 @@ use std::time::Duration;
 
 /// Number of slots: this many processes may share a store.
 pub const SLOTS: u32 = 250;
-/// Pauses of the processor between two loads of the word before the first sleep.
-const SPINS: u32 = 16;
 /// A process sleeps this long before it checks whether the holder is alive.
 const CHECK: Duration = Duration::from_millis(10);
 
@@ -36,6 +34,10 @@ const GENERATION: u64 = 1 << 16;
 
 /// The word, and which processes are alive.
 pub trait LockWord {
+    /// Pauses of the processor between two loads of the word before the first sleep. More of them
+    /// let the holder, which has what the lock guards in its cache, take it several times in a row.
+    const SPINS: u32;
+
     /// Its value, acquiring.
     fn load(&self) -> u64;
 
@@ -91,7 +93,7 @@ fn how(seen: u64) -> Taken {
 }
 
 #[cold]
-fn wait(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
+fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
     let began = Instant::now();
     let mut tries = TRIES;
     loop {
@@ -105,7 +107,7 @@ fn wait(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Ta
         }
         if tries > 0 {
             tries -= 1;
-            (0..SPINS).for_each(|_| std::hint::spin_loop());
+            (0..W::SPINS).for_each(|_| std::hint::spin_loop());
             continue;
         }
         if !word.is_alive(holder) {

@@ -234,10 +234,14 @@ impl Core {
     /// Calls `take` again while it fails because a process recovers the store after another one has
     /// died, which may take longer than an append.
     fn unless_recovered<T>(&self, take: impl Fn() -> Result<T>) -> Result<T> {
-        let began = Instant::now();
         let mut epoch = self.member.page.epoch();
+        let mut began = None;
         loop {
             let taken = take();
+            if taken.is_ok() {
+                return taken;
+            }
+            let began = *began.get_or_insert_with(Instant::now);
             let now = self.member.page.epoch();
             // A recovery begins an epoch.
             let recovered = epoch != now || self.member.is_recovered();

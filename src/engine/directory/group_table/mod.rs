@@ -356,6 +356,8 @@ impl Drop for Held<'_> {
 }
 
 impl LockWord for GroupTable {
+    const SPINS: u32 = 16;
+
     fn load(&self) -> u64 {
         GroupTable::load(self, AT_LOCK)
     }

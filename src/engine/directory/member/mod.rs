@@ -293,6 +293,8 @@ impl Drop for Held<'_> {
 }
 
 impl LockWord for Member {
+    const SPINS: u32 = 256;
+
     #[inline]
     fn load(&self) -> u64 {
         self.page.append_lock()
