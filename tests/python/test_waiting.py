@@ -307,7 +307,6 @@ with forebay.open(sys.argv[1], mode="share", flush_timeout=3600) as store:
         "store.roll()",
         "store.reset_offsets('billing', 'orders', 'earliest')",
         "consumer.commit()",
-        "store.close()",
     ],
 )
 def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
