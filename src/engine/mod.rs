@@ -44,7 +44,6 @@ pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verifica
 pub use waiter::{Listener, Waiter};
 
 use crate::error::{Error, Result};
-use crate::meter::Meters;
 use crate::record::{Batch, Form, Message};
 use std::ops::Range;
 use std::sync::Arc;
@@ -208,10 +207,6 @@ pub trait Engine: Send + Sync {
     /// Checks everything. `progress` receives the bytes done and the total; if it returns false,
     /// the check stops.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
-
-    /// Shows the measurements of this process to processes that read the store, from time to time,
-    /// in an engine that keeps a page for them; see [`Stats::writer`]. May be called once.
-    fn show_meters(&self, _meters: &Arc<Meters>) {}
 
     /// Counters. The owner of the engine fills in [`Stats::puts`] and [`Stats::rates`].
     fn stats(&self) -> Stats;

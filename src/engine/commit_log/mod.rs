@@ -436,13 +436,6 @@ impl Engine for CommitLog {
         }
     }
 
-    fn show_meters(&self, meters: &Arc<Meters>) {
-        match &self.share {
-            Some(share) => share.core.show_meters(meters),
-            None => self.services.show_meters(meters),
-        }
-    }
-
     fn counters(&self) -> (u64, u64) {
         match &self.share {
             Some(share) => share.core.counters(),
@@ -462,6 +455,13 @@ impl Engine for CommitLog {
 }
 
 impl Files for CommitLog {
+    fn show_meters(&self, meters: &Arc<Meters>) {
+        match &self.share {
+            Some(share) => share.core.show_meters(meters),
+            None => self.services.show_meters(meters),
+        }
+    }
+
     fn roll_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<u64>> {
         match &self.share {
             Some(share) => {
