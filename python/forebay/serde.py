@@ -291,6 +291,9 @@ def msgpack() -> Serde[Any]:
 def pydantic(kind: type[T]) -> Serde[T]:
     """Return a serde of JSON that checks values against a type, by pydantic.
 
+    Both directions check, and convert what pydantic converts: ``"3"`` is sent as the int 3. A value
+    that is not of the type is not sent: `dumps` raises pydantic's error, a ValueError.
+
     Parameters
     ----------
     kind
@@ -320,4 +323,11 @@ def pydantic(kind: type[T]) -> Serde[T]:
         raise TypeError(
             f"kind must be a model or a type that pydantic knows, got {kind!r}"
         ) from error
-    return Serde(cast("Callable[[T], bytes]", adapter.dump_json), adapter.validate_json)
+
+    def checked_json(value: T) -> bytes:
+        # An instance of a model is taken as valid, though its attributes may have been set since:
+        # of those pydantic would only warn.
+        valid = adapter.validate_python(value)
+        return cast("bytes", adapter.dump_json(valid, warnings="error"))
+
+    return Serde(checked_json, adapter.validate_json)

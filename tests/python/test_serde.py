@@ -1,6 +1,7 @@
 """Values instead of bytes: every library, producers, consumers, and what cannot be decoded."""
 
 import sys
+from typing import Annotated
 
 import pydantic
 import pytest
@@ -77,6 +78,33 @@ def test_a_model_is_checked(store):
     with pytest.raises(forebay.serde.DecodeError, match="count"):
         orders.loads(b'{"fruit": "apple", "count": "many"}')
     assert forebay.serde.pydantic(list[int]).loads(b"[1, 2]") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (int, "three"),
+        (Order, {"fruit": "apple"}),
+        (Order, Order.model_construct(fruit="apple", count="many")),
+        (list[Annotated[int, pydantic.Field(gt=0)]], [1, 0]),
+    ],
+    ids=["type", "missing", "instance", "bound"],
+)
+def test_what_is_not_of_the_type_is_not_sent(store, kind, value):
+    orders = forebay.serde.pydantic(kind).producer(store.producer("orders", queue=0))
+    for send in (orders.send, orders.send_nowait):
+        with pytest.raises(ValueError, match=r"int|count"):
+            send(value)
+    for send in (orders.send_batch, orders.send_batch_nowait):
+        with pytest.raises(ValueError, match=r"int|count"):
+            send([value])
+    assert "orders" not in store.topics or store.topics["orders"].queues[0].max_offset == 0
+
+
+def test_a_value_that_pydantic_converts_is_sent_as_its_type():
+    assert forebay.serde.pydantic(int).dumps("3") == b"3"
+    sent = {"fruit": "apple", "count": "3"}
+    assert forebay.serde.pydantic(Order).dumps(sent) == b'{"fruit":"apple","count":3}'
 
 
 @pytest.mark.parametrize("kind", [5, object(), pydantic.TypeAdapter(int)], ids=type)
