@@ -275,6 +275,24 @@ def test_file_systems_of_fsspec_are_accepted(store):
         check(store, archive)
 
 
+@pytest.mark.parametrize(
+    ("uri", "what", "shown"),
+    [
+        ("s3://", "bucket", "s3://"),
+        ("S3:///", "bucket", "S3:///"),
+        ("s3://name:s3cret@?region=x", "bucket", "s3://"),
+        ("gs://", "bucket", "gs://"),
+        ("abfss://", "container", "abfss://"),
+    ],
+)
+def test_a_uri_without_a_bucket_is_refused_as_that(store, uri, what, shown):
+    for refused in (forebay.archive.open, store.archive):
+        with pytest.raises(forebay.InvalidOptionError) as raised:
+            refused(uri)
+        assert str(raised.value) == f"target must name a {what}, got {shown}"
+        assert (raised.value.name, raised.value.value) == ("target", shown)
+
+
 def test_user_and_password_of_a_uri_are_not_shown():
     from forebay.archive import remote
 

@@ -23,6 +23,11 @@ from forebay.redact import redacted
 __all__ = ["Files", "at", "normal"]
 
 
+#: What the first part of a URI names in object stores, by scheme.
+_PLACES = dict.fromkeys(("s3", "s3a", "gs", "gcs"), "bucket")
+_PLACES |= dict.fromkeys(("abfs", "abfss", "az"), "container")
+
+
 class Files(Protocol):
     """The files of an archive."""
 
@@ -102,7 +107,10 @@ def at(target: str | os.PathLike[str], filesystem: Any = None) -> Files:
 
 
 def _of_uri(uri: str) -> Files:
-    _split(uri)
+    parts = _split(uri)
+    place = _PLACES.get(parts.scheme)
+    if place and not (parts.netloc.rpartition("@")[2] or parts.path.strip("/")):
+        raise _refused(f"must name a {place}", uri)
     found = _known(uri)
     if found is None:
         raise _unknown(uri)
@@ -125,7 +133,11 @@ def _known(uri: str) -> tuple[Any, str] | None:
 
 def _unknown(uri: str) -> InvalidOptionError:
     """Return the error for an unknown URI; a library's own error may contain the password."""
-    shown, reason = redacted(uri), "must be a directory or a URI that pyarrow or fsspec supports"
+    return _refused("must be a directory or a URI that pyarrow or fsspec supports", uri)
+
+
+def _refused(reason: str, uri: str) -> InvalidOptionError:
+    shown = redacted(uri)
     message = f"target {reason}, got {shown}"
     return InvalidOptionError(message, name="target", value=shown, reason=reason)
 

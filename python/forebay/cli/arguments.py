@@ -146,6 +146,8 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 def directory(text: str) -> str:
     """Take the name of a directory; a store in memory would end with the command."""
+    if not text:
+        raise argparse.ArgumentTypeError(f"must name a directory, got {text!r}")
     if text == ":memory:":
         raise argparse.ArgumentTypeError(
             f"must be a directory, got {text!r}: a store in memory would end with the command"

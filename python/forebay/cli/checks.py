@@ -325,8 +325,11 @@ def _locked_memory(machine: Machine, wanted: bool) -> Check:
     name, limit = "locked memory", machine.soft_limit("Max locked memory")
     if not wanted and limit is not None:
         shown = "unlimited" if limit == float("inf") else human(int(limit))
-        return Check(name, shown, OK, "it matters only with lock_memory=True")
-    reason = "lock_memory=True locks the current log file and the next: raise it with ulimit -l"
+        return Check(name, shown, OK, "it matters only to stores with the option lock_memory")
+    reason = (
+        "a store with the option lock_memory locks its current log file and the next: "
+        "raise it with ulimit -l"
+    )
     return _at_least(name, limit, 2 * _LOG_FILE, reason, human)
 
 

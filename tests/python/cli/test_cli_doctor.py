@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from test_cli_newcomer import PYTHON
 
 from forebay.cli.checks import ADVICE, OK, UNKNOWN, WARNING, examine
 from forebay.cli.doctor import status
@@ -197,6 +198,13 @@ def test_the_limit_of_locked_memory_matters_only_with_lock_memory(root):
     (root / "proc/self/limits").write_text("Max locked memory  unlimited  unlimited  bytes\n")
     check = look(root, lock_memory=True)["locked memory"]
     assert (check.value, check.verdict) == ("unlimited", OK)
+
+
+@pytest.mark.parametrize("lock_memory", [False, True])
+def test_no_advice_is_in_the_words_of_python(root, lock_memory):
+    checks = look(root, lock_memory=lock_memory)
+    assert "lock_memory" in checks["locked memory"].advice
+    assert [check for check in checks.values() if PYTHON.findall(check.advice)] == []
 
 
 def test_only_warnings_change_the_exit_status(root):

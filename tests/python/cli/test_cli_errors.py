@@ -58,6 +58,9 @@ import forebay
         ),
         (["send", "s", "t", "x", "--file", "y"], "not both"),
         (["export", "s", "orders.txt"], "cannot tell the format"),
+        (["verify", ""], "argument STORE: must name a directory, got ''"),
+        (["doctor", ""], "argument PATH: must name a directory, got ''"),
+        (["spark", "audit", ""], "argument STORE: must name a directory, got ''"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, arguments, part):

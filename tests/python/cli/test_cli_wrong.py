@@ -124,6 +124,6 @@ def test_an_option_is_named_as_it_is_typed(run, stores):
     words = ("compact", "log", "orders", "--segment-bytes", "5")
     assert complaint(run, words, (1,)).startswith("forebay: --segment-bytes must be between")
     words = ("convert", "store", "", "--engine", "partitionlog")
-    assert 'target must name a directory, got ""' in complaint(run, words, (1,))
+    assert "argument DST: must name a directory, got ''" in complaint(run, words, (2,))
     words = ("send", "store", "orders", "x", "--tags", "x\udcff")
     assert "--tags must be UTF-8" in complaint(run, words, (1,))
