@@ -44,8 +44,9 @@ OPTIMISED := $(VENV)/.extension-quick
 EXTENSION := $(CHECKED)
 # A wheel of the same library, for the tests of the package; and those that it is installed for.
 WHEEL := target/wheel/.ready
-NEWCOMER := tests/python/test_docs.py tests/python/test_newcomer.py tests/python/cli/test_cli_docs.py \
-	tests/python/cli/test_cli_newcomer.py
+NEWCOMER := tests/python/test_docs.py tests/python/test_newcomer.py tests/python/test_newcomer_modules.py \
+	tests/python/cli/test_cli_docs.py tests/python/cli/test_cli_newcomer.py tests/python/cli/test_cli_wrong.py \
+	tests/python/cli/test_cli_errors.py
 SPARK_READY := target/spark/.ready
 RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)

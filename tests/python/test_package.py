@@ -20,8 +20,9 @@ import smoke
 ROOT = Path(__file__).parents[2]
 #: Played in an environment that has the wheel: the guides' code, every help text, wrong arguments.
 NEWCOMER = [
-    *("test_docs.py", "test_newcomer.py"),
+    *("test_docs.py", "test_newcomer.py", "test_newcomer_modules.py"),
     *("cli/test_cli_docs.py", "cli/test_cli_newcomer.py"),
+    *("cli/test_cli_wrong.py", "cli/test_cli_errors.py"),
 ]
 
 
@@ -82,7 +83,7 @@ def test_a_newcomer_gets_along_with_the_wheel(fresh):
         cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 80
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 200
 
 
 def test_the_gate_leaves_the_newcomers_tests_to_the_wheel_and_runs_them_with_it():
