@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import harness
 import pytest
@@ -26,7 +27,7 @@ LANGUAGES = {
     "sql": "test_spark_docs.py",
     "json": "this file",
     "text": "test_docs.py compares what is below a block of Python; the others are drawings",
-    "py": "programs that use other packages: they are compiled",
+    "py": "this file; they use another package alone",
 }
 
 #: Beginnings of lines that do not run here.
@@ -119,10 +120,25 @@ def test_no_block_is_in_a_language_that_nothing_runs() -> None:
     assert found == set(LANGUAGES)
 
 
-def test_programs_of_other_packages_are_python() -> None:
-    for page in pages():
-        for code in blocks(page, "py"):
-            compile(code, page, "exec")
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_program_of_another_package_runs(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [page for page in pages() if blocks(page, "py")] == ["from-queues.md"]
+    (code,) = blocks("from-queues.md", "py")
+    worked = []
+
+    def work(item: bytes) -> None:
+        worked.append(item)
+        if fails:
+            raise ValueError
+
+    names: dict[str, Any] = {"work": work}
+    exec(compile(code, "from-queues.md", "exec"), names)
+    assert worked == [b"resize cat.jpg"]
+    assert names["queue"].qsize() == fails
+    names["queue"].close()
 
 
 def test_a_block_of_json_is_json_and_has_the_members_that_the_command_prints(
