@@ -18,7 +18,7 @@ import harness
 import prometheus_client
 import pytest
 from golden_stores import KAFKA, unpack
-from pages import DOCS, pages
+from pages import DOCS, curled, pages
 
 import forebay
 import forebay.aio
@@ -206,16 +206,21 @@ def test_the_page_of_web_workers_runs_under_gunicorn(preload, tmp_path, monkeypa
     (tmp_path / "service.py").write_text(service)
     words = ["-m", "gunicorn", "--workers", "2", "--bind", "127.0.0.1:0", *preload, "service:app"]
     with subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True) as server:
-        (port,) = next(
-            filter(None, (re.findall(r"127\.0\.0\.1:(\d+)", it) for it in server.stderr))
-        )
-        bodies = [f"click {number}" for number in range(20)]
-        statuses = [posted(port, body) for body in bodies]
-        server.terminate()
-        server.communicate(timeout=harness.LONG_S)
+        try:
+            (port,) = next(
+                filter(None, (re.findall(r"127\.0\.0\.1:(\d+)", it) for it in server.stderr))
+            )
+            bodies = [f"click {number}" for number in range(20)]
+            statuses = [posted(port, body) for body in bodies]
+            curled("web-workers.md", f"http://127.0.0.1:{port}")
+        finally:
+            server.terminate()
+            server.communicate(timeout=harness.LONG_S)
     assert statuses == [204] * 20
     printed = run_block(read, {})
-    assert sorted(printed.splitlines()) == sorted(f"42 {body.encode()!r}" for body in bodies)
+    assert sorted(printed.splitlines()) == (
+        sorted(f"42 {body.encode()!r}" for body in [*bodies, "look"])
+    )
 
 
 def test_the_readme_runs(tmp_path, monkeypatch):

@@ -22,7 +22,10 @@ SLOW = ("slow put: ", "slow flush: ")
 REQUIRED = frozenset(filter(None, os.environ.get("CI_REQUIRES", "").split(",")))
 #: The names that ``CI_REQUIRES`` may contain.
 NAMES = frozenset(
-    ("root", "loop", "tmpfs", "xfs", "cc", "gunicorn", "maven", "chromium", "wheel", "fish", "zsh")
+    [
+        *("root", "loop", "tmpfs", "xfs", "cc", "maven", "chromium", "wheel"),
+        *("curl", "gunicorn", "fish", "zsh"),
+    ]
 )
 
 

@@ -14,11 +14,13 @@ from typing import Any
 import harness
 import pytest
 from cli_support import Run
+from console_support import serving
 from golden_stores import KAFKA, unpack
-from pages import blocks, languages, pages
+from pages import blocks, commands, curled, languages, pages
 
 import forebay
 from forebay import cli
+from forebay.console import Console
 
 #: What blocks are written in, and what runs them.
 LANGUAGES = {
@@ -37,7 +39,7 @@ NOT_HERE = {
     "cargo ": "is a test of Rust",
     "FOREBAY_": "is a test of Rust, or a benchmark",
     "gunicorn ": "test_docs.py starts it",
-    "curl ": "test_docs.py, test_spark_docs.py and test_console.py send the requests",
+    "curl ": "needs a server: below, test_docs.py and test_spark_docs.py have it",
     "export PYSPARK_PYTHON": "names a cluster's Python",
     "forebay spark ": "test_cli_spark.py runs the jobs",
     "forebay console ": "test_console.py serves it",
@@ -48,12 +50,6 @@ NOT_HERE = {
 }
 #: These do not end by themselves.
 ENDLESS = re.compile(r"forebay tail .* -f\b")
-
-
-def lines(page: str) -> list[str]:
-    """Return the commands of a page, each in one line."""
-    text = "".join(blocks(page, "sh")).replace("\\\n", " ")
-    return [line for line in text.splitlines() if line.strip()]
 
 
 def reason(line: str) -> str | None:
@@ -91,13 +87,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in pages() if any(not reason(line) for line in lines(page))]
+    "page", [page for page in pages() if any(not reason(line) for line in commands(page))]
 )
 def test_the_commands_of_a_page_run_one_after_another(page: str, folder: Path) -> None:
     if page != "convert.md":
         make_events(folder / "events")
     path = os.pathsep.join((str(folder / "bin"), os.environ["PATH"]))
-    for line in lines(page):
+    for line in commands(page):
         if reason(line):
             continue
         done = subprocess.run(
@@ -109,8 +105,17 @@ def test_the_commands_of_a_page_run_one_after_another(page: str, folder: Path) -
         assert done.stdout or "shell" in line, line
 
 
+def test_the_request_to_the_console_is_answered(folder: Path) -> None:
+    make_events(folder / "events")
+    token = "0123456789abcdef"
+    with forebay.open(folder / "events", mode="r") as store:
+        with serving(Console(store, token=token)) as address:
+            answer = json.loads(curled("console.md", address, TOKEN=token))
+        assert answer["messages"] > 4 * 1_020
+
+
 def test_every_reason_is_one_of_a_command_on_a_page() -> None:
-    shown = [line for page in pages() for line in lines(page)]
+    shown = [line for page in pages() for line in commands(page)]
     unused = [begin for begin in NOT_HERE if not any(line.startswith(begin) for line in shown)]
     assert unused == []
 
@@ -154,7 +159,7 @@ def test_a_block_of_json_is_json_and_has_the_members_that_the_command_prints(
 
 def test_the_parser_takes_every_command_on_a_page() -> None:
     for page in pages():
-        for line in lines(page):
+        for line in commands(page):
             command = re.split(r" [|<>] | #", line)[0].strip()
             if not command.startswith("forebay "):
                 continue

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
+from pages import curled
 from pyspark.errors import PySparkException
 from sparks import run_program
 
@@ -87,7 +88,8 @@ def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     if sys.executable != PYTHON:
         environment.pop("SPARK_HOME", None)
     with service(capture, tmp_path) as address:
-        for user, page in sent:
+        curled("spark-tutorial.md", address.rstrip("/"))
+        for user, page in sent[1:]:
             headers = {"X-User": user}
             request = urllib.request.Request(address, page.encode(), headers, method="POST")
             with urllib.request.urlopen(request) as answer:
@@ -174,6 +176,19 @@ def run_block(code: str, folder: Path, names: dict[str, Any]) -> None:
         query.stop()
 
 
+def check_files(shown: list[str], folder: Path) -> None:
+    """Check that an export has made the files that the page shows, and no others."""
+    (text,) = shown
+    names = [line.split()[0] for line in text.splitlines()]
+    (top,) = {name.partition("/")[0] for name in names}
+    made = [str(it.relative_to(folder)) for it in (folder / top).rglob("*") if it.is_file()]
+    # The page has another day, words for numbers, and one topic.
+    changes = r"<\w+>|\d{4}-\d\d-\d\d|(?<=topic=)\w+"
+    forms = [re.sub(changes, r"[\\w-]+", name) for name in names]
+    assert [name for name in made if not any(re.fullmatch(form, name) for form in forms)] == []
+    assert [form for form in forms if not any(re.fullmatch(form, name) for name in made)] == []
+
+
 def test_the_blocks_of_the_pages_of_spark_and_of_jobs_run(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +207,8 @@ def test_the_blocks_of_the_pages_of_spark_and_of_jobs_run(
     assert "[34 32]" in capsys.readouterr().out
     for code in blocks("spark-jobs.md", "python"):
         run_block(code, tmp_path, names)
+        if "spark.export" in code:
+            check_files(blocks("spark-jobs.md", "text"), tmp_path)
     assert (tmp_path / "events.html").exists()
     with forebay.open(tmp_path / "newest", mode="r") as store:
         bodies = {message.body for message in store.tail("orders", "earliest", False)}
