@@ -1440,7 +1440,8 @@ class Stats:
     min_position
         First position in the log.
     log_bytes, disk_free
-        Total length of the log files; free bytes of the file system, or None if that is unknown.
+        Total length of the log files (of a partition log, of the batches in them); free bytes of
+        the file system, or None if that is unknown.
     recovered_records, truncated_bytes
         Records that opening checked, and bytes after the end that it erased.
     damaged
@@ -1540,7 +1541,7 @@ class Stats:
         """First position in the log."""
     @property
     def log_bytes(self) -> int:
-        """Total length of the log files."""
+        """Total length of the log files (of a partition log, of the batches in them)."""
     @property
     def disk_free(self) -> int | None:
         """Free bytes of the file system, or None if that is unknown."""

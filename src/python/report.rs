@@ -339,7 +339,8 @@ flush_behind, dispatch_behind
 min_position
     First position in the log.
 log_bytes, disk_free
-    Total length of the log files; free bytes of the file system, or None if that is unknown.
+    Total length of the log files (of a partition log, of the batches in them); free bytes of the
+    file system, or None if that is unknown.
 recovered_records, truncated_bytes
     Records that opening checked, and bytes after the end that it erased.
 damaged
@@ -407,7 +408,7 @@ writer
         dispatch_behind: u64,
         /// First position in the log.
         min_position: u64,
-        /// Total length of the log files.
+        /// Total length of the log files (of a partition log, of the batches in them).
         log_bytes: u64,
         /// Free bytes of the file system, or None if that is unknown.
         disk_free: Option<u64>,

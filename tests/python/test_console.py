@@ -1,6 +1,7 @@
 """The console: who is answered, what the pages get, how it stays live, and how it ends."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -26,6 +27,7 @@ import forebay
 from forebay.cli import main
 from forebay.console import Console
 from forebay.console.guard import host_name
+from forebay.console.live import Live, take
 from forebay.console.serve import Server, listen
 
 TOKEN = "the-token-of-these-tests"
@@ -553,6 +555,50 @@ def test_samples_count_what_a_writer_sends_beside_the_console(tmp_path):
             assert console.listeners == 0
 
 
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog", "memory"])
+def test_positions_and_byte_rates_are_those_of_one_log(tmp_path, engine):
+    is_memory = engine == "memory"
+    place, given = (":memory:", {}) if is_memory else (tmp_path / "log", {"engine": engine})
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(forebay.open(place, **given))
+        stores = [writer]
+        if not is_memory:
+            stores.append(stack.enter_context(forebay.open(place, mode="r")))
+        for store in stores:
+            writer.send("orders", b"1", flush=True)
+            console = Console(store, token=TOKEN, interval=0.02)
+            stack.callback(console.close)
+            sample = take(store).figures
+            found = get(console, "overview")
+            is_one = engine == "commitlog"
+            is_known = is_one or (engine == "partitionlog" and store is writer)
+            for one in (sample, found):
+                assert one["position"] == (store.stats().published if is_one else None)
+                assert one["behind"] == (0 if is_known else None)
+            rates = asyncio.run(rates_of(store))
+            assert rates["messages_per_second"] == 0
+            assert rates["bytes_per_second"] == (0 if is_one else None)
+            assert (sample["log_bytes"] == 0) == is_memory
+            assert (found["stats"]["disk_free"] is None) == is_memory
+
+
+async def rates_of(store):
+    """Return the second event of the samples of a store, the first that has rates."""
+
+    async def sample():
+        return take(store)
+
+    live = Live(sample, 0.001)
+    events = live.events()
+    found = []
+    async for one in events:
+        if b"data: " in one:
+            found.append(json.loads(one.partition(b"data: ")[2]))
+        if len(found) == 2:
+            await events.aclose()
+            return found[-1]
+
+
 def test_samples_end_with_the_last_page_that_listens(reader):
     console = Console(reader, token=TOKEN, interval=0.01)
     with serving(console) as url:
@@ -681,6 +727,30 @@ def test_the_pages_show_hostile_text_as_text_and_redrive(own, browser):
             assert page.title() == "No such page - Forebay"
             page.close()
     assert complaints == []
+
+
+@pytest.mark.parametrize("engine", ["partitionlog", "memory"])
+def test_the_pages_show_what_is_known_of_the_log(tmp_path, browser, engine):
+    is_memory = engine == "memory"
+    place, given = (":memory:", {}) if is_memory else (tmp_path / "log", {"engine": engine})
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(forebay.open(place, **given))
+        writer.send("orders", b"1")
+        store = writer if is_memory else stack.enter_context(forebay.open(place, mode="r"))
+        console = Console(store, token=TOKEN, interval=0.05)
+        url = stack.enter_context(serving(console))
+        page = browser.new_page()
+        stack.callback(page.close)
+        page.goto(f"{url}/#token={TOKEN}")
+        page.get_by_text("live", exact=True).wait_for()
+        page.get_by_text("Bytes per second").wait_for(state="hidden")
+        page.get_by_text("Not on disk yet").wait_for(state="hidden")
+        log = page.locator(".cards > div").filter(has=page.get_by_text("Log", exact=True))
+        length = "0 bytes" if is_memory else f"{writer.stats().bytes_sent} bytes"
+        log.get_by_text(length, exact=True).wait_for()
+        assert "to position" not in page.locator("main").inner_text()
+        page.get_by_role("link", name="Health", exact=True).click()
+        page.get_by_text("The store is in memory." if is_memory else "are free").wait_for()
 
 
 WRITER = """

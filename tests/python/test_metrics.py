@@ -69,6 +69,19 @@ def test_a_scrape_has_the_values_of_the_store(busy, meanings):
     assert (("rocketmq_brokeruntime_commitlog_disk_ratio", "events") in found) == on_disk
 
 
+def test_a_partition_log_has_a_length_and_free_space_in_writer_and_reader(tmp_path):
+    path = tmp_path / "store"
+    with forebay.open(path, engine="partitionlog", default_queues=2) as writer:
+        writer.producer("orders").send_batch([b"x" * 100] * 10)
+        with forebay.open(path, mode="r") as reader:
+            found = scrape(forebay.metrics.Collector({"writer": writer, "reader": reader}))
+            for name in ("writer", "reader"):
+                length = found["forebay_log_bytes", name]
+                assert length == writer.stats().bytes_sent > 1000
+                assert found["rocketmq_brokeruntime_commitlog_maxoffset", name] == length
+                assert found["rocketmq_brokeruntime_commitlogdir_capacity_free", name] > 0
+
+
 def test_histograms_count_each_put_once(store):
     for _ in range(100):
         store.send("orders", b"a", flush=True)

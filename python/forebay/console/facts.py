@@ -16,7 +16,9 @@ from forebay.console.messages import row, topic_of
 from forebay.dead_letters import LetterQueue, dead_groups, letter_queues, origin
 from forebay.errors import ForebayError
 
-__all__ = ["ROWS", "damage", "groups", "letters", "letters_of", "overview", "topic", "topics"]
+__all__ = [
+    *("ROWS", "damage", "groups", "letters", "letters_of", "marks", "overview", "topic", "topics"),
+]
 
 #: Rows of a list: a page with more would be slow and of no use.
 ROWS = 1_000
@@ -42,10 +44,25 @@ def overview(store: Store, *, write: bool) -> dict[str, Any]:
         "queues": len(ends),
         "messages": sum(end - first for first, end in ends),
         "stats": _stats(stats),
+        **marks(store, stats),
         "disk_total": _disk_total(store.path),
         "damaged": len(store.damage),
         "lag": sum(one.lag for each in store.groups.values() for one in each),
         "recovery": store.recovery._asdict(),
+    }
+
+
+def marks(store: Store, stats: Stats) -> dict[str, int | None]:
+    """Return the position after the last message, and how many bytes are not on the disk yet.
+
+    Only the positions of a commit log are bytes of one log. What is on the disk, only the process
+    that writes a partition log knows. What is not known is None.
+    """
+    is_one = store.engine == "commitlog"
+    is_known = is_one or (store.engine == "partitionlog" and store.mode != "r")
+    return {
+        "position": stats.published if is_one else None,
+        "behind": stats.flush_behind if is_known else None,
     }
 
 

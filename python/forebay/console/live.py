@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay._forebay import Store
+from forebay.console.facts import marks
 
 __all__ = ["LISTENERS", "Live", "Sample", "take"]
 
@@ -54,8 +55,7 @@ def take(store: Store) -> Sample:
         "sent": end,
         "topics": len(ends),
         "queues": queues,
-        "published": stats.published,
-        "durable": stats.durable,
+        **marks(store, stats),
         "log_bytes": stats.log_bytes,
         "disk_free": stats.disk_free,
         "damaged": len(store.damage),
@@ -148,9 +148,10 @@ class Live:
         took = sample.at - base.at
         rates = {}
         free = {"disk_free": sample.figures["disk_free"]}
-        for name, counted in (("messages_per_second", "sent"), ("bytes_per_second", "published")):
-            grown = sample.figures[counted] - base.figures[counted]
-            rates[name] = max(grown, 0) / took if took > 0 else None
+        for name, counted in (("messages_per_second", "sent"), ("bytes_per_second", "position")):
+            new, past = sample.figures[counted], base.figures[counted]
+            is_known = new is not None and took > 0
+            rates[name] = max(new - past, 0) / took if is_known else None
         # Other files on the disk change what is free of it.
         changed = old is None or old.figures | free != sample.figures
         return sample.figures | rates | {"time": round(time.time() * 1000), "changed": changed}

@@ -69,6 +69,22 @@ struct Place {
     offset: u64,
 }
 
+impl State {
+    /// Bytes of all segments up to the end. The file of the last one may be longer: a writer may
+    /// have reserved space in it.
+    fn bytes(&self) -> u64 {
+        let Some((last, sealed)) = self.segments.split_last() else {
+            return 0;
+        };
+        let sealed: u64 = sealed.iter().map(|segment| segment.len).sum();
+        let len = match self.end.base == last.base {
+            true => self.end.position,
+            false => last.len,
+        };
+        sealed + len
+    }
+}
+
 impl Folder {
     /// A folder of which nothing is known yet.
     pub(super) fn new(path: PathBuf) -> Folder {
@@ -163,6 +179,15 @@ impl Folder {
     /// Bytes that [`Folder::view`] has found so far. Grows whenever there is something new.
     pub(super) fn seen(&self) -> u64 {
         self.state.lock().seen
+    }
+
+    /// Bytes of all segments that the last [`Folder::view`] has found; of a partition that this
+    /// process writes, those of now.
+    pub(super) fn bytes(&self) -> u64 {
+        match &self.ends {
+            Some(ends) => ends.len(),
+            None => self.state.lock().bytes(),
+        }
     }
 
     fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {

@@ -10,9 +10,9 @@
 //!
 //! From the top down: [`opening`] opens the directory, [`listing`] finds its partitions. [`cursor`]
 //! walks the messages of one, [`time`] finds one by its time, [`verify`] checks all, [`archive`]
-//! says what an archive may copy, [`bytes`] reads what it has. A [`partition`] has [`transactions`]
-//! and a [`folder`], which follows what a broker appends, deletes and replaces. [`batches`] walks
-//! from segment to segment of [`segments`].
+//! says what an archive may copy, [`bytes`] reads what it has, and [`stats`] has the figures. A
+//! [`partition`] has [`transactions`] and a [`folder`], which follows what a broker appends,
+//! deletes and replaces. [`batches`] walks from segment to segment of [`segments`].
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never through a map, and a message is a copy of its record.
@@ -35,6 +35,7 @@ mod repair;
 mod retention;
 pub(crate) mod segments;
 mod staged;
+mod stats;
 #[cfg(test)]
 mod stepped;
 mod time;
@@ -424,24 +425,7 @@ impl Engine for PartitionLog {
     }
 
     fn stats(&self) -> Stats {
-        let end = self.readable_position();
-        let recovery = self.shared.report.recovery();
-        let (messages_sent, bytes_sent) = self.counters();
-        let parts = self.writer.as_ref().map(|writer| &writer.parts);
-        Stats {
-            messages_sent,
-            bytes_sent,
-            sends_failed: parts.map_or(0, |it| it.sends_failed.load(Ordering::Relaxed)),
-            published: parts.map_or(end, |parts| parts.published()),
-            dispatched: end,
-            durable: self.durable_position(),
-            damaged: self.shared.report.damaged(),
-            recovered_records: recovery.records_checked,
-            truncated_bytes: recovery.truncated_bytes,
-            append_held: parts.map_or(Duration::ZERO, |parts| parts.tail.held_for()),
-            flushes: parts.map_or_else(Default::default, |parts| parts.meter.read()),
-            ..Stats::default()
-        }
+        stats::stats(self)
     }
 
     fn counters(&self) -> (u64, u64) {

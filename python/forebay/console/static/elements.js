@@ -87,6 +87,9 @@ export function cards(names) {
       put(value, text);
       if (more !== undefined) small.textContent = more;
     },
+    show(name, isShown) {
+      values.get(name)[0].closest("div").hidden = !isShown;
+    },
   };
 }
 

@@ -14,7 +14,8 @@ export function fail(error) {
 function overview() {
   const names = ["Messages", "Sent", "Stored", "Topics", "Lag of all groups", "Log", "Not on disk yet", "Disk free", "Damage"];
   const all = cards(names);
-  const charts = [chart("Messages per second", "messages_per_second", rate), chart("Bytes per second", "bytes_per_second", byteRate)];
+  const byteChart = chart("Bytes per second", "bytes_per_second", byteRate);
+  const charts = [chart("Messages per second", "messages_per_second", rate), byteChart];
   const latency = table("Latency since the store was opened", [
     { title: "Of", text: (one) => one.name },
     { title: "Count", class: "number", text: (one) => count(one.count) },
@@ -29,8 +30,13 @@ function overview() {
     all.set("Messages", count(one.messages));
     all.set("Topics", count(one.topics), `${count(one.queues)} queues`);
     all.set("Lag of all groups", count(one.lag));
-    all.set("Log", bytes(one.log_bytes), `to position ${count(one.published)}`);
-    all.set("Not on disk yet", bytes(Math.max(one.published - one.durable, 0)));
+    // What is not known of this store has no place.
+    const isOneLog = one.position !== null;
+    all.show("Stored", isOneLog);
+    byteChart.node.hidden = !isOneLog;
+    all.set("Log", bytes(one.log_bytes), isOneLog ? `to position ${count(one.position)}` : "");
+    all.show("Not on disk yet", one.behind !== null);
+    all.set("Not on disk yet", bytes(one.behind));
     all.set("Disk free", bytes(one.disk_free), total ? `of ${bytes(total)}` : "");
     all.set("Damage", one.damaged ? `${count(one.damaged)} ${one.damaged === 1 ? "place" : "places"}` : "none found");
     if (one.messages_per_second !== undefined) {
@@ -338,8 +344,9 @@ function health() {
     const free = whole.stats.disk_free;
     disk.hidden = free === null || !whole.disk_total;
     if (!disk.hidden) disk.value = 1 - free / whole.disk_total;
-    about.textContent = disk.hidden ? "The store is in memory." : `${bytes(free)} of ${bytes(whole.disk_total)} are free`
-      + (found.folders_whole ? "" : "; not all files were counted");
+    const room = disk.hidden ? "How much of the disk is free is not known" : `${bytes(free)} of ${bytes(whole.disk_total)} are free`;
+    about.textContent = whole.engine === "memory" ? "The store is in memory."
+      : room + (found.folders_whole ? "" : "; not all files were counted");
   }
   const nodes = [h("h2", null, "Damage"), places.node, h("h2", null, "Disk"), about, disk, folders.node];
   // All files are counted for it.

@@ -8,6 +8,7 @@ mod linger;
 mod live;
 mod removal;
 mod retention;
+mod stats;
 mod transactions;
 mod write;
 
