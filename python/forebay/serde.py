@@ -328,6 +328,6 @@ def pydantic(kind: type[T]) -> Serde[T]:
         # An instance of a model is taken as valid, though its attributes may have been set since:
         # of those pydantic would only warn.
         valid = adapter.validate_python(value)
-        return cast("bytes", adapter.dump_json(valid, warnings="error"))
+        return cast("bytes", adapter.dump_json(valid, by_alias=True, warnings="error"))
 
     return Serde(checked_json, adapter.validate_json)

@@ -107,6 +107,16 @@ def test_a_value_that_pydantic_converts_is_sent_as_its_type():
     assert forebay.serde.pydantic(Order).dumps(sent) == b'{"fruit":"apple","count":3}'
 
 
+def test_a_model_with_aliases_is_sent_as_it_is_read():
+    class Shipment(pydantic.BaseModel):
+        crate_count: int = pydantic.Field(alias="crateCount")
+
+    shipments = forebay.serde.pydantic(Shipment)
+    sent = Shipment(crateCount=3)
+    assert shipments.dumps(sent) == b'{"crateCount":3}'
+    assert shipments.loads(shipments.dumps(sent)) == sent
+
+
 @pytest.mark.parametrize("kind", [5, object(), pydantic.TypeAdapter(int)], ids=type)
 def test_what_is_no_type_is_a_type_error(kind):
     with pytest.raises(TypeError, match="kind must be a model or a type"):
