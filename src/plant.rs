@@ -123,6 +123,8 @@ pub enum Bug {
     CompactUnsaved,
     /// Retention removes segments of a partition before its first offset is durable.
     StartUnsaved,
+    /// Recovery takes what a removal of segments has left for the end of a partition.
+    EndAtRemoved,
     /// An opening ignores what an atomic batch was about to append.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.

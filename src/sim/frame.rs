@@ -352,7 +352,8 @@ pub struct Life<E> {
 }
 
 impl<E: Steps> Life<E> {
-    fn new(disk: &Arc<SimDisk>, engine: E) -> Life<E> {
+    /// A store that was just opened.
+    pub fn new(disk: &Arc<SimDisk>, engine: E) -> Life<E> {
         let time = Instant::now();
         Life {
             disk: Arc::clone(disk),

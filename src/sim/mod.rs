@@ -377,6 +377,12 @@ fn a_segment_that_a_dead_process_removed_does_not_come_back() {
 }
 
 #[test]
+fn what_a_removal_leaves_of_a_partition_takes_nothing_away() {
+    tell_all(partitions::removed_in_part);
+    find(Bug::EndAtRemoved, 1000, partitions::removed_in_part);
+}
+
+#[test]
 fn a_topic_that_was_created_explicitly_outlives_a_power_loss() {
     tell_all(partitions::created_explicitly);
 }

@@ -587,6 +587,35 @@ pub fn unlinked_by_the_dead(seed: u64) -> Result<(), Breach> {
     story.check(&engine)
 }
 
+/// The power fails during a step of retention, so that any of the segments before the first offset
+/// are left: what follows is still there.
+pub fn removed_in_part(seed: u64) -> Result<(), Breach> {
+    let mut story = Partitions::new(seed);
+    story.options.segment_bytes = Some(4096);
+    (story.options.retention_bytes, story.options.keep_unarchived) = (Some(1), false);
+    (story.options.linger, story.options.batch_bytes) = (Duration::ZERO, None);
+    let disk = new_disk(seed, Stop::Power);
+    let engine = story.open(&story.world.machine(&disk)).map_err(said)?;
+    let mut life = Life::new(&disk, engine);
+    for _ in 0..12 {
+        story.send(&mut life, 6)?;
+    }
+    if story.world.random.chance(30) {
+        life.engine.roll().map_err(said)?;
+    }
+    life.engine.flush(&mut || true).map_err(said)?;
+    story.take_note(&mut life, false)?;
+    disk.end_within(1 + story.world.random.below(80));
+    life.time += Duration::from_secs(2);
+    let wall_ms = story.world.clock.now_ms();
+    life.engine.step_retention(wall_ms, life.time);
+    let disk = next(&disk, Stop::Power);
+    drop(life);
+    let opened = story.open(&story.world.machine(&disk)).map_err(said)?;
+    story.world.kept = false;
+    story.check(&opened)
+}
+
 /// A topic that was created explicitly has all its queues after the power fails.
 pub fn created_explicitly(seed: u64) -> Result<(), Breach> {
     const CREATED: u32 = 5;

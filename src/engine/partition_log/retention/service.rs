@@ -342,7 +342,7 @@ impl Retention {
             }
         }
         while let Some(((_, _, ends), gone)) = progress.left.last_mut() {
-            // From the oldest, so that what is left has no gaps.
+            // From the oldest, so that what a process leaves that dies has no gaps.
             let count = gone.len().min(PIECE);
             let removed = unlink(
                 &*parts.disk,

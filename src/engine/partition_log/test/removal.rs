@@ -1,11 +1,13 @@
 //! Removal of segments: what it writes, and what an interrupted one leaves.
 
-use super::retention::{NOW, Stepped, machine};
+use super::retention::{NOW, Stepped, machine, offsets};
+use super::write::torn;
 use super::*;
 use crate::disk::{Call, HookedDisk};
 use crate::engine::QueueLogs;
 use crate::engine::partition_log::retention::service::PIECE;
 use crate::engine::service::durability::Durable;
+use crate::plant::{Bug, plant};
 use crate::sync::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,4 +121,63 @@ fn what_a_pass_could_not_write_is_not_written_after_the_segment_is_gone() {
     delete(&store, 3, true);
     store.engine.writer().unwrap().parts.full_pass().unwrap();
     assert_eq!(store.bases("t"), [3]);
+}
+
+/// Names of the log files of a topic.
+fn logs(root: &Path) -> Vec<String> {
+    let entries = fs::read_dir(root.join("t-0")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".log")).collect()
+}
+
+/// What a power failure leaves during a removal, if the name of the second of three segments is
+/// gone and that of the first is not: the store as it is opened then.
+fn removed_in_part(is_rolled: bool) -> (TempDir, PartitionLog) {
+    let store = Stepped::new(Options::default());
+    store.send("t", vec![NOW; if is_rolled { 6 } else { 7 }]);
+    if is_rolled {
+        store.engine.roll().unwrap();
+    }
+    store.engine.flush(&mut || true).unwrap();
+    assert_eq!(store.bases("t"), [0, 3, 6]);
+    let first = Path::new("t-0").join(format!("{:020}.log", 0));
+    let kept = fs::read(store.root.path().join(&first)).unwrap();
+    delete(&store, 6, true);
+    assert_eq!(store.bases("t"), [6]);
+    let left = tempfile::tempdir().unwrap();
+    torn(store.root.path(), left.path(), None);
+    fs::write(left.path().join(first), kept).unwrap();
+    if is_rolled {
+        // The copy has written its zeros.
+        let last = left.path().join(format!("t-0/{:020}.log", 6));
+        fs::File::create(last).unwrap().set_len(4096).unwrap();
+    }
+    let machine = machine(&store.clock);
+    let engine = PartitionLog::open(&machine, left.path(), &store.options).unwrap();
+    (left, engine)
+}
+
+#[test]
+fn a_segment_that_a_removal_leaves_takes_no_later_one_away() {
+    let (left, engine) = removed_in_part(false);
+    assert_eq!((bounds(&engine), offsets(&engine, "t")), (6..7, vec![6]));
+    assert_eq!(engine.report().damage(), []);
+    assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage, []);
+    assert_eq!(logs(left.path()), ["00000000000000000006.log"]);
+    plant(Some(Bug::EndAtRemoved));
+    let (_left, engine) = removed_in_part(false);
+    plant(None);
+    assert!(offsets(&engine, "t").is_empty());
+}
+
+#[test]
+fn a_segment_that_a_removal_leaves_is_not_the_last_one() {
+    let (left, engine) = removed_in_part(true);
+    assert_eq!(bounds(&engine), 6..6);
+    assert_eq!(engine.report().damage(), []);
+    assert_eq!(logs(left.path()), ["00000000000000000006.log"]);
+    plant(Some(Bug::EndAtRemoved));
+    let (_left, engine) = removed_in_part(true);
+    plant(None);
+    assert_eq!(engine.report().damage().len(), 1);
 }

@@ -124,7 +124,7 @@ impl Stepped {
     }
 }
 
-fn offsets(engine: &PartitionLog, topic: &str) -> Vec<u64> {
+pub(super) fn offsets(engine: &PartitionLog, topic: &str) -> Vec<u64> {
     let found = messages(engine, topic, 100);
     let offsets = found.iter().map(|it| it.record().queue_offset());
     offsets.map(i64::cast_unsigned).collect()

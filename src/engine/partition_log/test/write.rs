@@ -580,7 +580,7 @@ fn send_whole(engine: &PartitionLog, rows: &[(&str, u32, &[u8])]) -> Result<Appe
 }
 
 /// A copy of a store as a crash leaves it, in which a batch of one partition is torn.
-fn torn(from: &Path, to: &Path, torn: Option<&str>) {
+pub(super) fn torn(from: &Path, to: &Path, torn: Option<&str>) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let to = to.join(entry.file_name());

@@ -13,6 +13,9 @@
 //! What is kept is written again because a sync that failed may have left it in memory only.
 //!
 //! Below the recovery point everything was durable. Damage there is reported and kept.
+//!
+//! Below the first offset any segment may be missing: a power failure during a removal need not
+//! keep the order in which names were removed.
 
 use super::ends::{End, Ends};
 use super::follow::{Log, follow};
@@ -148,7 +151,7 @@ impl Opening<'_> {
     }
 
     fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Recovered> {
-        let segments = self.without_strays(&folder, segments, known.limit)?;
+        let segments = self.without_strays(&folder, segments, known)?;
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
@@ -167,9 +170,11 @@ impl Opening<'_> {
         let mut last: Option<(Segment, bool)> = None;
         let mut rest = rest.into_iter().peekable();
         let mut is_first = true;
+        let gaps_below = gaps_below(known, floor);
+        let follows = |later: &Segment, next| later.base == next || later.base <= gaps_below;
         while let Some(segment) = rest.peek() {
-            let follows = is_first || segment.base == next || segment.base <= known.point;
-            if !follows && self.is_own && !planted(Bug::KeepLaterSegments) {
+            let is_beyond = !is_first && !follows(segment, next);
+            if is_beyond && self.is_own && !planted(Bug::KeepLaterSegments) {
                 break;
             }
             let Some(segment) = rest.next() else { break };
@@ -179,9 +184,9 @@ impl Opening<'_> {
             next = found.next;
             let cut = segment.len - found.len;
             let goes_on = rest.peek().is_some_and(|later| {
-                let follows = later.base == next || later.base <= known.point;
                 // A broker stops at the first bytes that are not a batch.
-                (self.is_own && follows) || (!self.is_own && (cut == 0 || found.is_damaged))
+                (self.is_own && follows(later, found.next))
+                    || (!self.is_own && (cut == 0 || found.is_damaged))
             });
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
@@ -216,18 +221,20 @@ impl Opening<'_> {
     }
 
     /// Removes segments that begin at the limit or later, and those of appends that failed: all
-    /// others have messages.
+    /// others have messages, but the last one if all before it are being removed.
     fn without_strays(
         &self,
         folder: &Path,
         segments: Vec<Segment>,
-        limit: u64,
+        known: Known,
     ) -> Result<Vec<Segment>> {
         let (mut used, mut strays) = (Vec::new(), Vec::new());
         for segment in segments {
             let is_first = used.is_empty() && strays.is_empty();
-            let is_used = is_first || !self.is_own;
-            if segment.base < limit && (is_used || self.disk.next_data(&segment.path, 0)?.is_some())
+            let is_begun = segment.base <= known.start && !planted(Bug::EndAtRemoved);
+            let is_used = is_first || !self.is_own || is_begun;
+            if segment.base < known.limit
+                && (is_used || self.disk.next_data(&segment.path, 0)?.is_some())
             {
                 used.push(segment);
             } else {
@@ -367,6 +374,14 @@ impl Opening<'_> {
             checked: 0,
             truncated: 0,
         }
+    }
+}
+
+/// A gap between segments below this offset is not the end of the partition.
+fn gaps_below(known: Known, floor: u64) -> u64 {
+    match planted(Bug::EndAtRemoved) {
+        true => known.point,
+        false => floor,
     }
 }
 
