@@ -23,38 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The files through which the processes of a store meet.
-#[derive(Clone, Copy, Debug)]
-pub struct Meeting {
-    /// The file whose bytes they lock.
-    pub lock: &'static str,
-    /// The page of marks.
-    pub page: &'static str,
-}
-
-impl Meeting {
-    /// Those of a store with a state page.
-    pub const OF_STATE: Meeting = Meeting {
-        lock: names::LOCK,
-        page: names::STATE,
-    };
-
-    /// Opens the page; `None` if there is none.
-    fn open_page(self, disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
-        match self.page {
-            names::STATE => StatePage::open(disk, root, access),
-            name => StatePage::open_marks(disk, &root.join(name), access),
-        }
-    }
-
-    fn create_page(self, disk: &dyn Disk, root: &Path) -> Result<StatePage> {
-        match self.page {
-            names::STATE => StatePage::create(disk, root),
-            name => StatePage::create_marks(disk, &root.join(name)),
-        }
-    }
-}
-
 const ALL: u32 = 0;
 const GATE: u32 = SLOTS + 1;
 /// The byte of the process that runs the services.
@@ -85,11 +53,10 @@ impl Member {
     pub fn join(
         disk: &dyn Disk,
         root: &Path,
-        meeting: Meeting,
         timeout: Duration,
         agreed: &Agreed,
     ) -> Result<Member> {
-        let path = root.join(meeting.lock);
+        let path = root.join(names::LOCK);
         let locks = ByteLocks::open(&path).at(Op::Lock, &path)?;
         if let Some(name) = locks.unshared_file_system().at(Op::Lock, &path)? {
             let what = format!("mode=\"share\" on {name}: {}", root.display());
@@ -97,7 +64,7 @@ impl Member {
         }
         match enter(&locks, timeout) {
             Ok(true) => {}
-            Ok(false) => return Err(locked(disk, root, meeting)?),
+            Ok(false) => return Err(locked(disk, root)?),
             Err(error) if is_unknown(&error) => {
                 let what = format!(
                     "mode=\"share\" on a system without locks of open file descriptions \
@@ -109,9 +76,9 @@ impl Member {
             Err(error) => return Err(Error::io(Op::Lock, &path, error)),
         }
         locks.fill().at(Op::Lock, &path)?;
-        let page = match meeting.open_page(disk, root, Access::ReadWrite)? {
+        let page = match StatePage::open(disk, root, Access::ReadWrite)? {
             Some(page) => page,
-            None => meeting.create_page(disk, root)?,
+            None => StatePage::create(disk, root)?,
         };
         let mut member = Member {
             path,
@@ -368,10 +335,10 @@ fn shut(locks: &ByteLocks, is_late: impl Fn() -> bool) -> std::io::Result<bool> 
 }
 
 /// The error for a store that one writer alone has opened.
-fn locked(disk: &dyn Disk, root: &Path, meeting: Meeting) -> Result<Error> {
+fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
     Ok(Error::Locked {
         path: root.to_owned(),
-        pid: writer::pid_of_writer(disk, root, meeting.lock)?,
+        pid: writer::pid_of_writer(disk, root, names::LOCK)?,
         shareable: true,
     })
 }
