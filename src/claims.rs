@@ -175,8 +175,8 @@ impl Claims {
         arbiter: Option<&dyn Arbiter>,
     ) -> Result<Arc<Claim>> {
         if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains(char::is_control) {
-            let reason = format!("must have 1 to {NAME_LEN_MAX} bytes and no control characters");
-            return Err(Error::option("name", format!("{name:?}"), reason));
+            let rule = format!("have 1 to {NAME_LEN_MAX} bytes and no control characters");
+            return Err(Error::must("name", format!("{name:?}"), rule));
         }
         let mut guard = self.owners.lock();
         let Some(arbiter) = arbiter else {

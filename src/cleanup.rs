@@ -155,7 +155,7 @@ impl Compaction {
         if let Some(ratio) = self.min_cleanable_dirty_ratio
             && !(0.0..=1.0).contains(&ratio)
         {
-            return Err(Error::option(name, ratio, "must be between 0 and 1"));
+            return Err(Error::must(name, ratio, "be between 0 and 1"));
         }
         let most = i64::MAX as u64;
         let numbers = [
@@ -183,16 +183,16 @@ impl Compaction {
         ];
         for (name, value, min, max) in numbers {
             if let Some(value) = value.filter(|value| !(min..=max).contains(value)) {
-                let rule = format!("must be between {min} and {max}");
-                return Err(Error::option(name, value, rule));
+                let rule = format!("be between {min} and {max}");
+                return Err(Error::must(name, value, rule));
             }
         }
         let (min, max) = (self.min_compaction_lag_ms, self.max_compaction_lag_ms);
         match (min, max) {
-            (Some(min), Some(max)) if min > max => Err(Error::option(
+            (Some(min), Some(max)) if min > max => Err(Error::must(
                 "min_compaction_lag_ms",
                 min,
-                format!("must not be greater than max_compaction_lag_ms={max}"),
+                format!("not be greater than max_compaction_lag_ms={max}"),
             )),
             _ => Ok(()),
         }

@@ -112,7 +112,7 @@ pub use engine::{
     Filter, Finding, FoundHole, Linger, Lingering, Listener, Meanings, Place, Point, QueueLogs,
     Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification, Waiter,
 };
-pub use error::{Error, Result};
+pub use error::{Error, Reason, Result};
 #[cfg(all(feature = "python", not(test)))]
 pub(crate) use interrupt::{
     SLICE as INTERRUPT_SLICE, allow as allow_interrupts, is_raised as is_interrupted,

@@ -429,8 +429,8 @@ impl Options {
         let pages = self.warm_up_flush_pages.map(u64::from);
         check_range("warm_up_flush_pages", pages, 1, 1 << 19)?;
         if self.roll_after.is_some_and(|age| age.is_zero()) {
-            let rule = "must be longer than 0; None seals a log file only when it is full";
-            return Err(Error::option("roll_after", 0, rule));
+            let rule = "be longer than 0; None seals a log file only when it is full";
+            return Err(Error::must("roll_after", 0, rule));
         }
         if self.transient_pool > 0 && self.flush() == Flush::Sync {
             return Err(Error::option(
@@ -444,10 +444,10 @@ impl Options {
             .is_some_and(|size| size % 4096 != 0)
         {
             let value = self.commitlog_file_size.unwrap_or_default();
-            return Err(Error::option(
+            return Err(Error::must(
                 "commitlog_file_size",
                 value,
-                "must be a multiple of 4096",
+                "be a multiple of 4096",
             ));
         }
         self.check_linger()?;
@@ -518,16 +518,16 @@ impl Options {
         let hour = |part: &str| part.trim().parse().ok().filter(|hour| *hour < 24);
         let hours: Option<Vec<u32>> = text.split(';').map(hour).collect();
         hours.ok_or_else(|| {
-            let rule = "must be hours of the day from 00 to 23, separated by ';'";
-            Error::option("delete_when", format!("{text:?}"), rule)
+            let rule = "be hours of the day from 00 to 23, separated by ';'";
+            Error::must("delete_when", format!("{text:?}"), rule)
         })
     }
 
     fn check_linger(&self) -> Result<()> {
         let seconds = self.linger.as_secs_f64();
         if self.linger > LINGER_MAX {
-            let rule = format!("must be at most {} seconds", LINGER_MAX.as_secs());
-            return Err(Error::option("linger", seconds, rule));
+            let rule = format!("be at most {} seconds", LINGER_MAX.as_secs());
+            return Err(Error::must("linger", seconds, rule));
         }
         let (min, max) = BATCH_BYTES.into_inner();
         check_range("batch_bytes", self.batch_bytes, min, max)?;
@@ -541,18 +541,18 @@ impl Options {
     }
 
     fn check_retention(&self) -> Result<()> {
-        const ALL: &str = "must be greater than 0; None keeps everything";
+        const ALL: &str = "be greater than 0; None keeps everything";
         if self.retention.is_some_and(|age| age.is_zero()) {
-            return Err(Error::option("retention", 0, ALL));
+            return Err(Error::must("retention", 0, ALL));
         }
         if self.retention_bytes == Some(0) {
-            return Err(Error::option("retention_bytes", 0, ALL));
+            return Err(Error::must("retention_bytes", 0, ALL));
         }
         self.delete_hours()?;
         let within = |ratio: &f64| *ratio > 0.0 && *ratio <= 1.0;
         if let Some(ratio) = self.disk_warning_ratio.filter(|ratio| !within(ratio)) {
-            let rule = "must be above 0 and at most 1";
-            return Err(Error::option("disk_warning_ratio", ratio, rule));
+            let rule = "be above 0 and at most 1";
+            return Err(Error::must("disk_warning_ratio", ratio, rule));
         }
         let alone = "has no effect without retention or retention_bytes";
         match (&self.delete_when, self.disk_warning_ratio) {
@@ -569,10 +569,10 @@ impl Options {
 
 fn check_range(name: &str, value: Option<u64>, min: u64, max: u64) -> Result<()> {
     match value {
-        Some(value) if value < min || value > max => Err(Error::option(
+        Some(value) if value < min || value > max => Err(Error::must(
             name,
             value,
-            format!("must be between {min} and {max}"),
+            format!("be between {min} and {max}"),
         )),
         _ => Ok(()),
     }

@@ -267,8 +267,8 @@ impl Producer {
         let delays = self.shared.options.delay_levels();
         let levels = delays.all_ms().len();
         if usize::from(level) > levels {
-            let reason = format!("must be between 1 and {levels}, or 0 for no delay");
-            return Err(Error::option("delay_level", level, reason));
+            let rule = format!("be between 1 and {levels}, or 0 for no delay");
+            return Err(Error::must("delay_level", level, rule));
         }
         match delays.of(level.into()) {
             Some(ms) if !engine.meanings().append_times => {

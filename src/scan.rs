@@ -293,11 +293,7 @@ impl ScanSpec {
         check_range("batch_bytes", self.batch_bytes, BATCH_BYTES_MAX)?;
         if let Some(topics) = &self.topics {
             if topics.is_empty() {
-                return Err(Error::option(
-                    "topics",
-                    "[]",
-                    "must name at least one topic",
-                ));
+                return Err(Error::must("topics", "[]", "name at least one topic"));
             }
             check_distinct("topics", topics.iter())?;
         }
@@ -316,15 +312,11 @@ impl ScanSpec {
             }
         }
         if self.dialect == Dialect::Spark && self.body_type == BodyType::BinaryView {
-            let reason = "must be \"binary\" for Spark";
-            return Err(Error::option("body_type", "\"binary_view\"", reason));
+            let rule = "be \"binary\" for Spark";
+            return Err(Error::must("body_type", "\"binary_view\"", rule));
         }
         if self.key.as_ref().is_some_and(String::is_empty) {
-            return Err(Error::option(
-                "key",
-                "\"\"",
-                "must have at least one character",
-            ));
+            return Err(Error::must("key", "\"\"", "have at least one character"));
         }
         Ok(())
     }
@@ -358,11 +350,7 @@ fn check_range(name: &str, value: usize, max: usize) -> Result<()> {
     if (1..=max).contains(&value) {
         return Ok(());
     }
-    Err(Error::option(
-        name,
-        value,
-        format!("must be between 1 and {max}"),
-    ))
+    Err(Error::must(name, value, format!("be between 1 and {max}")))
 }
 
 fn check_distinct<T: Ord + std::fmt::Debug>(

@@ -181,8 +181,8 @@ impl Store {
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         self.engine()?.meanings().check_topic(name)?;
         if queues == 0 || queues > TOPIC_QUEUES_MAX {
-            let reason = format!("must be between 1 and {TOPIC_QUEUES_MAX}");
-            return Err(Error::option("queues", queues, reason));
+            let rule = format!("be between 1 and {TOPIC_QUEUES_MAX}");
+            return Err(Error::must("queues", queues, rule));
         }
         let topic = self
             .writer()?

@@ -526,6 +526,6 @@ pub(super) fn queue(name: &str, column: &Integers<'_>, row: usize) -> Result<Opt
     };
     match u16::try_from(number) {
         Ok(queue) => Ok(Some(queue.into())),
-        Err(_) => Err(Error::option(name, number, "must be between 0 and 65535")),
+        Err(_) => Err(Error::must(name, number, "be between 0 and 65535")),
     }
 }

@@ -371,8 +371,8 @@ pub(super) fn check_name(engine: &dyn Engine, group: &str) -> Result<()> {
             Err(_) if meanings.check_topic("a.b").is_err() => "%, |, - and _",
             _ => "., - and _",
         };
-        let reason = format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, {signs}");
-        return Err(Error::option("group", format!("{group:?}"), reason));
+        let rule = format!("be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, {signs}");
+        return Err(Error::must("group", format!("{group:?}"), rule));
     }
     Ok(())
 }

@@ -199,11 +199,7 @@ impl Anchor {
         group::check_name(engine, group)?;
         options.check()?;
         if topics.is_empty() {
-            return Err(Error::option(
-                "topics",
-                "[]",
-                "must name at least one topic",
-            ));
+            return Err(Error::must("topics", "[]", "name at least one topic"));
         }
         let mut distinct = BTreeSet::new();
         let topics = topics.iter().copied();

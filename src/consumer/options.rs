@@ -51,22 +51,18 @@ impl ConsumerOptions {
     /// [`Error::InvalidOption`].
     pub(super) fn check(&self) -> Result<()> {
         if self.max_unsettled == 0 {
-            return Err(Error::option("max_unsettled", 0, "must be at least 1"));
+            return Err(Error::must("max_unsettled", 0, "be at least 1"));
         }
         if self.session_timeout < SESSION_MIN {
             let given = self.session_timeout.as_secs_f64();
-            return Err(Error::option(
+            return Err(Error::must(
                 "session_timeout",
                 given,
-                "must be at least 1 second",
+                "be at least 1 second",
             ));
         }
         if self.visibility_timeout.is_zero() {
-            return Err(Error::option(
-                "visibility_timeout",
-                0,
-                "must be longer than 0",
-            ));
+            return Err(Error::must("visibility_timeout", 0, "be longer than 0"));
         }
         Ok(())
     }

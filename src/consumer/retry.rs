@@ -162,8 +162,8 @@ pub(super) fn check_level(level: Option<u8>, delays: &DelayLevels) -> Result<()>
     let levels = delays.all_ms().len();
     match level {
         Some(level) if level == 0 || usize::from(level) > levels => {
-            let reason = format!("must be from 1 to {levels}, or None");
-            Err(Error::option("delay_level", level, reason))
+            let rule = format!("be from 1 to {levels}, or None");
+            Err(Error::must("delay_level", level, rule))
         }
         _ => Ok(()),
     }

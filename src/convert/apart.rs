@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 pub fn check_apart(source: &Path, target: &Path) -> Result<()> {
     let (outer, inner) = (resolve(source), resolve(target));
     let rule = match (inner.starts_with(&outer), outer.starts_with(&inner)) {
-        (true, false) => "must not be within the store",
-        (false, true) => "must not be a directory that contains the store",
+        (true, false) => "not be within the store",
+        (false, true) => "not be a directory that contains the store",
         _ => return Ok(()),
     };
-    let reason = format!("{rule} {}", source.display());
-    Err(Error::option("target", target.display(), reason))
+    let rule = format!("{rule} {}", source.display());
+    Err(Error::must("target", target.display(), rule))
 }
 
 /// The path without links, as far as it exists.

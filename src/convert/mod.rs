@@ -165,12 +165,17 @@ fn open_source(machine: &Machine, source: &Path, spec: &ConvertSpec) -> Result<S
 
 fn check_engines(source: &dyn Engine, spec: &ConvertSpec) -> Result<()> {
     let kind = format!("{:?}", spec.engine.word());
-    let reason = match spec.engine {
-        EngineKind::Memory => "must be \"commitlog\" or \"partitionlog\": a file is written",
-        kind if source.meanings().kind == kind => "the source has this form already",
-        _ => return check_times(spec),
-    };
-    Err(Error::option("engine", kind, reason))
+    match spec.engine {
+        EngineKind::Memory => {
+            let rule = "be \"commitlog\" or \"partitionlog\": a file is written";
+            Err(Error::must("engine", kind, rule))
+        }
+        same if source.meanings().kind == same => {
+            let reason = "the source has this form already";
+            Err(Error::option("engine", kind, reason))
+        }
+        _ => check_times(spec),
+    }
 }
 
 /// Refuses the option by which the target would forget when messages were made.

@@ -2,7 +2,7 @@
 
 use super::convert::{count, items, limit, queue_of, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
-use super::errors::invalid;
+use super::errors::must;
 use super::handle::Handle;
 use super::log;
 use super::pickle::Reduced;
@@ -92,8 +92,8 @@ pub(super) fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> 
                 "binary" => BodyType::Binary,
                 "binary_view" => BodyType::BinaryView,
                 other => {
-                    let reason = "must be \"binary\" or \"binary_view\"";
-                    return Err(invalid(name, format!("{other:?}"), reason));
+                    let rule = "be \"binary\" or \"binary_view\"";
+                    return Err(must(name, format!("{other:?}"), rule));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Consumers in Python.
 
 use super::convert::{count, duration, integer, limit_or, tags, text, word, wrong_type};
-use super::errors::invalid;
+use super::errors::must;
 use super::handle::Handle;
 use super::log;
 use super::message::Message;
@@ -78,8 +78,8 @@ impl Wanted<'_, '_> {
             "none" => Order::None,
             "queue" => Order::Queue,
             other => {
-                let reason = "must be \"none\" or \"queue\"";
-                return Err(invalid("order", format!("{other:?}"), reason));
+                let rule = "be \"none\" or \"queue\"";
+                return Err(must("order", format!("{other:?}"), rule));
             }
         };
         options.filter.tags = tags(self.tags)?;
@@ -115,8 +115,8 @@ impl Wanted<'_, '_> {
             "auto" => true,
             "manual" => false,
             other => {
-                let reason = "must be \"auto\" or \"manual\"";
-                return Err(invalid("ack", format!("{other:?}"), reason));
+                let rule = "be \"auto\" or \"manual\"";
+                return Err(must("ack", format!("{other:?}"), rule));
             }
         };
         let prefetch = self
@@ -167,13 +167,7 @@ fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> PyResult<Star
     let mut offsets: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
     for item in mapping.items()? {
         let (key, offset) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-        let wrong = || {
-            invalid(
-                name,
-                object,
-                "must map (topic, queue) to an offset, 0 or more",
-            )
-        };
+        let wrong = || must(name, object, "map (topic, queue) to an offset, 0 or more");
         let (topic, queue) = key.extract::<(String, u32)>().map_err(|_| wrong())?;
         let offset = integer(name, &offset)?.and_then(|it| u64::try_from(it).ok());
         let of_topic = offsets.entry(topic).or_default();
@@ -223,7 +217,7 @@ fn delivery(message: &Bound<'_, Message>) -> PyResult<Delivery> {
 }
 
 fn undelivered(message: &Bound<'_, Message>) -> PyErr {
-    invalid("message", message, "must be one that a consumer delivered")
+    must("message", message, "be one that a consumer delivered")
 }
 
 #[pymethods]
@@ -368,8 +362,8 @@ impl Consumer {
             Some(given) => {
                 let level = integer("delay_level", given)?.and_then(|it| u8::try_from(it).ok());
                 let levels = self.store.core().options().delay_levels().all_ms().len();
-                let reason = format!("must be from 1 to {levels}, or None");
-                Some(level.ok_or_else(|| invalid("delay_level", given, &reason))?)
+                let rule = format!("be from 1 to {levels}, or None");
+                Some(level.ok_or_else(|| must("delay_level", given, &rule))?)
             }
         };
         let delivery = delivery(message)?;

@@ -1,6 +1,6 @@
 //! Conversion of a store to the files of another engine.
 
-use super::errors::invalid;
+use super::errors::must;
 use super::options;
 use super::progress::with_progress;
 use crate::{ConvertSpec, Isolation, Options};
@@ -42,9 +42,9 @@ pub(crate) fn convert_store(
     else {
         unreachable!("the engine was given")
     };
-    let rule = "must be \"read_committed\" or \"read_uncommitted\"";
+    let rule = "be \"read_committed\" or \"read_uncommitted\"";
     let isolation = Isolation::of(isolation)
-        .ok_or_else(|| invalid("isolation", format!("{isolation:?}"), rule))?;
+        .ok_or_else(|| must("isolation", format!("{isolation:?}"), rule))?;
     let spec = ConvertSpec {
         engine: kind,
         options: parsed,

@@ -1,7 +1,7 @@
 //! Conversion of arguments: bounded numbers, times, durations, texts and tags. Errors name the
 //! argument.
 
-use super::errors::invalid;
+use super::errors::must;
 use super::once::epoch;
 use super::signals::check_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
@@ -19,7 +19,7 @@ impl<'py> FromPyObject<'_, 'py> for Queue {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Queue> {
-        let wrong = |()| invalid("queue", &*object, "must be an integer from 0 to 2^32 - 1");
+        let wrong = |()| must("queue", &*object, "be an integer from 0 to 2^32 - 1");
         integer("queue", &object)?
             .and_then(|number| u32::try_from(number).ok())
             .map(Queue)
@@ -58,7 +58,7 @@ pub(super) fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
     match number.map(usize::try_from) {
         Some(Ok(count)) if count > 0 => Ok(count),
         None if object.gt(0)? => Ok(usize::MAX),
-        _ => Err(invalid(name, object, "must be at least 1")),
+        _ => Err(must(name, object, "be at least 1")),
     }
 }
 
@@ -108,8 +108,8 @@ impl Time {
             return Ok(None);
         };
         if datetime.call_method0("utcoffset")?.is_none() {
-            let reason = "must have a time zone, as in datetime.now(timezone.utc)";
-            return Err(invalid(name, datetime.str()?, reason));
+            let rule = "have a time zone, as in datetime.now(timezone.utc)";
+            return Err(must(name, datetime.str()?, rule));
         }
         let since = datetime.sub(epoch(object.py())?)?;
         let part = |part: &str| since.getattr(part)?.extract::<i64>().map(i128::from);
@@ -178,7 +178,7 @@ pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Durati
     let too_long = seconds > LONGEST && seconds.is_finite();
     let seconds = if too_long { LONGEST } else { seconds };
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| invalid(name, seconds, "must be a number of seconds, 0 or more"))
+        .map_err(|_| must(name, seconds, "be a number of seconds, 0 or more"))
 }
 
 /// The text of an argument that is a `str`.
@@ -187,9 +187,9 @@ pub(super) fn word<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
     let Ok(text) = object.cast::<PyString>() else {
         return Err(wrong_type(name, object, "a str"));
     };
-    let surrogate = "must not have surrogates, which UTF-8 cannot encode";
+    let surrogate = "not have surrogates, which UTF-8 cannot encode";
     text.to_str()
-        .map_err(|_| invalid(name, shown(object), surrogate))
+        .map_err(|_| must(name, shown(object), surrogate))
 }
 
 /// The text of an argument: `str`, or UTF-8 `bytes`.
@@ -202,7 +202,7 @@ pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
         return Err(wrong_type(name, object, "str or UTF-8 bytes"));
     };
     let text = std::str::from_utf8(bytes.as_bytes());
-    text.map_err(|_| invalid(name, shown(object), "must be UTF-8"))
+    text.map_err(|_| must(name, shown(object), "be UTF-8"))
 }
 
 /// A value as Python shows it.
@@ -273,11 +273,7 @@ pub(super) fn limit_or(name: &str, object: &Bound<'_, PyAny>, others: &str) -> P
         return match word(name, object)? {
             "earliest" => Ok(Limit::Earliest),
             "latest" => Ok(Limit::Latest),
-            other => Err(invalid(
-                name,
-                format!("{other:?}"),
-                &format!("must be {wanted}"),
-            )),
+            other => Err(must(name, format!("{other:?}"), &format!("be {wanted}"))),
         };
     }
     if let Some(time) = Time::of_datetime(name, object)? {
@@ -298,8 +294,7 @@ pub(super) fn limit_or(name: &str, object: &Bound<'_, PyAny>, others: &str) -> P
             .extract::<(Queue, Offset)>()
             .map_err(|error| in_mapping(name, object, error))?;
         let offset = u64::try_from(offset.0);
-        let offset =
-            offset.map_err(|_| invalid(name, object, "must not contain negative offsets"))?;
+        let offset = offset.map_err(|_| must(name, object, "not contain negative offsets"))?;
         offsets.insert(queue.0, offset);
     }
     Ok(Limit::Offsets(offsets))
@@ -358,6 +353,6 @@ pub(super) fn unknown_keyword(keywords: Option<&Bound<'_, PyDict>>) -> Option<Py
 /// The number of queues to give a topic.
 pub(super) fn queue_count(queues: &Bound<'_, PyAny>) -> PyResult<u32> {
     let number = integer("queues", queues)?.and_then(|number| u32::try_from(number).ok());
-    let reason = format!("must be from 1 to {TOPIC_QUEUES_MAX}");
-    number.ok_or_else(|| invalid("queues", queues, &reason))
+    let rule = format!("be from 1 to {TOPIC_QUEUES_MAX}");
+    number.ok_or_else(|| must("queues", queues, &rule))
 }

@@ -3,7 +3,7 @@
 
 use super::convert::{self, Queue, Time, items, text, wrong_type};
 use super::edge;
-use super::errors::invalid;
+use super::errors::must;
 use super::signals::check_signals;
 use crate::{Delay, Draft, Durability};
 use pyo3::exceptions::PyTypeError;
@@ -221,10 +221,10 @@ impl<'py> FromPyObject<'_, 'py> for DelayLevel {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DelayLevel> {
         let level =
             convert::integer("delay_level", &object)?.and_then(|level| u8::try_from(level).ok());
-        let reason = "must be from 1 to the number of the store's delay_levels, or 0 for no delay";
+        let rule = "be from 1 to the number of the store's delay_levels, or 0 for no delay";
         level
             .map(DelayLevel)
-            .ok_or_else(|| invalid("delay_level", &*object, reason))
+            .ok_or_else(|| must("delay_level", &*object, rule))
     }
 }
 

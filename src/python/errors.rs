@@ -18,9 +18,14 @@ pub(super) fn exception(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// The error for an invalid argument, for checks that only the binding can make; as
-/// [`Error::option`].
+/// [`Error::option`]. Where the allowed values can be told, use [`must`].
 pub(super) fn invalid(name: &str, value: impl std::fmt::Display, reason: &str) -> PyErr {
     Error::option(name, value, reason).into()
+}
+
+/// The error for an argument that breaks a rule; as [`Error::must`].
+pub(super) fn must(name: &str, value: impl std::fmt::Display, rule: &str) -> PyErr {
+    Error::must(name, value, rule).into()
 }
 
 /// Adds the row of the batch to an error: to its message, and as its attribute `row`.
@@ -134,6 +139,7 @@ fn facts_of(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> 
             value,
             reason,
         } => {
+            let reason = &reason.to_string();
             let found = [("name", name), ("value", value), ("reason", reason)];
             put(facts, found, "InvalidOptionError")
         }

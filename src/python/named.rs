@@ -2,7 +2,7 @@
 //! what is allowed.
 
 use super::convert::{count, word, wrong_type};
-use super::errors::invalid;
+use super::errors::must;
 use super::message::Message;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -61,12 +61,12 @@ pub(super) fn path(object: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     path.map_err(
         |error| match error.is_instance_of::<PyTypeError>(object.py()) {
             true => wrong_type("path", object, "a str or a path of str"),
-            false => invalid(
+            false => must(
                 "path",
                 object
                     .repr()
                     .map_or_else(|_| String::new(), |it| it.to_string()),
-                "must not have surrogates that stand for no byte",
+                "not have surrogates that stand for no byte",
             ),
         },
     )

@@ -1,7 +1,7 @@
 //! Conversion of the arguments of `forebay.open` to the core's options.
 
 use super::convert::{duration, integer, nearest, word, wrong_type};
-use super::errors::invalid;
+use super::errors::{invalid, must};
 use crate::{
     AppendLockKind, CleanupPolicy, Compaction, Compression, DelayLevels, EngineKind, Flush,
     Isolation, Mode, Options, Policy, TimestampType,
@@ -37,8 +37,8 @@ pub(super) fn read(
 }
 
 fn read_flush(flush: &str) -> PyResult<Flush> {
-    let rule = "must be \"async\" or \"sync\"";
-    Flush::of(flush).ok_or_else(|| invalid("flush", format!("{flush:?}"), rule))
+    let rule = "be \"async\" or \"sync\"";
+    Flush::of(flush).ok_or_else(|| must("flush", format!("{flush:?}"), rule))
 }
 
 fn read_mode(mode: &str) -> PyResult<Mode> {
@@ -47,10 +47,10 @@ fn read_mode(mode: &str) -> PyResult<Mode> {
         "x" => Ok(Mode::Create),
         "r" => Ok(Mode::Read),
         "share" => Ok(Mode::Share),
-        other => Err(invalid(
+        other => Err(must(
             "mode",
             format!("{other:?}"),
-            "must be \"a\", \"r\", \"share\" or \"x\"",
+            "be \"a\", \"r\", \"share\" or \"x\"",
         )),
     }
 }
@@ -61,10 +61,10 @@ fn read_engine(engine: Option<&str>) -> PyResult<Option<EngineKind>> {
         Some("commitlog") => Ok(Some(EngineKind::CommitLog)),
         Some("memory") => Ok(Some(EngineKind::Memory)),
         Some("partitionlog") => Ok(Some(EngineKind::PartitionLog)),
-        Some(other) => Err(invalid(
+        Some(other) => Err(must(
             "engine",
             format!("{other:?}"),
-            "must be \"commitlog\", \"partitionlog\", \"memory\" or None",
+            "be \"commitlog\", \"partitionlog\", \"memory\" or None",
         )),
     }
 }
@@ -236,8 +236,8 @@ fn size<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     }
     let number = integer(name, value)?.and_then(|number| T::try_from(number).ok());
     let bits = (8 * size_of::<T>()).min(63);
-    let rule = format!("must be an integer from 0 to 2^{bits} - 1");
-    number.ok_or_else(|| invalid(name, value, &rule))
+    let rule = format!("be an integer from 0 to 2^{bits} - 1");
+    number.ok_or_else(|| must(name, value, &rule))
 }
 
 fn optional_duration(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
@@ -253,11 +253,11 @@ fn delay_levels(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<DelayLe
         return Ok(None);
     }
     let text = text_of(name, value, "levels such as \"1s 5s 1m 2h\"")?;
-    let rule = "must be 1 to 255 delays of at most 366 days, separated by spaces, each a whole \
+    let rule = "be 1 to 255 delays of at most 366 days, separated by spaces, each a whole \
                 number with s, m, h or d";
     match DelayLevels::parse(text) {
         Some(levels) => Ok(Some(levels)),
-        None => Err(invalid(name, format!("{text:?}"), rule)),
+        None => Err(must(name, format!("{text:?}"), rule)),
     }
 }
 
@@ -302,11 +302,7 @@ fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind>
     match text_of(name, value, rule)? {
         "mutex" => Ok(AppendLockKind::Mutex),
         "spin" => Ok(AppendLockKind::Spin),
-        other => Err(invalid(
-            name,
-            format!("{other:?}"),
-            &format!("must be {rule}"),
-        )),
+        other => Err(must(name, format!("{other:?}"), &format!("be {rule}"))),
     }
 }
 
@@ -333,7 +329,7 @@ fn policy(name: &str, value: &Bound<'_, PyAny>) -> PyResult<CleanupPolicy> {
     }
     let one = |value: &Bound<'_, PyAny>| {
         let text = text_of(name, value, rule)?;
-        let wrong = || invalid(name, format!("{text:?}"), &format!("must be {rule}"));
+        let wrong = || must(name, format!("{text:?}"), &format!("be {rule}"));
         Policy::of(text).ok_or_else(wrong)
     };
     if value.is_instance_of::<PyString>() {
@@ -367,7 +363,7 @@ fn meaning<T>(
         return Ok(None);
     }
     let text = text_of(name, value, rule)?;
-    let wrong = || invalid(name, format!("{text:?}"), &format!("must be {rule}"));
+    let wrong = || must(name, format!("{text:?}"), &format!("be {rule}"));
     of(text).map(Some).ok_or_else(wrong)
 }
 
@@ -388,10 +384,10 @@ fn host(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<SocketAddr>> {
     let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0));
     let address = address.or_else(|_| text.parse::<SocketAddr>());
     address.map(Some).map_err(|_| {
-        invalid(
+        must(
             name,
             format!("{text:?}"),
-            "must be an IP address, with or without a port",
+            "be an IP address, with or without a port",
         )
     })
 }

@@ -4,7 +4,7 @@ use super::batch::{BatchGiven, BatchRows};
 use super::convert::{Queue, wrong_type};
 use super::draft::{DelayLevel, Given, durability, when};
 use super::edge::Batches;
-use super::errors::invalid;
+use super::errors::{invalid, must};
 use super::handle::{Handle, call_answering};
 use super::log;
 use super::named;
@@ -191,12 +191,12 @@ impl ProducerQueue<'_> {
         match (word, name) {
             (Some(word), Some(name)) if *word == "own" => Ok(ProducerQueue::Own(name)),
             (Some(word), None) if *word == "own" => {
-                let reason = "must be given with queue=\"own\"";
-                Err(invalid("name", "None", reason))
+                let rule = "be given with queue=\"own\"";
+                Err(must("name", "None", rule))
             }
             (Some(word), _) => {
-                let reason = "must be a number or \"own\"";
-                Err(invalid("queue", word.repr()?, reason))
+                let rule = "be a number or \"own\"";
+                Err(must("queue", word.repr()?, rule))
             }
             (None, Some(name)) => {
                 let reason = "has a meaning only with queue=\"own\"";

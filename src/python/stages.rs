@@ -98,15 +98,10 @@ pub(crate) fn publish_commit(
     stages: Vec<Staged>,
     conflict: &str,
 ) -> PyResult<bool> {
-    let conflict = Conflict::of(conflict).ok_or_else(|| {
-        Error::option(
-            "conflict",
-            conflict,
-            "must be \"fail\", \"append\" or \"skip\"",
-        )
-    })?;
+    let conflict = Conflict::of(conflict)
+        .ok_or_else(|| Error::must("conflict", conflict, "be \"fail\", \"append\" or \"skip\""))?;
     let kind = CommitKind::of(kind)
-        .ok_or_else(|| Error::option("kind", kind, "must be \"stream\" or \"batch\""))?;
+        .ok_or_else(|| Error::must("kind", kind, "be \"stream\" or \"batch\""))?;
     let stages: Vec<Stage> = stages
         .into_iter()
         .map(|(name, (rows, sum), slices)| Stage {
@@ -136,13 +131,8 @@ pub(crate) fn resolve_commit(
     batch: u64,
     resolution: &str,
 ) -> PyResult<bool> {
-    let resolution = Resolution::of(resolution).ok_or_else(|| {
-        Error::option(
-            "resolution",
-            resolution,
-            "must be \"appended\" or \"again\"",
-        )
-    })?;
+    let resolution = Resolution::of(resolution)
+        .ok_or_else(|| Error::must("resolution", resolution, "be \"appended\" or \"again\""))?;
     let resolve = || commit::resolve(&RealDisk, &path, (query, batch), resolution);
     Ok(py.detach(resolve)? == Published::Own)
 }

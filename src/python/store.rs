@@ -5,7 +5,7 @@ use super::convert::{
     Offset, Queue, Time, integer, limit, max_bytes, max_messages, queue_count, tags, text,
     unknown_keyword, wrong_type,
 };
-use super::errors::invalid;
+use super::errors::must;
 use super::handle::{Handle, call, call_answering};
 use super::log;
 use super::meanings::Meanings;
@@ -419,7 +419,7 @@ impl Store {
         }
         let position = integer("position", position)?
             .and_then(|number| u64::try_from(number).ok())
-            .ok_or_else(|| invalid("position", position, "must be from 0 to 2^63 - 1"))?;
+            .ok_or_else(|| must("position", position, "be from 0 to 2^63 - 1"))?;
         Ok(self.call(py, |store| store.message_at(position))?.into())
     }
 

@@ -182,8 +182,8 @@ impl StagePlace {
     /// [`Error::InvalidOption`] for an invalid name.
     pub fn query(&self, query: &str) -> Result<QueryPlace> {
         if !is_query(query) {
-            let reason = "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
-            return Err(Error::option("query", format!("{query:?}"), reason));
+            let rule = "be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
+            return Err(Error::must("query", format!("{query:?}"), rule));
         }
         Ok(self.layout.place(&self.root, query))
     }

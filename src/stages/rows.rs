@@ -154,8 +154,8 @@ fn check_key(engine: &dyn Engine, staged: &Row<'_>) -> Result<()> {
 fn queue_named(staged: &Row<'_>) -> Result<Option<u32>> {
     match u32::try_from(staged.queue_id()) {
         Ok(queue) if queue >= TOPIC_QUEUES_MAX => {
-            let reason = format!("must be between 0 and {}", TOPIC_QUEUES_MAX - 1);
-            Err(Error::option("partition", queue, reason))
+            let rule = format!("be between 0 and {}", TOPIC_QUEUES_MAX - 1);
+            Err(Error::must("partition", queue, rule))
         }
         queue => Ok(queue.ok()),
     }

@@ -16,10 +16,10 @@ pub(super) fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool
             "\"\"",
             "name the directory of the store",
         )),
-        _ if path.as_os_str().as_encoded_bytes().contains(&0) => Err(Error::option(
+        _ if path.as_os_str().as_encoded_bytes().contains(&0) => Err(Error::must(
             "path",
             format!("{path:?}"),
-            "must not have NUL characters",
+            "not have NUL characters",
         )),
         Some(kind @ (EngineKind::CommitLog | EngineKind::PartitionLog)) if name => {
             let reason =

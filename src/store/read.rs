@@ -125,8 +125,8 @@ impl Store {
     ) -> Result<ReadBatch> {
         let engine = self.engine()?;
         if max_messages == 0 {
-            let reason = "must be at least 1";
-            return Err(Error::option("max_messages", 0, reason));
+            let rule = "be at least 1";
+            return Err(Error::must("max_messages", 0, rule));
         }
         let nothing =
             |status, next_offset, bounds| Ok(ReadBatch::empty(status, next_offset, bounds));

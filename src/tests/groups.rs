@@ -145,6 +145,7 @@ fn a_group_that_may_not_consume_is_refused_by_name() {
         panic!("the group consumes");
     };
     assert_eq!(name, "group");
+    let reason = reason.to_string();
     assert!(reason.contains("consumeEnable is false"), "{reason}");
     assert!(join("other").is_ok());
     fs::write(bed.path.join("config/subscriptionGroup.json"), "{torn").unwrap();

@@ -21,8 +21,8 @@ const BORN_TIMES: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_99
 pub fn check_born(timestamp: Option<i64>) -> Result<()> {
     match timestamp {
         Some(time) if !BORN_TIMES.contains(&time) => {
-            let reason = "must be in the years 1 to 9999, in ms since 1970";
-            Err(Error::option("timestamp", time, reason))
+            let rule = "be in the years 1 to 9999, in ms since 1970";
+            Err(Error::must("timestamp", time, rule))
         }
         _ => Ok(()),
     }

@@ -74,8 +74,8 @@ impl<'a> Draft<'a> {
         }
         if let Some(key) = self.key {
             let shown = format!("\"{}\"", key.escape_ascii());
-            let reason = format!("must be UTF-8 in {ENGINES}; a partition log keeps any bytes");
-            return Err(Error::option("key", shown, reason));
+            let rule = format!("be UTF-8 in {ENGINES}; a partition log keeps any bytes");
+            return Err(Error::must("key", shown, rule));
         }
         Err(Error::Unsupported {
             what: format!("headers in {ENGINES}; pass properties, or use a partition log"),

@@ -32,13 +32,7 @@ pub fn write_id<'a>(host: &[u8], position: u64, digits: &'a mut [u8; ID_LEN_MAX]
 ///
 /// [`Error::InvalidOption`] if the text is not a message id.
 pub fn position_of_id(id: &str) -> Result<u64> {
-    let wrong = || {
-        Error::option(
-            "message id",
-            format!("{id:?}"),
-            "must be 32 or 56 hex digits",
-        )
-    };
+    let wrong = || Error::must("message id", format!("{id:?}"), "be 32 or 56 hex digits");
     if !matches!(id.len(), 32 | 56) || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(wrong());
     }

@@ -154,15 +154,17 @@ pub fn message(parts: &Parts, topic: &Topic, id: u32, offset: u64) -> Result<Opt
 pub fn message_at(parts: &Parts, position: u64) -> Result<Message> {
     let log = &parts.log;
     let (min, end) = (log.min_position(), readable_end(parts));
-    let nowhere = |reason: String| Error::option("position", position, reason);
     if position < min || position >= end {
-        return Err(nowhere(format!(
-            "must be between {min} and {end} (exclusive)"
-        )));
+        let rule = format!("be between {min} and {end} (exclusive)");
+        return Err(Error::must("position", position, rule));
     }
     // Bytes that do not even resemble a record mean a wrong position, not damage.
     let Lookup::Record(found) = log.record_at(position)? else {
-        return Err(nowhere("no record begins there".to_owned()));
+        return Err(Error::option(
+            "position",
+            position,
+            "no record begins there",
+        ));
     };
     let message = log.require(position);
     if let Err(Error::Corrupt { reason, .. }) = &message {

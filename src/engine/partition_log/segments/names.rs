@@ -100,8 +100,8 @@ pub fn address_of(id: &str) -> Result<Address<'_>> {
         let (topic, partition) = partition_of(place)?;
         Some(Address::Offset(topic, partition, offset.parse().ok()?))
     };
-    let reason = "must be topic-queue@offset";
-    address().ok_or_else(|| Error::option("message id", format!("{id:?}"), reason))
+    let rule = "be topic-queue@offset";
+    address().ok_or_else(|| Error::must("message id", format!("{id:?}"), rule))
 }
 
 /// Base offset and state of the segment with a log file of this name.
