@@ -15,14 +15,16 @@ __version__: str
 
 __all__ = [
     "BatchResult", "BatchTicket", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress",
-    "Compaction", "Consumer", "ConsumerIterator", "Damage", "Epochs", "Finding", "FoundHole",
+    "Compaction", "Consumer", "ConsumerIterator", "Contents", "Converted", "Damage", "Epochs",
+    "Finding", "Fitted", "FoundHole",
     "GroupQueue", "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Meanings",
-    "Merged", "Message", "Notices", "Producer",
-    "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
-    "Scan", "SealedFile", "SealedSegment", "SegmentSurvey", "SendResult", "Stager", "Stats",
-    "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
-    "WriterStats", "__version__", "block_offset_at",
-    "block_schema", "bounds_below", "clock_moved", "close_query", "convert_store",
+    "Merged", "Message", "Notices", "Pause", "Polled", "Producer",
+    "Queue", "QueueBounds", "QueueEnd", "QueueOffsets", "QueueRange", "ReadBatch", "Recovery",
+    "Repair", "RepairStep", "Run",
+    "Scan", "SealedFile", "SealedSegment", "SegmentSurvey", "SendResult", "Staged", "Stager",
+    "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "TailStep", "Ticket", "Topic",
+    "Verification", "WriterStats", "__version__", "block_offset_at",
+    "block_schema", "bounds_below", "clock_moved", "close_query", "contents_of", "convert_store",
     "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
     "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
     "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
@@ -41,8 +43,6 @@ _Time: TypeAlias = datetime | int
 _Limit: TypeAlias = Bound
 _Tags: TypeAlias = str | Iterable[str]
 _Seconds: TypeAlias = float | timedelta
-# What to wait for: a position, a number of changes, and how long at most.
-_Pause: TypeAlias = tuple[int, int, timedelta | None]
 _Start: TypeAlias = (
     Literal["earliest", "latest"] | datetime | timedelta | Mapping[tuple[str, int], int]
 )
@@ -752,8 +752,8 @@ class Consumer:
         StoreClosedError
             If the store or the consumer is closed.
         """
-    def _try_poll(self, max_messages: int) -> tuple[list[Message], _Pause]:
-        """Messages, without waiting; and what to wait for if there are none."""
+    def _try_poll(self, max_messages: int) -> Polled:
+        """Take messages, without waiting."""
     def _give_back(self, messages: list[Message]) -> None:
         """Have messages delivered again at once: nobody has seen them."""
     def ack(self, messages: Message | Iterable[Message]) -> None:
@@ -916,10 +916,30 @@ class ConsumerIterator:
     def __next__(self) -> Message: ...
     def _ready(self) -> Message | None:
         """Acknowledges the last message; returns the next one that was taken ahead."""
-    def _try_poll(self) -> tuple[bool, _Pause]:
-        """Takes messages ahead, without waiting. Returns whether there were some, and what to wait
-        for.
-        """
+    def _try_poll(self) -> Pause | None:
+        """Take messages ahead, without waiting. If there are none, return what to wait for."""
+
+@final
+class Pause:
+    """What an event loop waits for if there is no message: a position of the log and a number of
+    changes, for ``limit`` at most.
+    """
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def changes(self) -> int: ...
+    @property
+    def limit(self) -> timedelta | None: ...
+
+@final
+class Polled:
+    """Messages that a consumer took without waiting, and what to wait for if there are none."""
+
+    @property
+    def messages(self) -> list[Message]: ...
+    @property
+    def pause(self) -> Pause: ...
 
 @final
 class GroupQueue:
@@ -1030,10 +1050,21 @@ class Tail:
     def __exit__(self, *_raised: object) -> None: ...
     def _ready(self) -> Message | None:
         """The next message, if it can be had without reading or waiting."""
-    def _try_next(self) -> tuple[Message | None, bool, int]:
-        """The next message, without waiting; whether the tail is over; and the position above which
-        there is something new to read.
-        """
+    def _try_next(self) -> TailStep:
+        """The next message, without waiting."""
+
+@final
+class TailStep:
+    """What a tail has next, without waiting: a message, or None; whether the tail is over; and the
+    position above which there is something new to read.
+    """
+
+    @property
+    def message(self) -> Message | None: ...
+    @property
+    def is_over(self) -> bool: ...
+    @property
+    def position(self) -> int: ...
 
 @final
 class Notices:
@@ -2421,6 +2452,21 @@ def open_store(
 ) -> Store:
     """Open a store; `forebay.open` checks and documents the arguments."""
 
+@final
+class Converted:
+    """What a conversion has done; `forebay.Conversion` documents the values."""
+
+    @property
+    def messages(self) -> int: ...
+    @property
+    def topics(self) -> dict[str, str]: ...
+    @property
+    def left_out(self) -> dict[str, int]: ...
+    @property
+    def damaged(self) -> int: ...
+    @property
+    def resumed(self) -> bool: ...
+
 def convert_store(
     source: str | PathLike[str],
     target: str | PathLike[str],
@@ -2432,7 +2478,7 @@ def convert_store(
     flush: str | None,
     given: dict[str, Any],
     progress: Callable[[int, int], object] | None,
-) -> tuple[int, list[tuple[str, str]], list[tuple[str, int]], int, bool]:
+) -> Converted:
     """Convert a store; `forebay.convert` checks and documents the arguments."""
 
 def message_from_record(record: bytes) -> Message:
@@ -2498,30 +2544,63 @@ def wait_beyond(store: Store, position: int, timeout: timedelta) -> bool:
     there is one. It need not be durable.
     """
 
-def fit(
-    store: Store, topic: str, queue: int, start: int, end: int, max_bytes: int
-) -> tuple[int, int]:
-    """Return the offset up to which the messages of a queue, from `start` on, fit into `max_bytes`
-    together, and their total size in bytes.
+@final
+class Fitted:
+    """Messages of a queue that fit into a number of bytes: the offset after the last of them, and
+    their total size in bytes.
     """
+
+    @property
+    def end(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+
+def fit(store: Store, topic: str, queue: int, start: int, end: int, max_bytes: int) -> Fitted:
+    """Return the messages of a queue, from `start` on, that fit into `max_bytes` together."""
+
+class _Queue(Protocol):
+    @property
+    def id(self) -> int: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+
+@final
+class QueueOffsets:
+    """Offsets of a queue: ``start`` to ``end`` (exclusive)."""
+
+    @property
+    def queue(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
 def offsets_between(
     source: Any,
     topic: str,
-    queues: list[tuple[int, int, int]],
+    queues: Sequence[_Queue],
     start: _Limit,
     end: _Limit,
-) -> list[tuple[int, int, int]]:
-    """The offsets between two bounds, of queues of a topic with their first offset and the next to
-    be written. `source` is a store or an archive: its `offset_at` is asked for the offset of a
-    time.
+) -> list[QueueOffsets]:
+    """The offsets between two bounds, of queues of a topic. `source` is a store or an archive: its
+    `offset_at` is asked for the offset of a time.
     """
+
+class _Epoch(Protocol):
+    @property
+    def number(self) -> int: ...
+    @property
+    def began(self) -> int: ...
+    @property
+    def start(self) -> int: ...
 
 @final
 class Epochs:
     """The epochs of a store: each opening for writing begins one."""
 
-    def __new__(cls, number: int = 0, known: Sequence[tuple[int, int, int]] = ...) -> Self: ...
+    def __new__(cls, number: int = 0, known: Sequence[_Epoch] = ...) -> Self: ...
     @property
     def number(self) -> int:
         """The number of the newest epoch; 0 if there is none."""
@@ -2546,7 +2625,15 @@ def scan_again(store: Store, arguments: dict[str, Any]) -> Scan:
     passes the dialect.
     """
 
-_Range: TypeAlias = tuple[str, int, int, int]
+class _OffsetRange(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
 @final
 class Block:
@@ -2566,6 +2653,17 @@ class Block:
     def begin_ms(self) -> int: ...
     @property
     def end_ms(self) -> int: ...
+
+@final
+class QueueEnd:
+    """The offset after the last message that a queue has before a block."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
 @final
 class QueueRange:
@@ -2659,9 +2757,9 @@ class BlockTable:
     def blocks(self) -> list[Block]: ...
     @property
     def damage(self) -> list[Damage]: ...
-    def weights(self, ranges: Sequence[_Range]) -> list[int]: ...
-    def select(self, ranges: Sequence[_Range]) -> list[int]: ...
-    def ends_before(self, block: int) -> list[tuple[str, int, int]]: ...
+    def weights(self, ranges: Sequence[_OffsetRange]) -> list[int]: ...
+    def select(self, ranges: Sequence[_OffsetRange]) -> list[int]: ...
+    def ends_before(self, block: int) -> list[QueueEnd]: ...
     def key_range(self, topic: str, key: str) -> tuple[int, int]: ...
     def key_blocks(self, topic: str, key: str, data: Buffer, path: str) -> list[int]: ...
 
@@ -2701,15 +2799,15 @@ def scan_blocks(
     data: Buffer,
     position: int,
     path: str,
-    blocks: Sequence[tuple[int, int]],
-    ranges: Sequence[_Range],
+    blocks: Sequence[Block],
+    ranges: Sequence[_OffsetRange],
     arguments: dict[str, Any],
     queue: tuple[str, int] | None = None,
 ) -> BlockScan:
     """Scan adjacent blocks.
 
-    `data` begins at `position` of the log and was read from `path`. `blocks` holds the expected
-    length and CRC-32 of each block. `queue` is the topic and queue of a segment of a partition
+    `data` begins at `position` of the log and was read from `path`; lengths and checksums of
+    `blocks` are compared with it. `queue` is the topic and queue of a segment of a partition
     log.
     """
 
@@ -2717,7 +2815,7 @@ def block_offset_at(
     data: Buffer,
     position: int,
     path: str,
-    ranges: Sequence[_Range],
+    ranges: Sequence[_OffsetRange],
     time: int,
     queue: tuple[str, int] | None = None,
 ) -> int | None:
@@ -2725,7 +2823,52 @@ def block_offset_at(
     `time`.
     """
 
-_Staged: TypeAlias = tuple[str, tuple[int, int], list[tuple[int, int]]]
+@final
+class Contents:
+    """What rows consist of, in any order.
+
+    Attributes
+    ----------
+    rows
+        Their number.
+    sum
+        The sum of their checksums, without what exceeds 64 bits.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+    @property
+    def sum(self) -> int:
+        """The sum of their checksums, without what exceeds 64 bits."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
+
+@final
+class Staged:
+    """The rows of one task: a private file beside the store.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    contents
+        What its rows consist of.
+    slices
+        Start and end of parts of the file, each of which is appended at once.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def contents(self) -> Contents:
+        """What its rows consist of."""
+    @property
+    def slices(self) -> _Pairs:
+        """Start and end of parts of the file, each of which is appended at once."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 @final
 class Stager:
@@ -2734,7 +2877,7 @@ class Stager:
     def __new__(cls, path: str | PathLike[str], query: str, topic: str | None = None) -> Self: ...
     def write(self, batch: _ArrowStream | _ArrowArray) -> None:
         """Add the rows of a record batch."""
-    def finish(self) -> _Staged | None:
+    def finish(self) -> Staged | None:
         """Complete the stage, without making it durable; ``None`` if no row was written."""
     def close(self) -> None:
         """Delete the stage, unless it is complete."""
@@ -2778,7 +2921,7 @@ def publish_commit(
     query: str,
     batch: int,
     kind: str,
-    stages: Sequence[_Staged],
+    stages: Sequence[Staged],
     conflict: str = "fail",
 ) -> bool:
     """Write the manifest of a commit. Return whether the writer will process it, and not an earlier
@@ -2793,10 +2936,11 @@ def resolve_commit(path: str | PathLike[str], query: str, batch: int, resolution
 def take_commits(store: Store) -> None:
     """Append all pending commits, as the writer of the store."""
 
-def holds_commit(
-    store: Store, query: str, batch: int, contents: tuple[int, int], skips: bool
-) -> bool:
-    """Return whether the durable log holds a whole batch with these contents (rows and sum)."""
+def contents_of(stages: Sequence[Staged]) -> Contents:
+    """Return what the rows of all stages consist of together."""
+
+def holds_commit(store: Store, query: str, batch: int, contents: Contents, skips: bool) -> bool:
+    """Return whether the durable log holds a whole batch with these contents."""
 
 def last_marker(store: Store, query: str) -> str | None:
     """Return the body of a query's last marker in the log, a JSON object; ``None`` if there is
@@ -3083,16 +3227,20 @@ def rebuild_merge(
 ) -> Merged:
     """Check and complete the queues of all ranges, given in log order, and plan the index files."""
 
+class _StagedKeys(Protocol):
+    @property
+    def start(self) -> int: ...
+    @property
+    def keys(self) -> int: ...
+
 def rebuild_index(
     path: str | PathLike[str],
     target: str | PathLike[str],
-    staged: _Pairs,
+    staged: Sequence[_StagedKeys],
     plans: list[IndexKeys],
     token: str,
 ) -> None:
-    """Build index files. `staged` holds the start position and the number of keys of each range, in
-    log order.
-    """
+    """Build index files. `staged` holds the keys of each range, in log order."""
 
 @final
 class StoreLock:

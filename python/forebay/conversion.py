@@ -105,7 +105,7 @@ def convert(
     isolation = options.pop("isolation", None) or "read_committed"
     check("isolation", isolation, str, "a str or None")
     check_apart(source, "target", target)
-    messages, pairs, left_out, damaged, resumed = _forebay.convert_store(
+    done = _forebay.convert_store(
         source,
         target,
         engine,
@@ -117,4 +117,4 @@ def convert(
         dict(options),
         progress,
     )
-    return Conversion(messages, dict(pairs), dict(left_out), damaged, resumed)
+    return Conversion(done.messages, done.topics, done.left_out, done.damaged, done.resumed)

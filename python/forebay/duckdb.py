@@ -173,7 +173,7 @@ def _narrowed(store: Store, topic: str, condition: Any, **shape: Any) -> Scan:
         if "offset" in text:
             first, last = _narrow(first, last, partial(_offsets, can_pass, there))
         if first < last and can_pass(there):
-            kept.append((queue, first, last))
+            kept.append(QueueRange(queue, first, last))
     return scan_ranges(store, topic, kept, **shape)
 
 
@@ -207,7 +207,7 @@ def _by_time(
         if high < _TIME_MAX and store._meanings.append_times:
             last = min(last, store.offset_at(topic, queue, high))
         if first < last:
-            bounded.append((queue, first, last))
+            bounded.append(QueueRange(queue, first, last))
     return bounded
 
 

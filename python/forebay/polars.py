@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from forebay._forebay import Scan, Store
 from forebay.given import check, check_items
-from forebay.selection import UNBOUNDED, Span, open_reader, ranges, require, scan_ranges
+from forebay.selection import (
+    UNBOUNDED,
+    QueueRange,
+    Span,
+    open_reader,
+    ranges,
+    require,
+    scan_ranges,
+)
 from forebay.times import milliseconds
 
 if TYPE_CHECKING:
@@ -220,7 +228,7 @@ class _Source:
 
     def _narrowed(self, topic: str, pushed: _Pushed, others: dict[str, Any]) -> Scan:
         found = ranges(self._store, topic, self._queues, self._start, self._end)
-        kept = _keep(topic, [queue for queue, _, _ in found], pushed.fixed)
+        kept = _keep(topic, [it.queue for it in found], pushed.fixed)
         offset_at, narrowed = self._store.offset_at, []
         for queue, first, last in found:
             if queue not in kept:
@@ -233,7 +241,7 @@ class _Source:
                     at = offset_at(topic, queue, time)
                     span = span.within(replace(UNBOUNDED, **{bound: at}))
             if span.start is not None and span.end is not None and span.start < span.end:
-                narrowed.append((queue, span.start, span.end))
+                narrowed.append(QueueRange(queue, span.start, span.end))
         return scan_ranges(self._store, topic, narrowed, **others)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _forebay
 from forebay._forebay import Scan, Store
@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["UNBOUNDED", "QueueRange", "Span", "open_reader", "ranges", "require", "scan_ranges"]
 
-#: A queue, the first offset, and the offset after the last.
-QueueRange: TypeAlias = tuple[int, int, int]
-
 #: How often ranges are computed while retention removes their first messages.
 _ATTEMPTS = 5
+
+
+class QueueRange(NamedTuple):
+    """A queue, the first offset, and the offset after the last."""
+
+    queue: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -72,14 +77,14 @@ def ranges(
     """
     found = store.topics.get(topic)
     there = [] if found is None else found.queues
-    places = [(queue.id, queue.min_offset, queue.max_offset) for queue in there]
-    wanted = {queue for queue, _, _ in places} if queues is None else set(queues)
-    if found is None or not wanted.issubset(queue for queue, _, _ in places):
+    known = {queue.id for queue in there}
+    wanted = known if queues is None else set(queues)
+    if found is None or not wanted <= known:
         # A stream reports what does not exist, in the words of the store.
         store.scan(topic, queues=wanted or None).__arrow_c_stream__()
-    places = [place for place in places if place[0] in wanted]
-    bounded = _forebay.offsets_between(store, topic, places, start, end)
-    return [(queue, first, last) for queue, first, last in bounded if first < last]
+    there = [queue for queue in there if queue.id in wanted]
+    bounded = _forebay.offsets_between(store, topic, there, start, end)
+    return [QueueRange(it.queue, it.start, it.end) for it in bounded if it.start < it.end]
 
 
 def scan_ranges(store: Store, topic: str, found: Iterable[QueueRange], **arguments: Any) -> Scan:
@@ -87,9 +92,9 @@ def scan_ranges(store: Store, topic: str, found: Iterable[QueueRange], **argumen
     found = list(found)
     return store.scan(
         topic,
-        queues=[queue for queue, _, _ in found],
-        start={queue: first for queue, first, _ in found},
-        end={queue: last for queue, _, last in found},
+        queues=[it.queue for it in found],
+        start={it.queue: it.start for it in found},
+        end={it.queue: it.end for it in found},
         **arguments,
     )
 

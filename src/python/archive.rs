@@ -14,8 +14,14 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Requested offsets: topic, queue, first offset, end offset (exclusive).
-type Ranges = Vec<(String, u32, u64, u64)>;
+/// Requested offsets of a queue: ``start`` to ``end`` (exclusive).
+#[derive(FromPyObject)]
+pub(crate) struct WantedRange {
+    topic: String,
+    queue: u32,
+    start: u64,
+    end: u64,
+}
 
 /// A block of an archived log file; ``begin_ms`` and ``end_ms`` are its lowest and highest store
 /// times.
@@ -105,11 +111,20 @@ pub(crate) struct SegmentSurvey {
     time_index: Py<PyBytes>,
 }
 
-fn wanted(ranges: Ranges) -> Wanted {
+/// The offset after the last message that a queue has before a block.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct QueueEnd {
+    topic: String,
+    queue: u32,
+    end: u64,
+}
+
+fn wanted(ranges: Vec<WantedRange>) -> Wanted {
     let mut wanted = Wanted::default();
-    for (topic, queue, start, end) in ranges {
-        let queues = wanted.entry(topic.into_bytes()).or_default();
-        queues.entry(queue).or_default().push(start..end);
+    for range in ranges {
+        let queues = wanted.entry(range.topic.into_bytes()).or_default();
+        let offsets = queues.entry(range.queue).or_default();
+        offsets.push(range.start..range.end);
     }
     wanted
 }
@@ -239,16 +254,18 @@ impl BlockTable {
         damages(py, self.core.damage(&self.log))
     }
 
-    fn weights(&self, ranges: Ranges) -> Vec<u64> {
+    fn weights(&self, ranges: Vec<WantedRange>) -> Vec<u64> {
         self.core.weights(&wanted(ranges))
     }
 
-    fn select(&self, ranges: Ranges) -> Vec<usize> {
+    fn select(&self, ranges: Vec<WantedRange>) -> Vec<usize> {
         self.core.select(&wanted(ranges))
     }
 
-    fn ends_before(&self, block: usize) -> Vec<(String, u32, u64)> {
-        self.core.ends_before(block)
+    fn ends_before(&self, block: usize) -> Vec<QueueEnd> {
+        let found = self.core.ends_before(block).into_iter();
+        let row = |(topic, queue, end)| QueueEnd { topic, queue, end };
+        found.map(row).collect()
     }
 
     fn key_range(&self, topic: &str, key: &str) -> (u64, u64) {
@@ -328,8 +345,8 @@ pub(crate) fn block_schema<'py>(
 
 /// Scan adjacent blocks.
 ///
-/// `data` begins at `position` of the log and was read from `path`. `blocks` holds the expected
-/// length and CRC-32 of each block. `queue` is the topic and queue of a segment of a partition log.
+/// `data` begins at `position` of the log and was read from `path`; lengths and checksums of
+/// `blocks` are compared with it. `queue` is the topic and queue of a segment of a partition log.
 #[pyfunction]
 #[pyo3(signature = (data, position, path, blocks, ranges, arguments, queue=None))]
 #[allow(clippy::too_many_arguments)]
@@ -338,20 +355,22 @@ pub(crate) fn scan_blocks(
     data: &Bound<'_, PyAny>,
     position: u64,
     path: PathBuf,
-    blocks: Vec<(u32, u32)>,
-    ranges: Ranges,
+    blocks: Vec<Bound<'_, Block>>,
+    ranges: Vec<WantedRange>,
     arguments: &Bound<'_, PyDict>,
     queue: Option<(String, u32)>,
 ) -> PyResult<BlockScan> {
     let spec = spec_of(arguments)?;
     let bytes = body(data)?;
+    let expected = blocks.iter().map(Bound::get);
+    let expected: Vec<_> = expected.map(|it| (it.length, it.checksum)).collect();
     let damage = Damages::default();
     let stream = py.detach(|| {
         let blocks = Blocks {
             bytes: &bytes,
             position,
             path: &path,
-            expected: &blocks,
+            expected: &expected,
             queue: named(queue.as_ref()),
         };
         blocks.scan(&spec, wanted(ranges), &damage)
@@ -374,7 +393,7 @@ pub(crate) fn block_offset_at(
     data: &Bound<'_, PyAny>,
     position: u64,
     path: PathBuf,
-    ranges: Ranges,
+    ranges: Vec<WantedRange>,
     time: i64,
     queue: Option<(String, u32)>,
 ) -> PyResult<Option<u64>> {

@@ -137,12 +137,30 @@ impl Wanted<'_, '_> {
     }
 }
 
-/// What an event loop waits for: a position and a number of changes, for so long at most.
-type Pause = (u64, u64, Option<Duration>);
+/// What an event loop waits for if there is no message: a position of the log and a number of
+/// changes, for ``limit`` at most.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct Pause {
+    position: u64,
+    changes: u64,
+    limit: Option<Duration>,
+}
 
-fn pause(polled: &crate::Polled) -> Pause {
-    let limit = (polled.wait != Duration::MAX).then_some(polled.wait);
-    (polled.seen, polled.changes, limit)
+impl Pause {
+    fn of(polled: &crate::Polled) -> Pause {
+        Pause {
+            position: polled.seen,
+            changes: polled.changes,
+            limit: (polled.wait != Duration::MAX).then_some(polled.wait),
+        }
+    }
+}
+
+/// Messages that a consumer took without waiting, and what to wait for if there are none.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct Polled {
+    messages: Py<PyList>,
+    pause: Py<Pause>,
 }
 
 fn poll_max(object: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -276,18 +294,18 @@ impl Consumer {
         PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
     }
 
-    /// Messages, without waiting; and what to wait for if there are none.
+    /// Take messages, without waiting.
     #[pyo3(name = "_try_poll")]
-    fn try_poll<'py>(
+    fn try_poll(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         #[pyo3(from_py_with = poll_max)] max_messages: usize,
-    ) -> PyResult<(Bound<'py, PyList>, Pause)> {
+    ) -> PyResult<Polled> {
         let polled = self.call(py, |core| core.try_poll(max_messages))?;
-        let pause = pause(&polled);
+        let pause = Py::new(py, Pause::of(&polled))?;
         let taken = polled.taken.into_iter().map(Message::from);
-        let taken = PyList::new(py, taken.collect::<Vec<_>>())?;
-        Ok((taken, pause))
+        let messages = PyList::new(py, taken.collect::<Vec<_>>())?.unbind();
+        Ok(Polled { messages, pause })
     }
 
     /// Have messages delivered again at once: nobody has seen them.
@@ -626,15 +644,14 @@ impl ConsumerIterator {
         }
     }
 
-    /// Takes messages ahead, without waiting. Returns whether there were some, and what to wait
-    /// for.
+    /// Take messages ahead, without waiting. If there are none, return what to wait for.
     #[pyo3(name = "_try_poll")]
-    fn try_poll(&self, py: Python<'_>) -> PyResult<(bool, Pause)> {
+    fn try_poll(&self, py: Python<'_>) -> PyResult<Option<Pause>> {
         let consumer = self.consumer.get();
         let polled = consumer.call(py, |core| core.try_poll(consumer.prefetch))?;
-        let (found, pause) = (!polled.taken.is_empty(), pause(&polled));
+        let pause = polled.taken.is_empty().then(|| Pause::of(&polled));
         self.state.lock().messages.extend(polled.taken);
-        Ok((found, pause))
+        Ok(pause)
     }
 }
 

@@ -5,13 +5,19 @@ use super::options;
 use super::progress::with_progress;
 use crate::{ConvertSpec, Isolation, Options};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Messages copied, names of the topics, topics that were left out, damaged places, whether the
-/// call resumed an earlier one.
-type Result = (u64, Vec<(String, String)>, Vec<(String, u64)>, u64, bool);
+/// What a conversion has done; `forebay.Conversion` documents the values.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct Converted {
+    messages: u64,
+    topics: Py<PyDict>,
+    left_out: Py<PyDict>,
+    damaged: u64,
+    resumed: bool,
+}
 
 /// Convert a store; `forebay.convert` checks and documents the arguments.
 #[pyfunction]
@@ -34,7 +40,7 @@ pub(crate) fn convert_store(
     flush: Option<&str>,
     given: Bound<'_, PyDict>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<Result> {
+) -> PyResult<Converted> {
     let parsed = options::read("a", Some(engine), flush, false, &given)?;
     let Options {
         engine: Some(kind), ..
@@ -56,11 +62,11 @@ pub(crate) fn convert_store(
     let done = with_progress(py, progress, |progress| {
         crate::convert_store(&source, &target, &spec, progress)
     })?;
-    Ok((
-        done.messages,
-        done.topics,
-        done.left_out,
-        done.damaged,
-        done.resumed,
-    ))
+    Ok(Converted {
+        messages: done.messages,
+        topics: done.topics.into_py_dict(py)?.unbind(),
+        left_out: done.left_out.into_py_dict(py)?.unbind(),
+        damaged: done.damaged,
+        resumed: done.resumed,
+    })
 }

@@ -48,18 +48,18 @@ mod _forebay {
 
     #[pymodule_export]
     use super::archive::{
-        Block, BlockScan, BlockTable, QueueRange, SealedFile, SealedSegment, SegmentSurvey, Survey,
-        block_offset_at, block_schema, scan_blocks, sealed_files, sealed_segments, survey,
-        survey_segment,
+        Block, BlockScan, BlockTable, QueueEnd, QueueRange, SealedFile, SealedSegment,
+        SegmentSurvey, Survey, block_offset_at, block_schema, scan_blocks, sealed_files,
+        sealed_segments, survey, survey_segment,
     };
     #[pymodule_export]
     use super::arrow::Scan;
     #[pymodule_export]
     use super::clock::{ManualClock, clock_moved};
     #[pymodule_export]
-    use super::consumer::{Consumer, ConsumerIterator, Run};
+    use super::consumer::{Consumer, ConsumerIterator, Pause, Polled, Run};
     #[pymodule_export]
-    use super::conversion::convert_store;
+    use super::conversion::{Converted, convert_store};
     #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]
@@ -72,7 +72,8 @@ mod _forebay {
     use super::open::open_store;
     #[pymodule_export]
     use super::places::{
-        Bounds, Epochs, QueueBounds, bounds_below, epochs, fit, offsets_between, wait_beyond,
+        Bounds, Epochs, Fitted, QueueBounds, QueueOffsets, bounds_below, epochs, fit,
+        offsets_between, wait_beyond,
     };
     #[pymodule_export]
     use super::producer::Producer;
@@ -91,14 +92,14 @@ mod _forebay {
     use super::sent::{BatchResult, SendResult};
     #[pymodule_export]
     use super::stages::{
-        CommitProgress, Stager, close_query, discard_stages, holds_commit, last_marker,
-        publish_commit, resolve_commit, stage_target, take_commits, wait_for_commit,
-        withdraw_commit, writer_of,
+        CommitProgress, Contents, Staged, Stager, close_query, contents_of, discard_stages,
+        holds_commit, last_marker, publish_commit, resolve_commit, stage_target, take_commits,
+        wait_for_commit, withdraw_commit, writer_of,
     };
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]
-    use super::tail::Tail;
+    use super::tail::{Tail, TailStep};
     #[pymodule_export]
     use super::ticket::{BatchTicket, Ticket};
     #[pymodule_export]

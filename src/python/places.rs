@@ -99,8 +99,15 @@ pub(crate) fn wait_beyond(
     }
 }
 
-/// Return the offset up to which the messages of a queue, from `start` on, fit into `max_bytes`
-/// together, and their total size in bytes.
+/// Messages of a queue that fit into a number of bytes: the offset after the last of them, and
+/// their total size in bytes.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct Fitted {
+    end: u64,
+    bytes: u64,
+}
+
+/// Return the messages of a queue, from `start` on, that fit into `max_bytes` together.
 #[pyfunction]
 pub(crate) fn fit(
     py: Python<'_>,
@@ -110,14 +117,22 @@ pub(crate) fn fit(
     start: u64,
     end: u64,
     max_bytes: u64,
-) -> PyResult<(u64, u64)> {
+) -> PyResult<Fitted> {
     let store = store.get().core();
-    let found = py.detach(|| match store.topic(topic) {
+    let (end, bytes) = py.detach(|| match store.topic(topic) {
         Ok(topic) => store.engine()?.fit(&topic, queue.0, start..end, max_bytes),
         Err(Error::UnknownTopic { .. }) => Ok((start, 0)),
         Err(error) => Err(error),
     })?;
-    Ok(found)
+    Ok(Fitted { end, bytes })
+}
+
+/// An epoch: its number, when it began in ns since 1970, and the end of the log at that time.
+#[derive(FromPyObject)]
+pub(crate) struct KnownEpoch {
+    number: u64,
+    began: u64,
+    start: u64,
 }
 
 /// The epochs of a store: each opening for writing begins one.
@@ -126,15 +141,14 @@ pub(crate) struct Epochs(crate::Epochs);
 
 #[pymethods]
 impl Epochs {
-    /// The epochs with this newest number. `known` has the number, the beginning in ns since 1970,
-    /// and the end of the log at that time, of the latest ones.
+    /// The epochs with this newest number; `known` are the latest ones.
     #[new]
     #[pyo3(signature = (number=0, known=Vec::new()))]
-    fn new(number: u64, known: Vec<(u64, u64, u64)>) -> Epochs {
-        let known = known.into_iter().map(|(number, began_ns, start)| Epoch {
-            number,
-            began_ns,
-            start,
+    fn new(number: u64, known: Vec<KnownEpoch>) -> Epochs {
+        let known = known.into_iter().map(|epoch| Epoch {
+            number: epoch.number,
+            began_ns: epoch.began,
+            start: epoch.start,
         });
         Epochs(crate::Epochs {
             number,
@@ -175,22 +189,35 @@ pub(crate) fn epochs(py: Python<'_>, path: PathBuf) -> PyResult<Option<Epochs>> 
     Ok(found.map(Epochs))
 }
 
-/// A queue, and the offsets where something of it begins and ends.
-type QueueOffsets = (u32, u64, u64);
+/// A queue of a store or an archive.
+#[derive(FromPyObject)]
+pub(crate) struct KnownQueue {
+    id: u32,
+    min_offset: u64,
+    max_offset: u64,
+}
 
-/// The offsets between two bounds, of queues of a topic with their first offset and the next to be
-/// written. `source` is a store or an archive: its `offset_at` is asked for the offset of a time.
+/// Offsets of a queue: ``start`` to ``end`` (exclusive).
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct QueueOffsets {
+    queue: u32,
+    start: u64,
+    end: u64,
+}
+
+/// The offsets between two bounds, of queues of a topic. `source` is a store or an archive: its
+/// `offset_at` is asked for the offset of a time.
 #[pyfunction]
 pub(crate) fn offsets_between(
     source: &Bound<'_, PyAny>,
     topic: &str,
-    queues: Vec<QueueOffsets>,
+    queues: Vec<KnownQueue>,
     start: &Bound<'_, PyAny>,
     end: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<QueueOffsets>> {
     let (start, end) = (limit("start", start)?, limit("end", end)?);
-    let between = |(queue, min, max): QueueOffsets| -> PyResult<QueueOffsets> {
-        let offsets = min..max;
+    let between = |known: KnownQueue| -> PyResult<QueueOffsets> {
+        let (queue, offsets) = (known.id, known.min_offset..known.max_offset);
         let there = Bounded {
             topic,
             queue,
@@ -200,7 +227,11 @@ pub(crate) fn offsets_between(
             let offset = source.call_method1("offset_at", (topic, queue, time))?;
             offset.extract()
         })?;
-        Ok((queue, found.start, found.end))
+        Ok(QueueOffsets {
+            queue,
+            start: found.start,
+            end: found.end,
+        })
     };
     queues.into_iter().map(between).collect()
 }

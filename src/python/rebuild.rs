@@ -228,17 +228,24 @@ pub(crate) fn rebuild_merge(
     Ok(merged.into())
 }
 
-/// Build index files. `staged` holds the start position and the number of keys of each range, in
-/// log order.
+/// The keys of a range of the log: where the range starts, and their number.
+#[derive(FromPyObject)]
+pub(crate) struct StagedKeys {
+    start: u64,
+    keys: u64,
+}
+
+/// Build index files. `staged` holds the keys of each range, in log order.
 #[pyfunction]
 pub(crate) fn rebuild_index(
     py: Python<'_>,
     path: PathBuf,
     target: PathBuf,
-    staged: Pairs,
+    staged: Vec<StagedKeys>,
     plans: Vec<IndexKeys>,
     token: &str,
 ) -> PyResult<()> {
+    let staged: Vec<_> = staged.iter().map(|it| (it.start, it.keys)).collect();
     Ok(py.detach(|| {
         let quarry = Quarry::open(&disk(), &path)?;
         let build = |plan: IndexKeys| quarry.index(&target, &staged, &plan.into(), token);

@@ -9,6 +9,7 @@ use super::report::{
     Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification, WriterStats,
 };
 use super::sent::{BatchResult, SendResult};
+use super::stages::{Contents, Staged};
 use super::store::Store;
 use super::topic::{Queue, Topic};
 use super::verify::{Finding, FoundHole, Stretch};
@@ -27,6 +28,7 @@ pub(crate) fn values_again(
     match kind {
         Compaction::NAME => restore::<Compaction>(py, values),
         BatchResult::NAME => restore::<BatchResult>(py, values),
+        Contents::NAME => restore::<Contents>(py, values),
         Damage::NAME => restore::<Damage>(py, values),
         Finding::NAME => restore::<Finding>(py, values),
         FoundHole::NAME => restore::<FoundHole>(py, values),
@@ -42,6 +44,7 @@ pub(crate) fn values_again(
         RepairStep::NAME => restore::<RepairStep>(py, values),
         SendResult::NAME => restore::<SendResult>(py, values),
         Merged::NAME => restore::<Merged>(py, values),
+        Staged::NAME => restore::<Staged>(py, values),
         Stats::NAME => restore::<Stats>(py, values),
         Stretch::NAME => restore::<Stretch>(py, values),
         Topic::NAME => restore::<Topic>(py, values),

@@ -1,23 +1,93 @@
 //! Staging and committing rows, for `forebay.spark`; not part of the public API.
 
 use super::edge::Batches;
+use super::pickle::plain;
 use super::store::Store;
 use crate::Mutex;
 use crate::commit::Patience;
 use crate::{
-    Commit, CommitKind, CommitState, Conflict, Contents, Error, Published, RealDisk, Resolution,
-    Stage, commit,
+    Commit, CommitKind, CommitState, Conflict, Error, Published, RealDisk, Resolution, Stage,
+    commit,
 };
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A stage in Python: name, contents (rows and sum), slices.
-type Staged = (String, (u64, u64), Vec<(u64, u64)>);
-
 /// How often a wait checks whether Ctrl-C was pressed.
 const PAUSE: Duration = Duration::from_millis(50);
+
+plain!(
+    Contents,
+    "What rows consist of, in any order.
+
+Attributes
+----------
+rows
+    Their number.
+sum
+    The sum of their checksums, without what exceeds 64 bits.",
+    {
+        rows: u64,
+        sum: u64,
+    }
+);
+
+plain!(
+    Staged,
+    "The rows of one task: a private file beside the store.
+
+Attributes
+----------
+name
+    Its name.
+contents
+    What its rows consist of.
+slices
+    Start and end of parts of the file, each of which is appended at once.",
+    {
+        name: String,
+        contents: Contents,
+        slices: Vec<(u64, u64)>,
+    }
+);
+
+impl From<crate::Contents> for Contents {
+    fn from(contents: crate::Contents) -> Contents {
+        Contents {
+            rows: contents.rows,
+            sum: contents.sum,
+        }
+    }
+}
+
+impl From<Contents> for crate::Contents {
+    fn from(Contents { rows, sum }: Contents) -> crate::Contents {
+        crate::Contents { rows, sum }
+    }
+}
+
+impl From<Stage> for Staged {
+    fn from(stage: Stage) -> Staged {
+        let slices = stage.slices.iter().map(|it| (it.start, it.end));
+        Staged {
+            contents: stage.contents.into(),
+            slices: slices.collect(),
+            name: stage.name,
+        }
+    }
+}
+
+impl From<Staged> for Stage {
+    fn from(staged: Staged) -> Stage {
+        let slices = staged.slices.into_iter();
+        Stage {
+            name: staged.name,
+            contents: staged.contents.into(),
+            slices: slices.map(|(start, end)| start..end).collect(),
+        }
+    }
+}
 
 /// Writes the rows of one task to a stage.
 #[pyclass(frozen, module = "forebay._forebay")]
@@ -59,11 +129,7 @@ impl Stager {
             let core = self.core.lock().take();
             core.ok_or(Error::Closed { path: None })?.finish()
         };
-        Ok(py.detach(finish)?.map(|stage| {
-            let slices = stage.slices.iter().map(|it| (it.start, it.end));
-            let contents = (stage.contents.rows, stage.contents.sum);
-            (stage.name, contents, slices.collect())
-        }))
+        Ok(py.detach(finish)?.map(Staged::from))
     }
 
     /// Delete the stage, unless it is complete.
@@ -102,14 +168,7 @@ pub(crate) fn publish_commit(
         .ok_or_else(|| Error::must("conflict", conflict, "be \"fail\", \"append\" or \"skip\""))?;
     let kind = CommitKind::of(kind)
         .ok_or_else(|| Error::must("kind", kind, "be \"stream\" or \"batch\""))?;
-    let stages: Vec<Stage> = stages
-        .into_iter()
-        .map(|(name, (rows, sum), slices)| Stage {
-            name,
-            contents: Contents { rows, sum },
-            slices: slices.into_iter().map(|(start, end)| start..end).collect(),
-        })
-        .collect();
+    let stages: Vec<Stage> = stages.into_iter().map(Stage::from).collect();
     let commit = Commit {
         query,
         batch,
@@ -144,18 +203,27 @@ pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
     Ok(store.py().detach(|| core.take_commits())?)
 }
 
-/// Return whether the durable log holds a whole batch with these contents (rows and sum).
+/// Return what the rows of all stages consist of together.
+#[pyfunction]
+pub(crate) fn contents_of(stages: Vec<Staged>) -> Contents {
+    let mut all = crate::Contents::default();
+    for stage in stages {
+        all.add(stage.contents.into());
+    }
+    all.into()
+}
+
+/// Return whether the durable log holds a whole batch with these contents.
 #[pyfunction]
 pub(crate) fn holds_commit(
     store: &Bound<'_, Store>,
     query: &str,
     batch: u64,
-    contents: (u64, u64),
+    contents: Contents,
     skips: bool,
 ) -> PyResult<bool> {
-    let (rows, sum) = contents;
-    let (core, contents) = (store.get().core(), Contents { rows, sum });
-    let holds = || core.holds_commit((query, batch), contents, skips);
+    let core = store.get().core();
+    let holds = || core.holds_commit((query, batch), contents.into(), skips);
     Ok(store.py().detach(holds)?)
 }
 

@@ -32,6 +32,15 @@ pub(crate) struct Tail {
     timeout: Option<Duration>,
 }
 
+/// What a tail has next, without waiting: a message, or None; whether the tail is over; and the
+/// position above which there is something new to read.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct TailStep {
+    message: Option<Py<Message>>,
+    is_over: bool,
+    position: u64,
+}
+
 impl Tail {
     pub(super) fn new(
         store: Handle,
@@ -71,19 +80,23 @@ impl Tail {
         ready.map(Message::from)
     }
 
-    /// The next message, without waiting; whether the tail is over; and the position above which
-    /// there is something new to read.
+    /// The next message, without waiting.
     #[pyo3(name = "_try_next")]
-    fn try_next(&self, py: Python<'_>) -> PyResult<(Option<Message>, bool, u64)> {
+    fn try_next(&self, py: Python<'_>) -> PyResult<TailStep> {
         let next = |_: &crate::Store| {
             let mut tail = self.core.lock();
             Ok((tail.next(Duration::ZERO)?, tail.seen()))
         };
-        let (step, seen) = self.store.call(py, next)?;
-        Ok(match step {
-            Step::Message(message) => (Some(message.into()), false, seen),
-            Step::Nothing => (None, false, seen),
-            Step::End => (None, true, seen),
+        let (step, position) = self.store.call(py, next)?;
+        let is_over = matches!(step, Step::End);
+        let message = match step {
+            Step::Message(message) => Some(Py::new(py, Message::from(message))?),
+            Step::Nothing | Step::End => None,
+        };
+        Ok(TailStep {
+            message,
+            is_over,
+            position,
         })
     }
 

@@ -21,6 +21,7 @@ from golden_stores import ROCKETMQ, unpack
 import forebay
 import forebay.archive
 from forebay.archive.local import LocalFiles
+from forebay.archive.parts import Range
 from forebay.archive.scan import milliseconds_of
 from forebay.times import milliseconds
 
@@ -162,7 +163,7 @@ def test_a_key_is_found_without_reading_the_log_files(store, target, monkeypatch
 def test_parts_for_tasks_hold_every_offset_once_and_follow_one_another(target):
     archive = forebay.archive.open(target)
     wanted = [
-        (topic.name, queue.id, queue.min_offset + 3, queue.max_offset)
+        Range(topic.name, queue.id, queue.min_offset + 3, queue.max_offset)
         for topic in archive.topics.values()
         for queue in topic.queues
     ]
@@ -177,7 +178,7 @@ def test_parts_for_tasks_hold_every_offset_once_and_follow_one_another(target):
         at: min(p[2] for p, _ in pieces if p[:2] == at) for at in joined
     }
     # Offsets that no log file holds belong to the last part, whose reader reports them.
-    beyond = archive.segments([("orders", 0, 0, 1 << 40)])
+    beyond = archive.segments([Range("orders", 0, 0, 1 << 40)])
     assert sum(end - start for (_, _, start, end), _ in beyond) == 1 << 40
     # A tenth of the parts needs only a little more than a tenth of the blocks.
     tenth = [piece for piece, _ in pieces[: len(pieces) // 10]]

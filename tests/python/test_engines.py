@@ -14,7 +14,7 @@ import forebay
 import forebay.duckdb
 import forebay.polars
 import forebay.testing
-from forebay.selection import open_reader, scan_ranges
+from forebay.selection import QueueRange, open_reader, scan_ranges
 
 QUEUES = 3
 #: Messages of each queue; a queue stores one each second.
@@ -159,7 +159,7 @@ def test_a_read_is_planned_again_if_retention_was_faster(store):
     starts = [5, 7, 0]
 
     def plan():
-        return scan_ranges(store, "orders", [(0, starts.pop(0), 9)])
+        return scan_ranges(store, "orders", [QueueRange(0, starts.pop(0), 9)])
 
     assert open_reader(plan).read_all().num_rows == 1
     starts = [5] * 9

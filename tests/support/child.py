@@ -13,6 +13,7 @@ import ctypes
 import importlib
 import json
 import os
+import pickle
 import random
 import signal
 import socket
@@ -291,10 +292,7 @@ def commit(task: dict[str, Any]) -> None:
     from forebay.spark.write import WriteOptions
 
     path, batch = task["path"], task["batch"]
-    staged = [
-        (name, tuple(contents), [tuple(part) for part in parts])
-        for name, contents, parts in task["staged"]
-    ]
+    staged = [pickle.loads(bytes.fromhex(one)) for one in task["staged"]]
     store = forebay.open(path) if task["opened"] else None
     arm(task["plan"])
     if store is None:

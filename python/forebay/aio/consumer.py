@@ -13,7 +13,7 @@ from forebay.aio.waits import Waits
 from forebay.given import check_seconds
 
 if TYPE_CHECKING:
-    from forebay._forebay import _Pause, _Seconds, _Start, _Tags
+    from forebay._forebay import Pause, _Seconds, _Start, _Tags
     from forebay.options import Ack, Order
 
 
@@ -102,13 +102,13 @@ class Consumer:
                 return taken
             await self._wait(pause, left)
 
-    async def _wait(self, pause: _Pause, left: float | None) -> None:
+    async def _wait(self, pause: Pause, left: float | None) -> None:
         """Wait for a message, for a reason to check for one, or for the time left."""
-        position, changes, limit = pause
-        if limit is not None:
-            left = limit.total_seconds() if left is None else min(limit.total_seconds(), left)
+        if pause.limit is not None:
+            limit = pause.limit.total_seconds()
+            left = limit if left is None else min(limit, left)
         if left is None or left > 0:
-            await self._waits.readable(position, left, changes=changes)
+            await self._waits.readable(pause.position, left, changes=pause.changes)
 
     async def ack(self, messages: Message | Iterable[Message]) -> None:
         """Settle one message or several: they are handled."""
@@ -153,11 +153,11 @@ class Consumer:
             await self._waits.call(self._plain.close)
 
 
-def _poll_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> _Pause:
+def _poll_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> Pause:
     """Take messages into a list, which the caller has even if it is cancelled."""
-    found, pause = plain._try_poll(max_messages)
-    taken.extend(found)
-    return pause
+    polled = plain._try_poll(max_messages)
+    taken.extend(polled.messages)
+    return polled.pause
 
 
 class _Messages:
@@ -181,6 +181,6 @@ class _Messages:
             message = self._plain._ready()
             if message is not None:
                 return message
-            found, pause = await consumer._waits.call(self._plain._try_poll)
-            if not found:
+            pause = await consumer._waits.call(self._plain._try_poll)
+            if pause is not None:
                 await consumer._wait(pause, None)

@@ -28,7 +28,8 @@ class Tail:
         self._timeout = timeout
         self._plain: _forebay.Tail | None = None
         self._found: Message | None = None
-        self._seen = (False, 0)
+        self._is_over = False
+        self._position = 0
         self._turn = asyncio.Lock()
         self._waiting: set[asyncio.Future[None]] = set()
         self._closed = False
@@ -88,14 +89,13 @@ class Tail:
                     message, self._found = self._found, None
                     return message
                 await self._waits.call(self._try_next, plain)
-                is_over, position = self._seen
                 if self._found is None:
                     left = None if deadline is None else deadline - loop.time()
-                    if is_over or (left is not None and left <= 0):
+                    if self._is_over or (left is not None and left <= 0):
                         break
-                    await self._waits.readable(position, left, waiting=self._waiting)
+                    await self._waits.readable(self._position, left, waiting=self._waiting)
         raise StopAsyncIteration
 
     def _try_next(self, plain: _forebay.Tail) -> None:
-        self._found, is_over, position = plain._try_next()
-        self._seen = (is_over, position)
+        step = plain._try_next()
+        self._found, self._is_over, self._position = step.message, step.is_over, step.position

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forebay.archive.local import LocalFiles
-from forebay.archive.parts import Range
 from forebay.archive.tables import LogFile
 from forebay.errors import CorruptError
 
 if TYPE_CHECKING:
     from forebay import _forebay
+    from forebay._forebay import _OffsetRange
     from forebay.archive.files import Files
 
 __all__ = ["Fetch", "LogFiles", "fetches"]
@@ -32,7 +32,7 @@ class Fetch:
     file: LogFile
     start: int
     end: int
-    blocks: list[tuple[int, int]]
+    blocks: list[_forebay.Block]
 
 
 class LogFiles:
@@ -54,12 +54,12 @@ class LogFiles:
             # Report a missing file as damage: only its own messages are lost.
             return b""
 
-    def plan(self, ranges: list[Range], key: str | None) -> Iterator[Fetch]:
+    def plan(self, ranges: Sequence[_OffsetRange], key: str | None) -> Iterator[Fetch]:
         """Yield the fetches that cover these ranges; with a key, those that may hold it."""
         for file in self._logs:
             numbers = file.table.select(ranges)
             if key is not None and numbers and file.keys is not None:
-                found = self._blocks_of(file.table, file.keys, {it[0] for it in ranges}, key)
+                found = self._blocks_of(file.table, file.keys, {it.topic for it in ranges}, key)
                 numbers = [number for number in numbers if number in found]
             yield from fetches(file, numbers)
 
@@ -108,14 +108,14 @@ def fetches(file: LogFile, numbers: Iterable[int]) -> Iterator[Fetch]:
     rows = file.table.blocks
     fetch: Fetch | None = None
     for number in numbers:
-        row = rows[number]
-        end, block = row.position + row.length, (row.length, row.checksum)
-        follows = fetch is not None and fetch.end == row.position
-        if fetch is not None and follows and row.position - fetch.start < _FETCH_LEN:
+        block = rows[number]
+        end = block.position + block.length
+        follows = fetch is not None and fetch.end == block.position
+        if fetch is not None and follows and block.position - fetch.start < _FETCH_LEN:
             fetch = Fetch(file, fetch.start, end, [*fetch.blocks, block])
             continue
         if fetch is not None:
             yield fetch
-        fetch = Fetch(file, row.position, end, [block])
+        fetch = Fetch(file, block.position, end, [block])
     if fetch is not None:
         yield fetch

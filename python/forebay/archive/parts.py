@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 __all__ = ["ArchiveDamage", "ArchivedQueue", "ArchivedTopic", "Range"]
 
-#: Topic, queue, first offset, exclusive end offset.
-Range: TypeAlias = tuple[str, int, int, int]
+
+class Range(NamedTuple):
+    """Offsets of a queue of an archive: `start` to `end` (exclusive)."""
+
+    topic: str
+    queue: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)

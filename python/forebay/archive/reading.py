@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
     from forebay import Damage
+    from forebay._forebay import _OffsetRange
 
 __all__ = ["Archive", "open"]
 
@@ -167,7 +168,7 @@ class Archive:
         moment = milliseconds_of(time)
         for file in self._found:
             table = file.table
-            whole = [(topic, queue, bounds.min_offset, bounds.max_offset)]
+            whole = [Range(topic, queue, bounds.min_offset, bounds.max_offset)]
             rows = table.blocks
             for number in table.select(whole):
                 row = rows[number]
@@ -260,16 +261,12 @@ class Archive:
                 for limit in (chosen or (), start, end):
                     for number in () if isinstance(limit, str | datetime) else limit:
                         self._queue(name, number)
-            known = [
-                (queue.id, queue.min_offset, queue.max_offset)
-                for queue in there.queues
-                if chosen is None or queue.id in chosen
-            ]
-            for number, first, last in _forebay.offsets_between(self, name, known, start, end):
-                if first < last:
-                    yield name, number, first, last
+            known = [it for it in there.queues if chosen is None or it.id in chosen]
+            for found in _forebay.offsets_between(self, name, known, start, end):
+                if found.start < found.end:
+                    yield Range(name, found.queue, found.start, found.end)
 
-    def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
+    def segments(self, ranges: Sequence[_OffsetRange]) -> list[tuple[Range, int]]:
         """Divide ranges into pieces of the log, each with its average record size in bytes.
 
         The ranges of all queues are cut at the same positions of the log, and the pieces come in
@@ -280,27 +277,27 @@ class Archive:
         weights = [table.weights(wanted) for table in self._tables]
         parts = max(1, min(_SEGMENTS, _SEGMENT_RANGES // max(len(wanted), 1)))
         size = max(1, -(-sum(map(sum, weights)) // parts))
-        ends = {(topic, queue): end for topic, queue, _, end in wanted}
-        begun = {(topic, queue): start for topic, queue, start, _ in wanted}
+        ends = {(it.topic, it.queue): it.end for it in wanted}
+        begun = {(it.topic, it.queue): it.start for it in wanted}
         known = dict(begun)
         pieces: list[tuple[Range, int]] = []
 
         def cut(until: Mapping[tuple[str, int], int], weight: int) -> None:
             found = [
-                (*queue, start, min(until.get(queue, start), ends[queue]))
+                Range(*queue, start, min(until.get(queue, start), ends[queue]))
                 for queue, start in begun.items()
             ]
-            found = [piece for piece in found if piece[2] < piece[3]]
-            records = sum(piece[3] - piece[2] for piece in found)
+            found = [piece for piece in found if piece.start < piece.end]
+            records = sum(piece.end - piece.start for piece in found)
             pieces.extend((piece, max(weight // records, 1)) for piece in found)
-            begun.update({(piece[0], piece[1]): piece[3] for piece in found})
+            begun.update({(piece.topic, piece.queue): piece.end for piece in found})
 
         weight = 0
         for table, by_block in zip(self._tables, weights, strict=True):
             for block, some in enumerate(by_block):
                 if weight >= size:
-                    before = {(t, queue): end for t, queue, end in table.ends_before(block)}
-                    cut(known | before, weight)
+                    before = table.ends_before(block)
+                    cut(known | {(it.topic, it.queue): it.end for it in before}, weight)
                     weight = 0
                 weight += some
             known |= {(row.topic, row.queue): row.end for row in table.queues}
@@ -310,7 +307,7 @@ class Archive:
 
     def read(
         self,
-        ranges: Sequence[Range],
+        ranges: Sequence[_OffsetRange],
         arguments: Mapping[str, Any],
         damage: list[Damage | ArchiveDamage],
     ) -> Iterator[pyarrow.RecordBatch]:
@@ -355,15 +352,15 @@ class Archive:
             every = range(len(file.table.blocks))
             for fetch, data in self._logs.fetched(fetches(file, every)):
                 at = 0
-                for length, checksum in fetch.blocks:
-                    block = memoryview(data)[at : at + length]
-                    if len(block) < length or crc32(block) != checksum:
+                for block in fetch.blocks:
+                    there = memoryview(data)[at : at + block.length]
+                    if len(there) < block.length or crc32(there) != block.checksum:
                         reason = "the bytes differ from those that were archived"
-                        if len(block) < length:
+                        if len(there) < block.length:
                             reason = "the log file ends before this block does"
                         path = self._logs.path(file)
-                        found.append(ArchiveDamage(path, fetch.start + at, length, reason))
-                    at += length
+                        found.append(ArchiveDamage(path, fetch.start + at, block.length, reason))
+                    at += block.length
                 done += at
                 if progress is not None:
                     progress(done, total)

@@ -142,15 +142,11 @@ class Slice:
         # Nothing of a queue that is not asked for.
         self._ends = {queue.id: queue.max_offset for queue in found.queues}
         self._starts = dict(self._ends)
-        chosen = [
-            (queue.id, queue.min_offset, queue.max_offset)
-            for queue in found.queues
-            if queues is None or queue.id in queues
-        ]
-        for name, first, stop in _forebay.offsets_between(store, topic, chosen, start, end):
+        chosen = [queue for queue in found.queues if queues is None or queue.id in queues]
+        for it in _forebay.offsets_between(store, topic, chosen, start, end):
             # The newest `last` messages of the topic are among the newest `last` of each queue.
-            self._starts[name] = first if last is None else max(first, stop - last)
-            self._ends[name] = stop
+            self._starts[it.queue] = it.start if last is None else max(it.start, it.end - last)
+            self._ends[it.queue] = it.end
 
     @property
     def ends(self) -> dict[int, int]:

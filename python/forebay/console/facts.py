@@ -122,7 +122,7 @@ def _queue(store: Store, name: str, queue: Queue, *, exact: bool) -> dict[str, A
     size = last = None
     # Damage, and messages that are retired meanwhile, leave these two unknown.
     with contextlib.suppress(ForebayError):
-        _, size = fit(store, name, queue.id, start, end, _ALL)
+        size = fit(store, name, queue.id, start, end, _ALL).bytes
         if start > first:
             size = round(size / (end - start) * (end - first))
     with contextlib.suppress(ForebayError):

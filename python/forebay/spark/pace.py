@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from forebay.spark.errors import invalid, must
 from forebay.spark.offsets import K
 from forebay.spark.options import ReadOptions, by_name, parse_options, positive
+
+if TYPE_CHECKING:
+    from forebay._forebay import Fitted
 
 #: Number of messages of a queue whose sizes serve to estimate the others.
 SAMPLE = 32
@@ -25,9 +29,9 @@ _UNITS = {
     "": 1e-3,
 }
 
-#: A function that takes ``{queue: (start, end, bytes)}`` and returns ``{queue: (offset, bytes)}``:
-#: the offset up to which messages from `start` fit into `bytes`, and the bytes they take.
-Fit = Callable[[Mapping[K, tuple[int, int, int]]], Mapping[K, tuple[int, int]]]
+#: A function that takes ``{queue: (start, end, bytes)}`` and returns, by queue, the messages from
+#: `start` that fit into `bytes`.
+Fit = Callable[[Mapping[K, tuple[int, int, int]]], Mapping[K, "Fitted"]]
 
 
 @dataclass(frozen=True)
@@ -99,22 +103,21 @@ def share_bytes(limit: int, ranges: Mapping[K, tuple[int, int]], fit: Fit[K]) ->
         return ends
     first = fit({at: (start, start + 1, limit) for at, (start, _) in some.items()})
     foremost = next(iter(some))
-    if first[foremost][0] == ends[foremost]:
+    if first[foremost].end == ends[foremost]:
         ends[foremost] += 1
         return ends
     left = limit
     for at in some:
-        after, size = first[at]
-        if size <= left:
-            ends[at] = after
-            left -= size
+        if first[at].bytes <= left:
+            ends[at] = first[at].end
+            left -= first[at].bytes
     more = {at: (ends[at], end) for at, (start, end) in some.items() if start < ends[at]}
     seen = fit({at: (start, min(end, start + SAMPLE), limit) for at, (start, end) in more.items()})
     sizes = {}
     for at, (start, end) in more.items():
-        after, size = seen[at]
+        count = seen[at].end - start
         # If not even one message fits into the limit, the queue gets no share.
-        sizes[at] = size * (end - start) // (after - start) if after > start else 0
+        sizes[at] = seen[at].bytes * (end - start) // count if count > 0 else 0
     total = max(sum(sizes.values()), 1)
     parts = {at: (*more[at], left * size // total) for at, size in sizes.items()}
-    return ends | {at: after for at, (after, _) in fit(parts).items()}
+    return ends | {at: found.end for at, found in fit(parts).items()}

@@ -264,10 +264,8 @@ def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
     ranges = list(ranges)
     if isinstance(store, Archive):
         return [
-            Range(store.path, topic, queue, start, end, size)
-            for (topic, queue, start, end), size in store.segments(
-                [(found.topic, found.queue, found.start, found.end) for found in ranges]
-            )
+            Range(store.path, part.topic, part.queue, part.start, part.end, size)
+            for part, size in store.segments(ranges)
         ]
     by_len = sorted((found for found in ranges if len(found)), key=len, reverse=True)
     largest = by_len[:_SAMPLES_MAX]

@@ -182,12 +182,11 @@ class ForebayReader(DataSourceReader):
 
     def _read_archive(self, archive: Archive, ranges: list[Range]) -> Iterator[pyarrow.RecordBatch]:
         """Read all topics in one pass, as a block contains messages of several topics."""
-        wanted = [(found.topic, found.queue, found.start, found.end) for found in ranges]
         rows = 0
         met: list[Damaged] = []
 
         def scan(arguments: dict[str, Any]) -> Iterator[pyarrow.RecordBatch]:
-            return archive.read(wanted, arguments, met)
+            return archive.read(ranges, arguments, met)
 
         for batch in self._scans(scan, self._arguments()):
             rows += batch.num_rows

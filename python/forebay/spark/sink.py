@@ -31,12 +31,13 @@ from forebay.errors import (
     UnsupportedError,
 )
 from forebay.spark.errors import invalid
-from forebay.spark.stage import Staged, StageMessage, stage
+from forebay.spark.stage import StageMessage, stage
 from forebay.spark.write import COLUMNS, WriteOptions, query_of
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
+    from forebay._forebay import Contents, Staged
 
 #: How long a job tries to withdraw its commit before it gives up, in seconds.
 _WITHDRAWAL_S = 2.0
@@ -106,12 +107,12 @@ class ForebayWriter(DataSourceArrowWriter):
                 version,
                 app,
                 options.path,
-                sum(contents[0] for _, contents, _ in staged),
+                _forebay.contents_of(staged).rows,
             )
 
     def _is_in_log_with_other_rows(self, version: int, staged: list[Staged]) -> bool:
         """Return whether the log holds the version with other rows; False if that is unknown."""
-        path, contents = self._options.path, _contents(staged)
+        path, contents = self._options.path, _forebay.contents_of(staged)
         try:
             return not _holds(path, self._query, version, contents, skips=False)
         except (ForebayError, OSError):
@@ -182,7 +183,7 @@ def _discard(path: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     names: dict[str, list[str]] = {}
     for message in messages:
         if isinstance(message, StageMessage) and message.staged is not None:
-            names.setdefault(message.query, []).append(message.staged[0])
+            names.setdefault(message.query, []).append(message.staged.name)
     for query, stages in names.items():
         _forebay.discard_stages(path, query, stages)
 
@@ -190,7 +191,7 @@ def _discard(path: str, messages: Sequence[WriterCommitMessage | None]) -> None:
 def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: list[Staged]) -> None:
     """Publish a manifest, and make sure that its commit is processed."""
     path, own = options.path, not staged
-    contents = _contents(staged)
+    contents = _forebay.contents_of(staged) if staged else None
     while True:
         try:
             if staged:
@@ -212,17 +213,7 @@ def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: li
             return
 
 
-def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
-    """Return the row count and checksum sum of all stages, added up as the core does."""
-    if not staged:
-        return None
-    rows = sum(contents[0] for _, contents, _ in staged)
-    return rows, sum(contents[1] for _, contents, _ in staged) % (1 << 64)
-
-
-def _holds(
-    path: str, query: str, batch: int, contents: tuple[int, int] | None, *, skips: bool
-) -> bool:
+def _holds(path: str, query: str, batch: int, contents: Contents | None, *, skips: bool) -> bool:
     """Return whether the durable log holds a batch with these contents; with `skips`, or a later.
 
     Contents of None are always held.
@@ -236,7 +227,7 @@ def _process(
     kind: str,
     query: str,
     batch: int,
-    contents: tuple[int, int] | None,
+    contents: Contents | None,
 ) -> tuple[ForebayError | None, bool]:
     """Process a commit if no other process writes the store; else wait until that one has.
 
@@ -298,7 +289,7 @@ def _withdraw(path: str, query: str, batch: int) -> bool:
     return True
 
 
-def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple[int, int]) -> None:
+def _check_marker(options: WriteOptions, query: str, batch: int, contents: Contents) -> None:
     """Check that the durable log holds a batch whose manifest is gone.
 
     The manifest is also gone if another process has withdrawn the commit.

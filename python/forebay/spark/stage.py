@@ -13,17 +13,13 @@ from forebay import _forebay
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-#: A stage as the core returns it: name, contents (row count, and the sum of their checksums), and
-#: byte ranges of the file.
-Staged = tuple[str, tuple[int, int], list[tuple[int, int]]]
-
 
 @dataclass
 class StageMessage(WriterCommitMessage):
     """What a task reports to the driver; `staged` is None for a task without rows."""
 
     query: str
-    staged: Staged | None
+    staged: _forebay.Staged | None
 
 
 def stage(

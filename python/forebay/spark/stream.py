@@ -45,6 +45,8 @@ from forebay.spark.watch import Seen, Watch
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
+    from forebay._forebay import Fitted
+
 #: A store, a topic and a queue.
 At = tuple[str, TopicQueue]
 
@@ -233,7 +235,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered = now
         return False
 
-    def _fit(self, parts: Mapping[At, tuple[int, int, int]]) -> dict[At, tuple[int, int]]:
+    def _fit(self, parts: Mapping[At, tuple[int, int, int]]) -> dict[At, Fitted]:
         by_store: dict[str, dict[TopicQueue, tuple[int, int, int]]] = {}
         for (path, at), part in parts.items():
             by_store.setdefault(path, {})[at] = part

@@ -110,7 +110,7 @@ class Watch:
 
     def fit(
         self, parts: Mapping[TopicQueue, tuple[int, int, int]]
-    ) -> dict[TopicQueue, tuple[int, int]]:
+    ) -> dict[TopicQueue, _forebay.Fitted]:
         """Return how many messages fit into a number of bytes; see `_forebay.fit`."""
         return {at: _forebay.fit(self.store, *at, *part) for at, part in parts.items()}
 

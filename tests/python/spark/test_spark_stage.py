@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -89,7 +90,7 @@ def test_every_column_of_a_row_is_in_the_message(tmp_path):
     )
     found = stage(str(tmp_path), "q", None, iter([batch]))
     assert found.staged is not None
-    assert found.staged[1][0] == 3
+    assert found.staged.contents.rows == 3
     commit(tmp_path, 0, [found.staged])
     with forebay.open(tmp_path, mode="r") as store:
         first, third = store.get("one", 0, 0), store.get("one", 11, 0)
@@ -267,7 +268,7 @@ def test_one_of_two_attempts_of_a_task_counts(tmp_path):
     first, second = staged(tmp_path, "q", range(10), range(10))
     commit(tmp_path, 0, [first])
     assert values(tmp_path) == once(range(10))
-    assert left(tmp_path) == [second[0]]
+    assert left(tmp_path) == [second.name]
     _discard(str(tmp_path), [StageMessage("q", second), None])
     assert left(tmp_path) == []
 
@@ -291,10 +292,10 @@ def test_the_earlier_commit_of_a_batch_wins(tmp_path):
     assert _forebay.publish_commit(path, "q", 0, "stream", first)
     again = staged(tmp_path, "q", range(10))
     assert not _forebay.publish_commit(path, "q", 0, "stream", again)
-    assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first + again)])
+    assert left(tmp_path) == sorted(["commit-0", *(one.name for one in first + again)])
     # An abort leaves what a commit names.
     _discard(path, [StageMessage("q", one) for one in first + again])
-    assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first)])
+    assert left(tmp_path) == sorted(["commit-0", *(one.name for one in first)])
     commit(tmp_path, 0, staged(tmp_path, "q", range(10)))
     assert values(tmp_path) == once(range(10))
     assert left(tmp_path) == []
@@ -309,7 +310,7 @@ def test_a_commit_loses_neither_to_other_rows_of_its_number_nor_to_a_broken_one(
     assert values(tmp_path) == once(range(4))
     (broken,) = staged(tmp_path, "q", range(10, 12))
     _forebay.publish_commit(path, "q", 1, "stream", [broken])
-    os.truncate(tmp_path / "forebay.stages" / "q" / broken[0], 10)
+    os.truncate(tmp_path / "forebay.stages" / "q" / broken.name, 10)
     commit(tmp_path, 1, staged(tmp_path, "q", range(10, 14)))
     assert values(tmp_path) == once(range(4)) + once(range(10, 14))
     # A power loss may leave the manifest empty.
@@ -476,7 +477,7 @@ def test_a_writer_that_does_not_answer_is_named(tmp_path, kind):
             assert left(tmp_path) == []
         else:
             assert "pending" in str(raised.value)
-            assert left(tmp_path) == sorted(["commit-0", stages[0][0]])
+            assert left(tmp_path) == sorted(["commit-0", stages[0].name])
     # The batch is run again, whichever process handled the first commit.
     commit(tmp_path, 0, staged(tmp_path, "q", range(5), range(5, 10)))
     assert values(tmp_path) == once(range(10))
@@ -519,15 +520,15 @@ def test_a_waiting_driver_takes_over_from_a_writer_that_dies(tmp_path):
 
 def test_a_commit_that_cannot_be_appended_is_refused_and_the_next_one_succeeds(tmp_path):
     stages = staged(tmp_path, "q", range(10))
-    path = tmp_path / "forebay.stages" / "q" / stages[0][0]
+    path = tmp_path / "forebay.stages" / "q" / stages[0].name
     bytes_ = bytearray(path.read_bytes())
     bytes_[100] ^= 1
     path.write_bytes(bytes_)
     with pytest.raises(StoreFailedError, match="checksum"):
         commit(tmp_path, 0, stages)
     gone = staged(tmp_path, "q", range(10))
-    (tmp_path / "forebay.stages" / "q" / gone[0][0]).unlink()
-    with pytest.raises(StoreFailedError, match=gone[0][0]):
+    (tmp_path / "forebay.stages" / "q" / gone[0].name).unlink()
+    with pytest.raises(StoreFailedError, match=gone[0].name):
         commit(tmp_path, 0, gone)
     commit(tmp_path, 0, staged(tmp_path, "q", range(10)))
     assert values(tmp_path) == once(range(10))
@@ -558,7 +559,7 @@ def test_retention_keeps_the_last_marker_of_a_stream(tmp_path):
 
 def test_unclaimed_stages_are_swept_after_a_day(tmp_path):
     path = tmp_path / "events"
-    old, young, named = (one[0] for one in staged(path, "q", *[range(1)] * 3))
+    old, young, named = (one.name for one in staged(path, "q", *[range(1)] * 3))
     names = path / "forebay.stages" / "q"
     target = tmp_path / "target"
     target.write_bytes(b"mine")
@@ -582,7 +583,7 @@ def test_unclaimed_stages_are_swept_after_a_day(tmp_path):
 def test_the_writer_sweeps_by_itself(tmp_path):
     """No commit wakes the writer."""
     (old,) = staged(tmp_path, "q", range(3))
-    path = tmp_path / "forebay.stages" / "q" / old[0]
+    path = tmp_path / "forebay.stages" / "q" / old.name
     yesterday = time.time() - DAY_S - 60
     os.utime(path, (yesterday, yesterday))
     with forebay.open(tmp_path):
@@ -603,14 +604,14 @@ def test_files_are_private_whatever_the_umask_is(tmp_path):
     modes = {found: (top / found).stat().st_mode & 0o777 for found in (".", "q")}
     assert modes == {".": 0o700, "q": 0o700}
     files = {found.name: found.stat().st_mode & 0o777 for found in (top / "q").iterdir()}
-    assert files == {one[0]: 0o600, "commit-0": 0o600}
+    assert files == {one.name: 0o600, "commit-0": 0o600}
 
 
 def test_files_of_a_partition_log_are_private_and_swept_after_a_day(tmp_path):
     create(tmp_path, "partitionlog")
     before = os.umask(0)
     try:
-        old, named = (one[0] for one in staged(tmp_path, "q", range(3), range(3)))
+        old, named = (one.name for one in staged(tmp_path, "q", range(3), range(3)))
         stages = staged(tmp_path, "r", range(3))
         _forebay.publish_commit(str(tmp_path), "r", 0, "stream", stages)
     finally:
@@ -697,7 +698,8 @@ def test_a_commit_interrupted_at_any_step_is_appended_once(nursery, tmp_path, en
             path = create(tmp_path / f"{action}-{at}", engine)
             commit(path, 0, staged(path, "q", range(4)))
             stages = staged(path, "q", range(4, 7), range(7, 10))
-            task = {"path": str(path), "opened": opened, "batch": 1, "staged": stages}
+            pickled = [pickle.dumps(one).hex() for one in stages]
+            task = {"path": str(path), "opened": opened, "batch": 1, "staged": pickled}
             plan = {"call": call, "action": action, "at": at, "below": str(path)}
             dies = die_at(nursery, task | {"plan": plan})
             commit(path, 1, staged(path, "q", range(4, 10)))

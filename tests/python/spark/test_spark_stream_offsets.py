@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -78,6 +79,21 @@ def test_queues_take_turns_if_the_limit_is_smaller_than_their_number(count, limi
     assert max(taken.values()) - min(taken.values()) <= 1
 
 
+class Fitted(NamedTuple):
+    """Messages that fit, as the core tells."""
+
+    end: int
+    bytes: int
+
+
+class Epoch(NamedTuple):
+    """An epoch: its number, when it began, and the end of the log at that time."""
+
+    number: int
+    began: int
+    start: int
+
+
 def fit_of(sizes):
     """Imitate the core on lists of sizes."""
 
@@ -89,7 +105,7 @@ def fit_of(sizes):
             while offset < min(end, len(sizes[at])) and taken + sizes[at][offset] <= limit:
                 taken += sizes[at][offset]
                 offset += 1
-            found[at] = (offset, taken)
+            found[at] = Fitted(offset, taken)
         return found
 
     return fit
@@ -129,7 +145,7 @@ def test_a_message_larger_than_the_limit_comes_alone_when_its_queue_is_first():
     assert share_bytes(100, {"b": (0, 9), "a": (0, 2)}, fit) == {"a": 0, "b": 9}
 
 
-EPOCHS = Epochs(4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])
+EPOCHS = Epochs(4, [Epoch(1, 11, 0), Epoch(2, 12, 500), Epoch(3, 13, 300), Epoch(4, 14, 900)])
 
 
 @pytest.mark.parametrize(
@@ -151,13 +167,13 @@ EPOCHS = Epochs(4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])
         (Place(4, 14, 100), None, 1200, 0),
         # Epochs that were not kept cannot be compared; positions can.
         (Place(4, 0, 1000), EPOCHS, 1200, None),
-        (Place(3, 9, 1000), Epochs(4, [(4, 14, 900)]), 1200, 900),
-        (Place(3, 9, 900), Epochs(4, [(4, 14, 900)]), 1200, None),
+        (Place(3, 9, 1000), Epochs(4, [Epoch(4, 14, 900)]), 1200, 900),
+        (Place(3, 9, 900), Epochs(4, [Epoch(4, 14, 900)]), 1200, None),
         # A broker's directory, and one that Forebay took over since.
         (Place(0, 0, 700), None, 700, None),
         (Place(0, 0, 700), None, 600, 600),
-        (Place(0, 0, 700), Epochs(1, [(1, 11, 700)]), 800, None),
-        (Place(0, 0, 700), Epochs(1, [(1, 11, 650)]), 800, 650),
+        (Place(0, 0, 700), Epochs(1, [Epoch(1, 11, 700)]), 800, None),
+        (Place(0, 0, 700), Epochs(1, [Epoch(1, 11, 650)]), 800, 650),
     ],
 )
 def test_a_log_that_came_back_shorter_is_noticed(place, epochs, durable, left):

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _forebay
 from forebay.errors import StoreExistsError
@@ -124,7 +124,7 @@ def rebuild(
         laid = sorted((part for parts in done for part in parts), key=lambda part: part.start)
         merged = _forebay.rebuild_merge(root, built, laid)
         plans = merged.index
-        staged = [(part.start, part.keys) for part in laid]
+        staged = [_Keys(part.start, part.keys) for part in laid]
         weights = [_KEY_BYTES * plan.count for plan in plans]
         groups = grouped(weights, groups_wanted, _TASK_BYTES_MIN)
         second = [_Files(root, built, staged, [plans[n] for n in group]) for group in groups]
@@ -204,11 +204,18 @@ class _Ranges:
     index: bool
 
 
+class _Keys(NamedTuple):
+    """The keys of a range of the log: where the range starts, and their number."""
+
+    start: int
+    keys: int
+
+
 @dataclass(frozen=True)
 class _Files:
     path: str
     target: str
-    staged: list[tuple[int, int]]
+    staged: list[_Keys]
     plans: list[IndexKeys]
 
 
