@@ -45,6 +45,22 @@ impl EngineKind {
             EngineKind::Memory => "memory",
         }
     }
+
+    /// The engine with this name.
+    pub fn of(word: &str) -> Option<EngineKind> {
+        match word {
+            "commitlog" => Some(EngineKind::CommitLog),
+            "partitionlog" => Some(EngineKind::PartitionLog),
+            "memory" => Some(EngineKind::Memory),
+            _ => None,
+        }
+    }
+
+    /// Whether its stores are log directories of Kafka's, in which messages can have no body, any
+    /// bytes as key, and headers.
+    pub fn in_kafka_form(self) -> bool {
+        self == EngineKind::PartitionLog
+    }
 }
 
 /// Which messages of transactions are read, in a partition log.

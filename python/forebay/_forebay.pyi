@@ -15,7 +15,8 @@ __version__: str
 
 __all__ = [
     "BatchResult", "BatchTicket", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress",
-    "Compaction", "Consumer", "ConsumerIterator", "Contents", "Converted", "Damage", "Epochs",
+    "Compaction", "Consumer", "ConsumerIterator", "Contents", "Converted", "Damage",
+    "EngineKind", "Epochs",
     "Finding", "Fitted", "FoundHole",
     "GroupQueue", "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Meanings",
     "Merged", "Message", "Notices", "Pause", "Polled", "Producer",
@@ -2491,6 +2492,18 @@ def message_from_record(record: bytes) -> Message:
     """
 
 @final
+class EngineKind:
+    """A kind of engine, by the name that the option ``engine`` has for it."""
+
+    def __new__(cls, name: str) -> Self: ...
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def in_kafka_form(self) -> bool:
+        """Whether messages can have no body, any bytes as key, and headers, as in Kafka."""
+
+@final
 class Meanings:
     """What names, times and messages mean in a store."""
 
@@ -2911,7 +2924,7 @@ class CommitProgress:
     def held(self) -> bool:
         """Whether a process has the store open for writing."""
 
-def stage_target(path: str | PathLike[str], topic: str | None = None) -> str | None:
+def stage_target(path: str | PathLike[str], topic: str | None = None) -> EngineKind | None:
     """Return the engine of the Forebay store at a path, ``None`` if there is no store; raise an
     error if there cannot be one, or if the topic of all rows is invalid.
     """

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Literal, Unpack
+from typing import Unpack
 
 from forebay import _forebay
 from forebay.given import check, check_apart, check_items, check_path
-from forebay.options import Flush, Options
+from forebay.options import FileEngine, Flush, Options
 
 __all__ = ["Conversion", "convert"]
 
@@ -36,7 +36,7 @@ def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    engine: Literal["commitlog", "partitionlog"],
+    engine: FileEngine,
     topics: str | Iterable[str] | None = None,
     names: Mapping[str, str] | None = None,
     renumber: bool = False,

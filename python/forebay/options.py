@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict, get_args
 
 from forebay.bounds import Bound
 
@@ -27,6 +27,7 @@ __all__ = [
     "Compression",
     "Duration",
     "EngineName",
+    "FileEngine",
     "Flush",
     "Isolation",
     "Mode",
@@ -41,6 +42,10 @@ Mode: TypeAlias = Literal["a", "r", "share", "x"]
 """How a store is opened."""
 EngineName: TypeAlias = Literal["commitlog", "partitionlog", "memory"]
 """The engine of a store."""
+FileEngine: TypeAlias = Literal["commitlog", "partitionlog"]
+"""An engine that keeps a store in files."""
+FILE_ENGINES: tuple[FileEngine, ...] = get_args(FileEngine)
+"""Their names."""
 Flush: TypeAlias = Literal["async", "sync"]
 """When a send returns."""
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]

@@ -1,6 +1,32 @@
 //! What the same call means in different engines.
 
+use super::options::read_engine;
 use pyo3::prelude::*;
+
+/// A kind of engine, by the name that the option ``engine`` has for it.
+#[pyclass(frozen, eq, module = "forebay._forebay")]
+#[derive(PartialEq)]
+pub(crate) struct EngineKind(pub(super) crate::EngineKind);
+
+#[pymethods]
+impl EngineKind {
+    #[new]
+    fn new(name: &str) -> PyResult<EngineKind> {
+        read_engine(name).map(EngineKind)
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.0.word()
+    }
+
+    /// Whether messages can have no body, any bytes as key, and headers, as in Kafka.
+    #[getter]
+    fn in_kafka_form(&self) -> bool {
+        self.0.in_kafka_form()
+    }
+}
 
 /// What names, times and messages mean in a store.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]

@@ -63,7 +63,7 @@ mod _forebay {
     #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]
-    use super::meanings::Meanings;
+    use super::meanings::{EngineKind, Meanings};
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]

@@ -25,7 +25,7 @@ pub(super) fn read(
 ) -> PyResult<Options> {
     let mut options = Options {
         mode: read_mode(mode)?,
-        engine: read_engine(engine)?,
+        engine: engine.map(read_engine).transpose()?,
         adopt,
         flush: flush.map(read_flush).transpose()?,
         ..Options::default()
@@ -55,18 +55,9 @@ fn read_mode(mode: &str) -> PyResult<Mode> {
     }
 }
 
-fn read_engine(engine: Option<&str>) -> PyResult<Option<EngineKind>> {
-    match engine {
-        None => Ok(None),
-        Some("commitlog") => Ok(Some(EngineKind::CommitLog)),
-        Some("memory") => Ok(Some(EngineKind::Memory)),
-        Some("partitionlog") => Ok(Some(EngineKind::PartitionLog)),
-        Some(other) => Err(must(
-            "engine",
-            format!("{other:?}"),
-            "be \"commitlog\", \"partitionlog\", \"memory\" or None",
-        )),
-    }
+pub(super) fn read_engine(engine: &str) -> PyResult<EngineKind> {
+    let rule = "be \"commitlog\", \"partitionlog\", \"memory\" or None";
+    EngineKind::of(engine).ok_or_else(|| must("engine", format!("{engine:?}"), rule))
 }
 
 fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -1,6 +1,7 @@
 //! Staging and committing rows, for `forebay.spark`; not part of the public API.
 
 use super::edge::Batches;
+use super::meanings::EngineKind;
 use super::pickle::plain;
 use super::store::Store;
 use crate::Mutex;
@@ -146,9 +147,9 @@ pub(crate) fn stage_target(
     py: Python<'_>,
     path: PathBuf,
     topic: Option<&str>,
-) -> PyResult<Option<&'static str>> {
+) -> PyResult<Option<EngineKind>> {
     let found = py.detach(|| crate::check_target(&RealDisk, &path, topic))?;
-    Ok(found.map(|kind| kind.word()))
+    Ok(found.map(EngineKind))
 }
 
 /// Write the manifest of a commit. Return whether the writer will process it, and not an earlier

@@ -12,14 +12,14 @@ import time
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import forebay
+from forebay.options import FILE_ENGINES, FileEngine
 
 __all__ = ["ENGINES", "TOPICS", "Measured", "measure"]
 
 #: Engines with files.
-ENGINES: tuple[Literal["commitlog", "partitionlog"], ...] = ("commitlog", "partitionlog")
+ENGINES = FILE_ENGINES
 #: Numbers of topics.
 TOPICS = (1, 10, 100, 1_000, 10_000)
 
@@ -41,7 +41,7 @@ class Measured:
 
 
 def measure(
-    engine: Literal["commitlog", "partitionlog"],
+    engine: FileEngine,
     topics: int,
     folder: Path,
     *,

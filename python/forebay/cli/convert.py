@@ -8,6 +8,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import directory, pair
+from forebay.options import FILE_ENGINES
 from forebay.output import counted, write_json, write_line
 from forebay.progress import Bar
 
@@ -31,7 +32,7 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--engine",
         required=True,
-        choices=("commitlog", "partitionlog"),
+        choices=FILE_ENGINES,
         help="engine of the new store",
     )
     parser.add_argument(

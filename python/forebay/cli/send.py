@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import forebay
+from forebay import _forebay
 from forebay.cli.arguments import UsageError, add_store, number, pair
+from forebay.options import FILE_ENGINES
 from forebay.output import counted, write_json, write_line
 from forebay.store import open_writer
 
@@ -79,7 +81,7 @@ def add(verbs: Any) -> None:
     )
     parser.add_argument(
         "--engine",
-        choices=("commitlog", "partitionlog"),
+        choices=FILE_ENGINES,
         help="the engine of a store that is created; by default commitlog",
     )
     parser.add_argument("--json", action="store_true", help="write results as JSON lines")
@@ -126,7 +128,8 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         with forebay.open(arguments.store, mode="r") as store:
             fits, found = store._meanings.in_kafka_form, f"{arguments.store} is a commit log"
     except forebay.StoreNotFoundError:
-        fits = arguments.engine == "partitionlog"
+        engine = arguments.engine
+        fits = engine is not None and _forebay.EngineKind(engine).in_kafka_form
         found = "a new store is one with --engine partitionlog"
     if not fits:
         raise UsageError(f"--{needs[0]} needs a partition log, and {found}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import forebay
 from forebay import _forebay
 from forebay.errors import StoreLockedError, UnsupportedError
+from forebay.options import FILE_ENGINES, FileEngine
 from forebay.spark.errors import did_you_mean, invalid, must, unknown
 from forebay.spark.options import LONG_MAX, directory, truth
 
@@ -43,8 +44,6 @@ NAMES = (
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
 _CONFLICTS = ("fail", "append", "skip")
-#: The engines of a store that a write may create.
-_ENGINES = ("commitlog", "partitionlog")
 #: Application ids that can be part of a query name; others are replaced by their hash.
 _PLAIN_ID = re.compile("[A-Za-z0-9_-]{1,60}")
 
@@ -66,7 +65,7 @@ class WriteOptions:
     #: Whether to ignore columns that a message does not have.
     ignore_extra: bool = False
     #: The engine of the store; without it that of the store that exists, or a commit log.
-    engine: str | None = None
+    engine: FileEngine | None = None
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -104,9 +103,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     conflict = options.get("batchConflict", "fail" if transaction is None else "skip")
     if conflict not in _CONFLICTS:
         raise must("batchConflict", conflict, f"be one of {', '.join(_CONFLICTS)}")
-    engine = options.get("engine")
-    if engine is not None and engine not in _ENGINES:
-        raise must("engine", engine, f"be one of {', '.join(_ENGINES)}")
+    named = options.get("engine")
+    engine = next((engine for engine in FILE_ENGINES if engine == named), None)
+    if named is not None and engine is None:
+        raise must("engine", named, f"be one of {', '.join(FILE_ENGINES)}")
     path = directory("path", options.get("path", ""), ".save(path) or .start(path)")
     ignore = truth(options, "ignoreExtraColumns", default=False)
     return WriteOptions(path, options.get("topic"), timeout, conflict, transaction, ignore, engine)
@@ -171,14 +171,15 @@ def check_write(
 def _check_target(options: WriteOptions) -> None:
     """Check the store and the topic; create a partition log, whose files tell tasks what it is."""
     path, engine = options.path, options.engine
+    wanted = None if engine is None else _forebay.EngineKind(engine)
     found = _forebay.stage_target(path)
-    if found is None and engine == "partitionlog":
+    if found is None and wanted is not None and wanted.in_kafka_form:
         with contextlib.suppress(StoreLockedError):
             # Another driver may be creating it at the same time.
-            forebay.open(path, mode="a", engine="partitionlog").close()
-        found = engine
-    if found is not None and engine not in (None, found):
-        raise invalid("engine", str(engine), f"the store at {path} is a {found}")
+            forebay.open(path, mode="a", engine=engine).close()
+        found = wanted
+    if found is not None and wanted not in (None, found):
+        raise invalid("engine", engine, f"the store at {path} is a {found.name}")
     _forebay.stage_target(path, options.topic)
 
 
