@@ -2,8 +2,8 @@
 //! archive.
 
 use super::arrow::set;
+use super::damage::{Damage, damages};
 use super::edge::{body, schema_capsule, stream_capsule};
-use super::report::{Damage, damages};
 use super::store::Store;
 use crate::Mutex;
 use crate::ffi::{CSchema, export};

@@ -1,12 +1,12 @@
 //! Scans for Python: a description of what to read, which pickles and exports Arrow streams.
 
 use super::convert::{count, items, limit, queue_of, tags, text, wrong_type};
+use super::damage::damages;
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::must;
 use super::handle::Handle;
 use super::log;
 use super::pickle::Reduced;
-use super::report::damages;
 use super::waiting::stream_interrupt;
 use crate::ffi::{CSchema, export};
 use crate::{BodyType, Column, Dialect, ScanSpec};

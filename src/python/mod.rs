@@ -9,6 +9,7 @@ mod compact;
 mod consumer;
 mod conversion;
 mod convert;
+mod damage;
 mod draft;
 mod edge;
 mod errors;
@@ -28,16 +29,19 @@ mod pickle;
 mod places;
 mod producer;
 mod progress;
+mod reading;
 mod rebuild;
 mod report;
 mod restore;
 mod sent;
 mod signals;
 mod stages;
+mod stats;
 mod store;
 mod tail;
 mod ticket;
 mod topic;
+mod upkeep;
 mod verify;
 mod waiting;
 
@@ -61,6 +65,8 @@ mod _forebay {
     #[pymodule_export]
     use super::conversion::{Converted, convert_store};
     #[pymodule_export]
+    use super::damage::Damage;
+    #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]
     use super::meanings::{EngineKind, Meanings};
@@ -83,9 +89,7 @@ mod _forebay {
         rebuild_merge, rebuild_ranges,
     };
     #[pymodule_export]
-    use super::report::{
-        Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification, WriterStats,
-    };
+    use super::report::{Compaction, Recovery, Repair, RepairStep, Verification};
     #[pymodule_export]
     use super::restore::{scan_again, values_again};
     #[pymodule_export]
@@ -96,6 +100,8 @@ mod _forebay {
         holds_commit, last_marker, publish_commit, resolve_commit, stage_target, take_commits,
         wait_for_commit, withdraw_commit, writer_of,
     };
+    #[pymodule_export]
+    use super::stats::{Latency, Stats, WriterStats};
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]

@@ -1,15 +1,15 @@
 //! The functions that pickles refer to; they restore the pickled objects.
 
 use super::arrow::Scan;
+use super::damage::Damage;
 use super::groups::GroupQueue;
 use super::message::ReadBatch;
 use super::pickle::restore;
 use super::rebuild::{IndexKeys, LaidRange, LaidRun, Merged};
-use super::report::{
-    Compaction, Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification, WriterStats,
-};
+use super::report::{Compaction, Recovery, Repair, RepairStep, Verification};
 use super::sent::{BatchResult, SendResult};
 use super::stages::{Contents, Staged};
+use super::stats::{Latency, Stats, WriterStats};
 use super::store::Store;
 use super::topic::{Queue, Topic};
 use super::verify::{Finding, FoundHole, Stretch};

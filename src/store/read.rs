@@ -1,7 +1,7 @@
-//! Reading messages of a queue by offset.
+//! Reading messages by offset, position, id, key and time.
 
 use super::Store;
-use crate::engine::{COPIED_MAX, Check, Cursor, Filter, Rows};
+use crate::engine::{COPIED_MAX, Check, Cursor, Filter, Point, Rows};
 use crate::error::{Error, Result};
 use crate::record::Message;
 use std::ops::{Range, RangeInclusive};
@@ -64,6 +64,63 @@ impl ReadBatch {
 }
 
 impl Store {
+    /// The message at a queue offset.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`] with the
+    /// bounds, [`Error::Corrupt`] if the message is lost.
+    pub fn get(&self, topic: &str, queue: u32, offset: i64) -> Result<Message> {
+        let engine = self.engine()?;
+        let topic = self.topic(topic)?;
+        let Some(bounds) = engine.bounds(&topic, queue)? else {
+            return Err(topic.unknown_queue(queue));
+        };
+        let message = engine.get_within(&topic, queue, offset, bounds)?;
+        self.count_read(1);
+        Ok(message)
+    }
+
+    /// The message whose record begins at `position`.
+    pub fn message_at(&self, position: u64) -> Result<Message> {
+        let message = self.engine()?.message_at(position)?;
+        self.count_read(1);
+        Ok(message)
+    }
+
+    /// The message with this id: 32 or 56 hex digits; in a partition log `topic-queue@offset`.
+    pub fn message_by_id(&self, id: &str) -> Result<Message> {
+        let message = self.engine()?.message_with_id(id)?;
+        self.count_read(1);
+        Ok(message)
+    }
+
+    /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first. Of a
+    /// partition log, whose records are copied, those of the newest 64 MiB, but at least one.
+    pub fn query(
+        &self,
+        topic: &str,
+        key: &str,
+        begin: i64,
+        end: i64,
+        max_messages: usize,
+    ) -> Result<Vec<Message>> {
+        self.query_while((topic, key), begin..=end, max_messages, &mut || true)
+    }
+
+    /// Offset of the first message of a queue stored at or after `time_ms`.
+    ///
+    /// Before the first message, the first offset; after the last message, the next offset to be
+    /// written.
+    pub fn offset_at(&self, topic: &str, queue: u32, time_ms: i64) -> Result<u64> {
+        let topic = self.topic(topic)?;
+        let engine = self.engine()?;
+        match engine.bounds(&topic, queue)? {
+            Some(_) => engine.offset_at(&topic, queue, Point::Time(time_ms)),
+            None => Err(topic.unknown_queue(queue)),
+        }
+    }
+
     /// Reads up to `max_messages` messages of a queue from `offset` on, and at most `max_bytes` of
     /// records; but always at least one message, if there is one. Of a partition log, whose records
     /// are copied, a read returns at most about 64 MiB.
@@ -179,6 +236,11 @@ impl Store {
             min_offset: bounds.start,
             max_offset: bounds.end,
         })
+    }
+
+    /// Counts messages that were read.
+    pub(crate) fn count_read(&self, messages: usize) {
+        self.shared.meters.gets.read(messages);
     }
 }
 

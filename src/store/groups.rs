@@ -1,0 +1,93 @@
+//! Consumers and the progress of their groups.
+
+use super::Store;
+use crate::bound::Bound;
+use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue};
+use crate::error::Result;
+use std::sync::Arc;
+
+impl Store {
+    /// A consumer of `topics` in `group`; see [`Consumer`]. Missing topics are created.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] if the store is not
+    /// open for writing; [`Error::Corrupt`] if the table of offsets cannot be read; errors of
+    /// reading.
+    pub fn consumer(
+        &self,
+        topics: &[&str],
+        group: &str,
+        options: ConsumerOptions,
+    ) -> Result<Consumer> {
+        self.consumers()?.consumer(topics, group, options)
+    }
+
+    /// The consumers of this process. A child of the process that opened a shared store has its
+    /// own.
+    pub(super) fn consumers(&self) -> Result<&Arc<Anchor>> {
+        match self.is_forked() {
+            false => Ok(&self.consumers),
+            true => Ok(&self.above()?.consumers),
+        }
+    }
+
+    /// Delivers what fell due when the clock of [`Store::open_with_clock`] was moved.
+    ///
+    /// # Errors
+    ///
+    /// Those of sending and of storing progress; [`Error::Closed`], [`Error::Forked`].
+    pub fn clock_moved(&self) -> Result<()> {
+        self.engine()?;
+        self.consumers()?.clock_moved()
+    }
+
+    /// A number that grows when consumers have reason to look for messages that are not new: one
+    /// was refused, or came back, or a queue has another owner. Threads in
+    /// [`Engine::wait_until`] are woken then.
+    pub fn changes(&self) -> u64 {
+        self.consumers().map_or(0, |consumers| consumers.changes())
+    }
+
+    /// The position from which retention must keep the log for groups of consumers.
+    #[cfg(test)]
+    pub(crate) fn keep_from(&self) -> Result<u64> {
+        self.consumers.keep_from()
+    }
+
+    /// What retention does before it deletes the log below `until`.
+    #[cfg(test)]
+    pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
+        self.consumers.let_go(until)
+    }
+
+    /// The progress of each group in each queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the table of offsets cannot be read; errors of reading.
+    pub fn groups(&self) -> Result<Vec<GroupQueue>> {
+        self.groups_while(&mut || true)
+    }
+
+    /// As [`Store::groups`]. Calls `go_on` after every few thousand messages that are not consumed;
+    /// once it returns false, the rest is left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::groups`].
+    pub fn groups_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<GroupQueue>> {
+        self.consumers()?.groups(go_on)
+    }
+
+    /// Sets the progress of `group` in `topic`. Durable on return. Consumers of this process
+    /// continue there, and their current deliveries become invalid.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
+    /// [`Error::ReadOnly`]; [`Error::Corrupt`] if the table of offsets cannot be read.
+    pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
+        self.consumers()?.reset_offsets(group, topic, to)
+    }
+}
