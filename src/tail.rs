@@ -102,7 +102,7 @@ impl Tail {
             topic: Arc::clone(&topic),
             lanes: BTreeMap::new(),
             heads: BinaryHeap::new(),
-            end: engine.readable_position(),
+            end: 0,
             at_end,
             closed: Arc::default(),
             generation: crate::disk::fork_generation(),
@@ -117,7 +117,10 @@ impl Tail {
             let next = tail.first_offset(queue, start)?;
             tail.add_lane(queue, next)?;
         }
-        tail.begin_round()?;
+        tail.add_new_lanes()?;
+        // Taken last: a reader of files knows a message once it has looked at its queue.
+        tail.end = tail.engine()?.readable_position();
+        tail.enter_all()?;
         Ok(tail)
     }
 
@@ -216,6 +219,12 @@ impl Tail {
     }
 
     fn begin_round(&mut self) -> Result<()> {
+        self.add_new_lanes()?;
+        self.enter_all()
+    }
+
+    /// Adds the queues that the tail does not have yet.
+    fn add_new_lanes(&mut self) -> Result<()> {
         let engine = self.engine()?;
         engine.refresh(Some(&self.topic.name))?;
         for queue in engine.queues(&self.topic) {
@@ -223,6 +232,10 @@ impl Tail {
                 self.add_lane(queue, 0)?;
             }
         }
+        Ok(())
+    }
+
+    fn enter_all(&mut self) -> Result<()> {
         let queues: Vec<u32> = self.lanes.keys().copied().collect();
         queues.into_iter().try_for_each(|queue| self.enter(queue))
     }
@@ -298,8 +311,9 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::engine::Durability;
-    use crate::options::{Mode, Options};
+    use crate::options::{EngineKind, Mode, Options};
     use crate::record::Draft;
+    use std::ops::Range;
 
     fn store() -> Store {
         Store::open(":memory:", Options::default()).unwrap()
@@ -337,6 +351,35 @@ mod tests {
         send(&store, 0, b"sent after the tail was made");
         assert_eq!(bodies(&mut tail), names);
         assert!(matches!(tail.next(Duration::ZERO).unwrap(), Step::End));
+    }
+
+    #[test]
+    fn a_tail_that_stops_has_all_that_was_written_since_its_reader_last_looked() {
+        // Files of their exact length, as a broker and a writer that has closed leave them: the
+        // reader knows of no byte after those that it has seen.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let write = |names: Range<u32>| {
+            let options = Options {
+                engine: Some(EngineKind::PartitionLog),
+                default_queues: Some(2),
+                ..Options::default()
+            };
+            let writer = Store::open(&path, options).unwrap();
+            for number in names {
+                send(&writer, number % 2, number.to_string().as_bytes());
+            }
+            writer.close().unwrap();
+        };
+        write(0..2);
+        let options = Options {
+            mode: Mode::Read,
+            ..Options::default()
+        };
+        let reader = Store::open(&path, options).unwrap();
+        write(2..40);
+        let mut tail = Tail::new(&reader, "t", &Bound::Earliest, AtEnd::Stop).unwrap();
+        assert_eq!(bodies(&mut tail).len(), 40);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::write::ends::Ends;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::error::Result;
+use crate::record::kafka::{HEAD_LEN, Header};
 use crate::sync::Mutex;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -51,7 +52,9 @@ struct State {
     truncations: u64,
     /// How often this process has replaced segments.
     replaced: u64,
-    /// Bytes found so far. Never decreases.
+    /// Bytes of all segments up to the end.
+    bytes: u64,
+    /// The same, but never less than before: it grows whenever there is something new.
     seen: u64,
     /// When the folder was last modified before its segments were listed; `None` if a later change
     /// could have the same time.
@@ -67,22 +70,8 @@ struct Place {
     base: u64,
     position: u64,
     offset: u64,
-}
-
-impl State {
-    /// Bytes of all segments up to the end. The file of the last one may be longer: a writer may
-    /// have reserved space in it.
-    fn bytes(&self) -> u64 {
-        let Some((last, sealed)) = self.segments.split_last() else {
-            return 0;
-        };
-        let sealed: u64 = sealed.iter().map(|segment| segment.len).sum();
-        let len = match self.end.base == last.base {
-            true => self.end.position,
-            false => last.len,
-        };
-        sealed + len
-    }
+    /// Where the last batch before it begins.
+    batch: Option<u64>,
 }
 
 impl Folder {
@@ -186,7 +175,7 @@ impl Folder {
     pub(super) fn bytes(&self) -> u64 {
         match &self.ends {
             Some(ends) => ends.len(),
-            None => self.state.lock().bytes(),
+            None => self.state.lock().bytes,
         }
     }
 
@@ -201,8 +190,6 @@ impl Folder {
             return Ok(());
         }
         let segments = self.list(disk, state)?;
-        let before: u64 = state.segments.iter().map(|segment| segment.len).sum();
-        let now: u64 = segments.iter().map(|segment| segment.len).sum();
         let known = state.end;
         state.end = match segments.last() {
             None => Place::default(),
@@ -215,7 +202,9 @@ impl Folder {
         if state.end.offset < known.offset {
             state.truncations += 1;
         }
-        let grown = now.saturating_sub(before);
+        let bytes = bytes_of(disk, &segments, state.end, (&state.segments, known))?;
+        let grown = bytes.saturating_sub(state.bytes);
+        state.bytes = bytes;
         state.seen += match state.end == known {
             true => grown,
             false => grown.max(1),
@@ -319,6 +308,36 @@ impl Folder {
     }
 }
 
+/// Bytes of segments up to the end of the last one. Files may be longer, because a writer reserves
+/// space in the last one: it cuts it from one that it has completed, but shortly after it begins
+/// another. `before`: the segments and the end that were known before.
+fn bytes_of(
+    disk: &dyn Disk,
+    segments: &[Arc<Segment>],
+    end: Place,
+    before: (&[Arc<Segment>], Place),
+) -> Result<u64> {
+    let Some((last, sealed)) = segments.split_last() else {
+        return Ok(0);
+    };
+    let mut bytes: u64 = sealed.iter().map(|segment| segment.len).sum();
+    let (known, place) = before;
+    if let (Some(completed), Some(known)) = (sealed.last(), known.last())
+        && completed == known
+        && place.base == completed.base
+    {
+        match find_end(disk, completed, place) {
+            Err(error) if error.is_not_found() => {}
+            found => bytes = bytes - completed.len + found?.position,
+        }
+    }
+    Ok(bytes
+        + match end.base == last.base {
+            true => end.position,
+            false => last.len,
+        })
+}
+
 /// The end of the last segment: after its last whole batch. Continues at `known` if that is still
 /// the end of a batch of this segment, or of the file.
 ///
@@ -329,6 +348,9 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
         return Ok(known);
     }
     let mut reader = Reader::open(disk, segment)?;
+    if known.base == segment.base && is_still_end(&reader, known)? {
+        return Ok(known);
+    }
     let start = match is_known && known.position <= reader.len {
         true => known,
         false => {
@@ -337,6 +359,7 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
                 base: segment.base,
                 position,
                 offset: segment.base,
+                batch: None,
             }
         }
     };
@@ -347,6 +370,7 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
         match walk.next(disk)? {
             Step::Batch(found) => {
                 if walk.reader.is_whole(found.position, &found.header)? {
+                    end.batch = Some(found.position);
                     end.position = walk.position;
                     end.offset = found.header.last_offset() + 1;
                 } else {
@@ -363,6 +387,27 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
             Step::End => return Ok(end),
         }
     }
+}
+
+/// Whether a segment still ends at a place: the file has zeros there, in which its writer has
+/// reserved space, and the same batch before them. Reads a few bytes, since readers that wait ask
+/// again and again.
+fn is_still_end(reader: &Reader, place: Place) -> Result<bool> {
+    let begins = place.batch.unwrap_or(place.position);
+    if place.position >= reader.len || (begins == place.position && begins > 0) {
+        return Ok(false);
+    }
+    let after = reader.bytes(place.position, HEAD_LEN)?;
+    if after.iter().any(|byte| *byte != 0) {
+        return Ok(false);
+    }
+    if begins == place.position {
+        return Ok(true);
+    }
+    let header = Header::parse(&reader.bytes(begins, HEAD_LEN)?);
+    Ok(header.is_ok_and(|header| {
+        begins + u64::from(header.len) == place.position && header.last_offset() + 1 == place.offset
+    }))
 }
 
 /// Whether a batch ends at a place, as far as the index and the headers before it show.

@@ -11,6 +11,7 @@ use crate::error::Result;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Longest checkpoint file that is read.
 const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
@@ -51,6 +52,8 @@ impl PartitionLog {
             });
             found.insert((topic.id, queue), partition);
         }
+        let gone = known.values().map(|partition| partition.folder.seen());
+        self.gone.fetch_add(gone.sum(), Ordering::Relaxed);
         *known = found;
         Ok(())
     }

@@ -77,7 +77,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The name of the memory that holds the records read.
@@ -113,6 +113,8 @@ pub struct PartitionLog {
     shared: Arc<Shared>,
     topics: Topics,
     partitions: RwLock<BTreeMap<Key, Arc<Partition>>>,
+    /// Bytes of partitions that a broker has removed: the readable position does not go back.
+    gone: AtomicU64,
     /// First offsets according to the broker's checkpoint.
     starts: RwLock<HashMap<(String, u32), u64>>,
     /// When the directory was last modified before it was listed; `None` if a later change could
@@ -171,12 +173,17 @@ impl PartitionLog {
 
     /// Brings all partitions up to date. Returns how much was found in them so far.
     fn check_all(&self) -> Result<u64> {
-        let mut seen = 0;
         for partition in self.all() {
             self.view(&partition)?;
-            seen += partition.folder.seen();
         }
-        Ok(seen)
+        Ok(self.seen())
+    }
+
+    /// How much was found in all partitions so far. Never decreases.
+    fn seen(&self) -> u64 {
+        let partitions = self.partitions.read();
+        let seen: u64 = partitions.values().map(|it| it.folder.seen()).sum();
+        seen + self.gone.load(Ordering::Relaxed)
     }
 
     /// A partition and its current state; an error if it does not exist.
@@ -384,10 +391,7 @@ impl Engine for PartitionLog {
         if let Some(writer) = &self.writer {
             return writer.parts.readable();
         }
-        self.all()
-            .iter()
-            .map(|partition| partition.folder.seen())
-            .sum()
+        self.seen()
     }
 
     fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {

@@ -15,7 +15,7 @@ use crate::options::{Mode, Options};
 use crate::sync::{Mutex, RwLock};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 impl PartitionLog {
@@ -59,6 +59,7 @@ impl PartitionLog {
             }),
             topics: Topics::default(),
             partitions: RwLock::default(),
+            gone: AtomicU64::new(0),
             starts: RwLock::default(),
             listed: Mutex::default(),
             options: options.clone(),

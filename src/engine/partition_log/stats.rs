@@ -19,7 +19,7 @@ pub(super) fn stats(engine: &PartitionLog) -> Stats {
         messages_sent,
         bytes_sent,
         sends_failed: parts.map_or(0, |it| it.sends_failed.load(Ordering::Relaxed)),
-        // The positions of a reader also count what a writer has reserved.
+        // The positions of a reader never decrease, as retention lets these.
         published: parts.map_or(log_bytes, |parts| parts.published()),
         dispatched: parts.map_or(log_bytes, |parts| parts.readable()),
         durable: parts.map_or(log_bytes, |parts| parts.durable()),

@@ -1,6 +1,7 @@
 //! A broker appends, rolls, truncates, deletes and replaces segments while they are read.
 
 use super::*;
+use crate::engine::partition_log::segments::walk::counted;
 use std::time::Duration;
 
 fn wait(engine: &PartitionLog, position: u64, timeout: Duration) -> u64 {
@@ -57,6 +58,44 @@ fn a_file_of_full_length_grows_inside() {
     fs::write(made.log(0), &file).unwrap();
     assert!(wait(&engine, seen, Duration::from_secs(600)) > seen);
     assert_eq!(offsets(&engine), [0, 1]);
+}
+
+#[test]
+fn a_partition_that_a_broker_removes_hides_nothing_from_who_waits() {
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1])]);
+    let other = made.root.path().join("u-0");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("00000000000000000000.log"), batch(0, &[7; 99])).unwrap();
+    let engine = made.open();
+    let seen = engine.readable_position();
+    fs::remove_dir_all(other).unwrap();
+    engine.refresh(None).unwrap();
+    assert_eq!(wait(&engine, seen, Duration::ZERO), seen);
+    made.append(0, &batch(1, &[2]));
+    assert!(wait(&engine, seen, Duration::ZERO) > seen);
+}
+
+#[test]
+fn a_reader_that_waits_reads_little_of_a_file_of_full_length_until_it_grows() {
+    let made = Made::new();
+    let batches: Vec<Vec<u8>> = (0..100).map(|base| batch(base, &[1])).collect();
+    let mut file = batches[..99].concat();
+    let len = file.len();
+    file.resize(1 << 20, 0);
+    fs::write(made.log(0), &file).unwrap();
+    let engine = made.open();
+    assert_eq!(bounds(&engine), 0..99);
+    counted::take();
+    assert_eq!(bounds(&engine), 0..99);
+    assert!(counted::take() < 256);
+    file[len..len + batches[99].len()].copy_from_slice(&batches[99]);
+    fs::write(made.log(0), &file).unwrap();
+    assert_eq!(bounds(&engine), 0..100);
+    // Truncated, and as long as before.
+    file[len - 10..].fill(0);
+    fs::write(made.log(0), &file).unwrap();
+    assert_eq!(bounds(&engine), 0..98);
 }
 
 #[test]

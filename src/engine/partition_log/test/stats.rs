@@ -45,6 +45,8 @@ fn writer_and_reader_count_the_bytes_of_all_segments_and_know_the_free_space() {
         assert_eq!((written.log_bytes, read.log_bytes), (sent, sent));
         // The last segments have space reserved, which is no part of the log.
         assert_eq!((read.published, read.durable), (sent, sent));
+        assert_eq!(reader.readable_position(), sent);
+        assert_eq!(reader.durable_position(), sent);
         assert!(written.disk_free.is_some_and(|free| free > 0));
         assert!(read.disk_free.is_some_and(|free| free > 0));
     }
