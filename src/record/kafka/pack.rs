@@ -5,12 +5,18 @@
 //! - **lz4**: one frame of independent blocks of 64 KiB. A block that does not shrink is stored
 //!   raw.
 //! - **zstd**: one frame of the default level, without checksum and content size.
+//!
+//! A thread keeps the tables of zstd from one batch to the next: to make them takes longer than to
+//! pack a small batch.
 
 use super::compress::Codec;
 use crate::num::short;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::cell::Cell;
 use std::io::{self, Write};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::{CParameter, compress_bound};
 
 /// The level of gzip that Java's `-1` means.
 const GZIP_LEVEL: u32 = 6;
@@ -23,6 +29,11 @@ const LZ4_HEAD: [u8; 7] = [0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82];
 const LZ4_BLOCK: usize = 64 << 10;
 /// Bit of a block's length: the block is not packed.
 const LZ4_RAW: u32 = 1 << 31;
+
+thread_local! {
+    /// The tables of zstd; taken while a batch is packed.
+    static KEPT: Cell<Option<Compressor<'static>>> = const { Cell::new(None) };
+}
 
 /// Appends the packed form of `plain` to `to`.
 ///
@@ -45,12 +56,26 @@ pub fn pack(codec: Codec, plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
             lz4(plain, to);
             Ok(())
         }
-        Codec::Zstd => {
-            let mut encoder = zstd::Encoder::new(to, ZSTD_LEVEL)?;
-            encoder.write_all(plain)?;
-            encoder.finish().map(drop)
-        }
+        Codec::Zstd => zstd(plain, to),
     }
+}
+
+fn zstd(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+    let mut compressor = match KEPT.take() {
+        Some(kept) => kept,
+        None => {
+            let mut made = Compressor::new(ZSTD_LEVEL)?;
+            made.set_parameter(CParameter::ContentSizeFlag(false))?;
+            made
+        }
+    };
+    let start = to.len();
+    to.resize(start + compress_bound(plain.len()), 0);
+    let place = to.get_mut(start..).unwrap_or_default();
+    let len = compressor.compress_to_buffer(plain, place)?;
+    to.truncate(start + len);
+    KEPT.set(Some(compressor));
+    Ok(())
 }
 
 fn snappy(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
