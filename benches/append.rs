@@ -2,7 +2,8 @@
 //! queues and index had caught up. Each run alternates with its limit or with what it is compared
 //! to.
 //!
-//! Groups: `single`, `kib`, `batch`, `threads`; `partition` is the partition log.
+//! Groups: `single`, `kib`, `batch`, `threads`; `partition` is the partition log, and `packed` the
+//! same with each codec, next to the codec alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,12 +15,13 @@
 
 mod support;
 
-use forebay::Producer;
+use forebay::{Atomicity, Compression, Draft, Durability, Options, Producer, Result};
+use std::hint::black_box;
 use support::load::{
     Keys, TOPIC, message_count, new_store, options, partition_log, rates, send_all, send_batches,
     send_batches_of, send_one,
 };
-use support::{Clock, Figure, Report, contest, is_wanted, limit};
+use support::{Clock, Figure, Report, contest, is_wanted, limit, run_bytes};
 
 const UNIT: &str = "messages/s";
 const BODY: &[u8] = &[0x5A; 100];
@@ -42,6 +44,10 @@ fn main() {
     if is_wanted("partition") {
         partition(&mut report);
     }
+    if is_wanted("packed") {
+        packed(&mut report, Compression::Lz4, "lz4");
+        packed(&mut report, Compression::Zstd, "zstd");
+    }
 }
 
 /// One partition of the partition log: single sends, and batches of 100.
@@ -62,6 +68,80 @@ fn partition(report: &mut Report) {
         run(name, &|it| send_batches_of(it, BODY, &keys, 100))
     };
     contest(report, &mut [&mut single, &mut batch]);
+}
+
+/// Batches of 100 messages as JSON, packed and appended, and the same bytes packed by the codec
+/// alone, which keeps its memory.
+fn packed(report: &mut Report, compression: Compression, word: &str) {
+    const COUNT: usize = 100;
+    let batches: Vec<Vec<String>> = (0..50).map(|number| texts(number, COUNT)).collect();
+    let bytes: usize = batches.iter().flatten().map(String::len).sum();
+    let rounds = (run_bytes() as usize / 4 / bytes).max(1);
+    let messages = (rounds * batches.len() * COUNT) as f64;
+    let mut alone = || {
+        let plain: Vec<String> = batches.iter().map(|batch| batch.concat()).collect();
+        let mut table = lz4_flex::block::CompressTable::default();
+        let mut zstd = zstd::bulk::Compressor::new(3).unwrap();
+        let mut to = vec![0; 2 * bytes];
+        let clock = Clock::start();
+        for text in (0..rounds).flat_map(|_| &plain) {
+            let text = text.as_bytes();
+            black_box(match compression {
+                Compression::Lz4 => {
+                    let lz4 = lz4_flex::block::compress_into_with_table;
+                    lz4(text, &mut to, &mut table).unwrap()
+                }
+                _ => zstd.compress_to_buffer(text, &mut to[..]).unwrap(),
+            });
+        }
+        clock
+            .stop()
+            .rates(&format!("{word} alone, batches of {COUNT}"), UNIT, messages)
+    };
+    let mut send = || {
+        let options = Options {
+            compression: Some(compression),
+            ..partition_log()
+        };
+        let (_scratch, store) = new_store(options);
+        let producer = store.producer(TOPIC, Some(0)).unwrap();
+        let clock = Clock::start();
+        for batch in (0..rounds).flat_map(|_| &batches) {
+            let drafts = batch.iter().map(|text| -> Result<Draft<'_>> {
+                Ok(Draft {
+                    body: text.as_bytes(),
+                    ..Draft::default()
+                })
+            });
+            let sent = producer.send_batch(drafts, Atomicity::Rows, Durability::Default);
+            black_box(sent.unwrap());
+        }
+        let sent = clock.stop();
+        store.close().unwrap();
+        sent.rates(
+            &format!("partition log, {word}, batches of {COUNT}"),
+            UNIT,
+            messages,
+        )
+    };
+    contest(report, &mut [&mut alone, &mut send]);
+}
+
+/// So many texts of about 100 bytes, different for each seed.
+fn texts(seed: u64, count: usize) -> Vec<String> {
+    let mut state = seed;
+    let mut draw = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(seed | 1);
+        state >> 33
+    };
+    let text = |number| {
+        let (account, cents, day) = (draw(), draw() % 1_000_000, draw() % 28 + 1);
+        let money = format!(r#""cents":{cents},"currency":"EUR","day":"2026-03-{day:02}""#);
+        format!(r#"{{"number":{number},"account":"{account:08x}",{money}}}"#)
+    };
+    (0..count).map(text).collect()
 }
 
 fn single(report: &mut Report) {

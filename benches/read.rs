@@ -2,7 +2,7 @@
 //! scans.
 //!
 //! The stores are in the page cache, so this measures the code, not the disk.
-//! Groups: `read`, `query`, `scan`, `large`.
+//! Groups: `read`, `query`, `scan`, `large`; `partition` is the partition log, in batches of 100.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,8 @@ use forebay::{Scan, ScanSpec};
 use std::hint::black_box;
 use std::time::Instant;
 use support::load::{
-    Keys, TOPIC, message_count, new_store, options, send_batches, wait_dispatched,
+    Keys, TOPIC, message_count, new_store, options, partition_log, send_batches, send_batches_of,
+    wait_dispatched,
 };
 use support::{Clock, Figure, Report, Scratch, Span, contest, is_wanted, limit, run_bytes};
 
@@ -42,6 +43,9 @@ fn main() {
     }
     if is_wanted("large") {
         scan_large(&mut report);
+    }
+    if is_wanted("partition") {
+        partition(&mut report);
     }
 }
 
@@ -132,6 +136,38 @@ fn scan_small(report: &mut Report, store: &Store) {
             &mut rows("scan, 100 B: gathered, unchecked", binary, false),
         ],
     );
+}
+
+/// Reads and scans one partition of the partition log.
+fn partition(report: &mut Report) {
+    let keys = Keys::new(message_count(100));
+    let (_scratch, store) = new_store(partition_log());
+    let producer = store.producer(TOPIC, Some(0)).unwrap();
+    send_batches_of(&producer, &[0x5A; 100], &keys, 100);
+    store.flush().unwrap();
+    let scanned = |name: &'static str, verify| {
+        let store = &store;
+        move || -> Vec<Figure> {
+            let (span, rows) = scan(store, BodyType::BinaryView, verify);
+            span.rates(name, "rows/s", rows)
+        }
+    };
+    let mut read = || {
+        let mut figures = read(&store, keys.len());
+        for figure in &mut figures {
+            figure.0 = format!("partition log, {}", figure.0);
+        }
+        figures
+    };
+    contest(
+        report,
+        &mut [
+            &mut read,
+            &mut scanned("partition log, 100 B: views, checked", true),
+            &mut scanned("partition log, 100 B: views, unchecked", false),
+        ],
+    );
+    store.close().unwrap();
 }
 
 /// Gathers bodies of 16 KiB, against copying the same number of bytes from memory.

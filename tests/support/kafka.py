@@ -285,6 +285,13 @@ class Kafka:
         """
         return self.ask("speed", folder=str(folder), topics=topics, messages=messages, body=body)
 
+    def rates(self, folder: Path, *, messages: int, batch: int, body: int) -> dict[str, float]:
+        """Append messages to one log, `batch` at a time, then read all, in one thread.
+
+        Returns messages a second: ``append`` and ``read``.
+        """
+        return self.ask("rates", folder=str(folder), messages=messages, batch=batch, body=body)
+
     def ask(self, request: str, **arguments: object) -> dict[str, Any]:
         """Return the answer of the program to a request."""
         stdin, stdout = self._process.stdin, self._process.stdout

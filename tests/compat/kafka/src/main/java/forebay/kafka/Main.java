@@ -44,6 +44,7 @@ public final class Main {
                 case "compact" -> Compaction.run(request);
                 case "broker" -> Broker.run(request);
                 case "speed" -> Speed.run(request);
+                case "rates" -> Rates.run(request);
                 case "partitions" -> Partitions.run(request);
                 default -> throw new IllegalArgumentException("unknown request: " + request);
             };
