@@ -7,8 +7,7 @@ use super::{Consumers, Group, group};
 use crate::bound::Bound;
 use crate::disk::Holder;
 use crate::engine::directory::group_table::{GroupTable, Member};
-use crate::engine::directory::names;
-use crate::engine::directory::page::StatePage;
+use crate::engine::directory::member::Meeting;
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::options::Mode;
@@ -255,10 +254,11 @@ impl Consumers {
     /// The slots of the processes that consume and live.
     fn living(&self, table: &GroupTable) -> Result<BTreeSet<u32>> {
         let mut slots: BTreeSet<u32> = table.members().map(|member| member.slot).collect();
-        let Some(TablePlace { disk, .. }) = &self.place else {
+        let Some(place) = &self.place else {
             return Ok(slots);
         };
-        let lock = table.path().with_file_name(names::LOCK);
+        let disk = &place.disk;
+        let lock = table.path().with_file_name(meeting(place).lock);
         let own = table.own_slot();
         for slot in slots.clone().into_iter().filter(|slot| *slot != own) {
             if !disk.is_byte_locked(&lock, slot)? {
@@ -282,13 +282,22 @@ impl Consumers {
         }
         // If all processes are dead, their entries mean nothing: the next ones begin with the table
         // of offsets.
-        let page = StatePage::open(&**disk, root, Access::Read)?;
+        let meeting = meeting(place);
+        let page = meeting.open_page(&**disk, root, Access::Read)?;
         let is_shared = page.is_some_and(|page| page.is_of_many())
-            && disk.probe(&root.join(names::LOCK))? == Holder::Forebay;
+            && disk.probe(&root.join(meeting.lock))? == Holder::Forebay;
         match is_shared {
             true => Ok(GroupTable::open_read(disk, root)?.map(Arc::new)),
             false => Ok(None),
         }
+    }
+}
+
+/// The files through which the processes that share a store meet.
+fn meeting(place: &TablePlace) -> Meeting {
+    match place.is_flat() {
+        true => Meeting::OF_PARTITIONS,
+        false => Meeting::OF_STATE,
     }
 }
 

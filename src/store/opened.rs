@@ -101,7 +101,7 @@ impl Filed for PartitionLog {
     }
 
     fn leads(&self) -> bool {
-        true
+        self.joint().is_none_or(|joint| joint.leads())
     }
 
     fn watch_by(&self, watch: Arc<dyn Watch>) {

@@ -55,6 +55,7 @@ pub(super) fn open_handle(
             // Keys are found by scanning.
             options.index = Some(false);
             services = opened.services();
+            joint = opened.engine.joint();
             place = Some(TablePlace::flat(Arc::clone(&machine.disk), root));
             (opened.engine, opened.intake)
         } else {

@@ -1,17 +1,19 @@
 //! Processes that die at marked points, and failures that all of them hear of.
 
 use crate::disk::{Call, HookedDisk};
+use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::options::{Flush, Mode, Options};
+use crate::options::{EngineKind, Flush, Mode, Options};
+use crate::plant::{Bug, plant};
 use crate::record::Draft;
 use crate::region::Access;
 use crate::store::Store;
 use crate::{Durability, Message};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -20,15 +22,35 @@ const FILE_LEN: u64 = 16 << 10;
 /// Messages that a process sends if it lives.
 const SENDS: u64 = 400;
 
-fn options(flush: Flush) -> Options {
+const ENGINES: [EngineKind; 2] = [EngineKind::CommitLog, EngineKind::PartitionLog];
+
+fn options(engine: EngineKind, flush: Flush) -> Options {
+    let sizes = match engine {
+        EngineKind::PartitionLog => Options {
+            segment_bytes: Some(FILE_LEN),
+            ..Options::default()
+        },
+        EngineKind::CommitLog | EngineKind::Memory => Options {
+            commitlog_file_size: Some(FILE_LEN),
+            ..Options::default()
+        },
+    };
     Options {
         mode: Mode::Share,
+        engine: Some(engine),
         flush: Some(flush),
-        commitlog_file_size: Some(FILE_LEN),
         default_queues: Some(1),
         busy_timeout: std::time::Duration::from_secs(60),
-        ..Options::default()
+        ..sizes
     }
+}
+
+/// The page with the marks of all processes.
+fn page(root: &Path) -> StatePage {
+    let disk = Machine::real().disk;
+    let state = StatePage::open(&*disk, root, Access::Read).unwrap();
+    let marks = || StatePage::open_marks(&*disk, &root.join(names::SHARED), Access::Read);
+    state.or_else(|| marks().unwrap()).unwrap()
 }
 
 fn send(store: &Store, body: &[u8]) -> (u64, u64) {
@@ -61,7 +83,11 @@ fn a_process_that_shares_a_store() {
         Ok(point) if point.starts_with("Synced") => Flush::Sync,
         _ => Flush::Async,
     };
-    let store = Store::open(root, options(flush)).unwrap();
+    let engine = match std::env::var("FOREBAY_ENGINE").as_deref() {
+        Ok("partitionlog") => EngineKind::PartitionLog,
+        _ => EngineKind::CommitLog,
+    };
+    let store = Store::open(root, options(engine, flush)).unwrap();
     store.create_topic("others", 2).unwrap();
     for number in 0..SENDS {
         let (offset, position) = send(&store, format!("theirs {number}").as_bytes());
@@ -71,12 +97,17 @@ fn a_process_that_shares_a_store() {
 }
 
 /// Starts a process that dies at a point, and returns what it has said to have sent before.
-fn die(root: &Path, point: &str) -> BTreeMap<u64, (String, u64)> {
+fn die(root: &Path, engine: EngineKind, point: &str) -> BTreeMap<u64, (String, u64)> {
+    let word = match engine {
+        EngineKind::PartitionLog => "partitionlog",
+        EngineKind::CommitLog | EngineKind::Memory => "commitlog",
+    };
     let name = "tests::shared_processes::a_process_that_shares_a_store";
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads", "1"])
         .env("FOREBAY_SHARED", root)
         .env("FOREBAY_DIE_AT", point)
+        .env("FOREBAY_ENGINE", word)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -113,12 +144,18 @@ fn outlive(point: &str) {
     outlive_all(&[point], flush, true);
 }
 
-/// `beside`: a living process has the store open.
 fn outlive_all(points: &[&str], flush: Flush, beside: bool) {
-    let point = points.join(", ");
+    for engine in ENGINES {
+        outlive_over(engine, points, flush, beside);
+    }
+}
+
+/// `beside`: a living process has the store open.
+fn outlive_over(engine: EngineKind, points: &[&str], flush: Flush, beside: bool) {
+    let point = format!("{engine:?} {}", points.join(", "));
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
-    let first = beside.then(|| Store::open(&root, options(flush)).unwrap());
+    let first = beside.then(|| Store::open(&root, options(engine, flush)).unwrap());
     let mut sent = BTreeMap::new();
     if let Some(store) = &first {
         let (offset, position) = send(store, b"mine");
@@ -126,8 +163,8 @@ fn outlive_all(points: &[&str], flush: Flush, beside: bool) {
     }
     points
         .iter()
-        .for_each(|point| sent.extend(die(&root, point)));
-    let store = first.unwrap_or_else(|| Store::open(&root, options(flush)).unwrap());
+        .for_each(|point| sent.extend(die(&root, engine, point)));
+    let store = first.unwrap_or_else(|| Store::open(&root, options(engine, flush)).unwrap());
     for number in 0..5 {
         let body = format!("mine {number}");
         let (offset, position) = send(&store, body.as_bytes());
@@ -186,15 +223,17 @@ fn a_process_that_died_when_it_erased_is_outlived() {
 /// Only a leader passes these points, so the process is the only one.
 #[test]
 fn a_leader_that_dies_is_outlived() {
-    for point in ["Recovered:0", "Dispatched:3", "Synced:5"] {
+    let commit = ["Recovered:0", "Dispatched:3", "Synced:5"].map(|it| (EngineKind::CommitLog, it));
+    let partition = ["Recovered:0", "Synced:5"].map(|it| (EngineKind::PartitionLog, it));
+    for (engine, point) in commit.into_iter().chain(partition) {
         let flush = match point.starts_with("Synced") {
             true => Flush::Sync,
             false => Flush::Async,
         };
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
-        let sent = die(&root, point);
-        let store = Store::open(&root, options(flush)).unwrap();
+        let sent = die(&root, engine, point);
+        let store = Store::open(&root, options(engine, flush)).unwrap();
         let (next, _) = send(&store, b"mine");
         let found = all(&store);
         assert_eq!(found.len() as u64, next + 1, "{point}");
@@ -215,12 +254,19 @@ fn a_leader_that_dies_is_outlived() {
 /// bytes that are missing on the disk.
 #[test]
 fn a_failed_sync_ends_writing_in_all_processes() {
+    ENGINES.into_iter().for_each(fail_sync);
+}
+
+fn fail_sync(engine: EngineKind) {
     let dir = tempfile::tempdir().unwrap();
     let fails = Arc::new(AtomicBool::new(false));
     let failing = Arc::clone(&fails);
     let disk = HookedDisk::shared(move |call, path: &Path| {
-        let is_log = path.to_string_lossy().contains("commitlog");
-        match failing.load(Ordering::Relaxed) && is_log && call == Call::SyncRange {
+        let is_log = match engine {
+            EngineKind::PartitionLog => call == Call::Fsync && path.extension().is_some(),
+            _ => call == Call::SyncRange && path.to_string_lossy().contains("commitlog"),
+        };
+        match failing.load(Ordering::Relaxed) && is_log {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),
             false => Ok(()),
         }
@@ -229,7 +275,7 @@ fn a_failed_sync_ends_writing_in_all_processes() {
         disk,
         ..Machine::real()
     };
-    let open = || Store::open_on(&machine, dir.path(), options(Flush::Async)).unwrap();
+    let open = || Store::open_on(&machine, dir.path(), options(engine, Flush::Async)).unwrap();
     let (one, two) = (open(), open());
     send(&one, b"a");
     send(&two, b"b");
@@ -263,18 +309,20 @@ fn a_failed_sync_ends_writing_in_all_processes() {
 /// The slot is alive again, so the others would wait for the newcomer.
 #[test]
 fn a_process_with_the_slot_of_a_dead_one_does_not_hold_its_lock() {
-    for point in ["Locked:7", "Stored:20", "Published:9"] {
+    let points = ["Locked:7", "Stored:20", "Published:9"];
+    let all_of = |engine| points.map(|point| (engine, point));
+    for (engine, point) in ENGINES.into_iter().flat_map(all_of) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
         let open = || {
             let options = Options {
                 busy_timeout: std::time::Duration::from_secs(20),
-                ..options(Flush::Async)
+                ..options(engine, Flush::Async)
             };
             Store::open(&root, options).unwrap()
         };
         let first = open();
-        let acknowledged = die(&root, point).len();
+        let acknowledged = die(&root, engine, point).len();
         let idle = open();
         send(&first, b"mine");
         assert!(all(&idle).len() > acknowledged, "{point}");
@@ -289,12 +337,14 @@ fn a_process_with_the_slot_of_a_dead_one_does_not_hold_its_lock() {
 fn a_failed_sync_of_a_follower_ends_writing_for_good() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
-    let open = |machine: &Machine| Store::open_on(machine, &root, options(Flush::Async)).unwrap();
+    let engine = EngineKind::CommitLog;
+    let options = || options(engine, Flush::Async);
+    let open = |machine: &Machine| Store::open_on(machine, &root, options()).unwrap();
     let leader = open(&Machine::real());
     send(&leader, b"a");
     leader.flush().unwrap();
     // It leaves unpublished bytes, which the next sender erases.
-    let sent = die(&root, "Stored:20").len();
+    let sent = die(&root, engine, "Stored:20").len();
     let disk = HookedDisk::shared(|call, path: &Path| {
         let is_log = path.to_string_lossy().contains("commitlog");
         match is_log && call == Call::Fsync {
@@ -323,9 +373,13 @@ fn a_failed_sync_of_a_follower_ends_writing_for_good() {
 /// locks are gone, and another process may write the store.
 #[test]
 fn an_opening_that_fails_leaves_no_services_behind() {
+    ENGINES.into_iter().for_each(fail_to_open);
+}
+
+fn fail_to_open(engine: EngineKind) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
-    let store = Store::open(&root, options(Flush::Async)).unwrap();
+    let store = Store::open(&root, options(engine, Flush::Async)).unwrap();
     send(&store, b"a");
     store.close().unwrap();
     let mut failed = 0;
@@ -344,12 +398,12 @@ fn an_opening_that_fails_leaves_no_services_behind() {
             disk,
             ..Machine::real()
         };
-        let opened = Store::open_on(&machine, &root, options(Flush::Async));
+        let opened = Store::open_on(&machine, &root, options(engine, Flush::Async));
         match opened {
             Ok(store) => drop(store),
             Err(_) => failed += 1,
         }
-        assert_eq!(Arc::strong_count(&machine.disk), 1, "call {at}");
+        assert_eq!(Arc::strong_count(&machine.disk), 1, "{engine:?} call {at}");
         if calls.load(Ordering::Relaxed) > 0 {
             break;
         }
@@ -359,25 +413,63 @@ fn an_opening_that_fails_leaves_no_services_behind() {
     assert_eq!(all(&alone).len(), 1);
 }
 
+/// What verifying finds after a process has died with a batch that it had stored, and another one
+/// went on: the offset of that one's message, and whether all is well. `harm`: the batch is torn.
+fn go_on_after(harm: bool) -> (u64, u64, bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let engine = EngineKind::PartitionLog;
+    let first = Store::open(&root, options(engine, Flush::Async)).unwrap();
+    let sent = die(&root, engine, "Stored:20").len() as u64;
+    if harm {
+        // The batch is the last of the partition.
+        let logs = std::fs::read_dir(root.join("orders-0")).unwrap();
+        let logs = logs.map(|entry| entry.unwrap().path());
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|it| it == "log");
+        let mut logs: Vec<_> = logs.filter(is_log).collect();
+        logs.sort();
+        let mut bytes = std::fs::read(logs.last().unwrap()).unwrap();
+        let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+        bytes[last] ^= 1;
+        let mut log = std::fs::OpenOptions::new();
+        let log = log.write(true).open(logs.last().unwrap()).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&log, &bytes[..=last], 0).unwrap();
+    }
+    let (offset, _) = send(&first, b"mine");
+    first.close().unwrap();
+    let alone = Store::open(&root, Options::default()).unwrap();
+    let verified = alone.verify(&mut |_, _| true).unwrap();
+    (sent, offset, verified.damage.is_empty())
+}
+
+/// A batch that is whole stays, as it would for an opening, and a torn one is cut off.
+#[test]
+fn whoever_goes_on_after_a_dead_process_keeps_whole_batches_only() {
+    let (sent, offset, is_well) = go_on_after(false);
+    assert_eq!((offset, is_well), (sent + 1, true));
+    let (sent, offset, is_well) = go_on_after(true);
+    assert_eq!((offset, is_well), (sent, true));
+    plant(Some(Bug::NoChecksum));
+    let (_, _, is_well) = go_on_after(true);
+    plant(None);
+    assert!(!is_well, "a torn batch was published, and nothing noticed");
+}
+
 /// The page of a process that died names it as the writer. The next process has that forgotten
 /// before another one can join: else that one would follow marks that are not confirmed yet.
 #[test]
 fn a_dead_writer_is_not_followed() {
-    for point in ["Joined:0", "Published:9"] {
+    let all_of = |engine| ["Joined:0", "Published:9"].map(|point| (engine, point));
+    for (engine, point) in ENGINES.into_iter().flat_map(all_of) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
-        die(&root, "Published:3");
-        let disk = Machine::real().disk;
-        let read = || {
-            StatePage::open(&*disk, &root, Access::Read)
-                .unwrap()
-                .unwrap()
-        };
-        assert!(read().is_written_to());
-        die(&root, point);
-        assert_eq!(read().is_written_to(), point != "Joined:0", "{point}");
-        let store = Store::open(&root, options(Flush::Async)).unwrap();
-        assert!(read().is_written_to());
+        die(&root, engine, "Published:3");
+        assert!(page(&root).is_written_to());
+        die(&root, engine, point);
+        let is_written_to = page(&root).is_written_to();
+        assert_eq!(is_written_to, point != "Joined:0", "{engine:?} {point}");
+        let store = Store::open(&root, options(engine, Flush::Async)).unwrap();
+        assert!(page(&root).is_written_to());
         store.close().unwrap();
     }
 }

@@ -25,12 +25,32 @@ import forebay
 from forebay import _forebay
 
 QUEUES = 4
+#: What an opening names, by engine.
+ENGINES: dict[str, dict[str, object]] = {
+    "commitlog": {"index": False},
+    "partitionlog": {"engine": "partitionlog"},
+}
+#: That of the engine which a test runs over.
+OF_ENGINE: dict[str, object] = {}
+
+
+@pytest.fixture(autouse=True, params=list(ENGINES))
+def engine(request: pytest.FixtureRequest) -> str:
+    OF_ENGINE.clear()
+    OF_ENGINE.update(ENGINES[request.param])
+    return request.param
 
 
 def share(path: Path, **options: object) -> forebay.Store:
     # On a busy machine a process may be off its CPU for long while it holds the append lock.
-    named = {"default_queues": QUEUES, "index": False, "busy_timeout": 60, **options}
+    named = {"default_queues": QUEUES, "busy_timeout": 60, **OF_ENGINE, **options}
     return forebay.open(path, mode="share", **named)
+
+
+def offsets_of(path: Path) -> Path:
+    """Return the table of offsets of a store."""
+    name = "consumerOffset.json"
+    return path / (f"forebay.{name}" if "engine" in OF_ENGINE else f"config/{name}")
 
 
 def fill(store: forebay.Store, count: int = 40, topic: str = "orders") -> None:
@@ -206,7 +226,8 @@ def test_the_leader_delivers_refused_and_delayed_messages_for_all(tmp_path: Path
             (again,) = consumer.poll(1, timeout=10)
             assert (again.body, again.topic, again.reconsume_times) == (b"refused", "orders", 1)
             consumer.reject(again, reason="no")
-            assert two.read("%DLQ%g", 0, 0).messages[0].body == b"refused"
+            dead = "dlq.g" if "engine" in OF_ENGINE else "%DLQ%g"
+            assert two.read(dead, 0, 0).messages[0].body == b"refused"
             # The one that remains takes over.
             two.send("orders", b"later", delay=1)
             one.close()
@@ -216,7 +237,7 @@ def test_the_leader_delivers_refused_and_delayed_messages_for_all(tmp_path: Path
 
 
 def test_progress_is_shared_and_saved_by_its_rules(tmp_path: Path):
-    table = tmp_path / "s" / "config" / "consumerOffset.json"
+    table = offsets_of(tmp_path / "s")
     with share(tmp_path / "s") as one, share(tmp_path / "s") as two:
         fill(one)
         consumer = two.consumer("orders", group="g")
@@ -224,13 +245,14 @@ def test_progress_is_shared_and_saved_by_its_rules(tmp_path: Path):
         consumer.commit()
         rows = json.loads(table.read_text())["offsetTable"]
         assert rows["orders@g"] == {str(queue): 10 for queue in range(QUEUES)}
-        # Another writer, such as a Spark driver: its rows stay.
-        _forebay.record_offsets(tmp_path / "s", "spark", {("orders", 0): 7})
+        if "engine" not in OF_ENGINE:
+            # Another writer, such as a Spark driver: its rows stay.
+            _forebay.record_offsets(tmp_path / "s", "spark", {("orders", 0): 7})
         fill(one, 4)
         take_all(consumer, 4)
         consumer.commit()
         rows = json.loads(table.read_text())["offsetTable"]
-        assert rows["orders@spark"] == {"0": 7}
+        assert rows.get("orders@spark") == (None if "engine" in OF_ENGINE else {"0": 7})
         assert rows["orders@g"] == {str(queue): 11 for queue in range(QUEUES)}
         fill(one, 4)
         take_all(consumer, 4)
@@ -248,7 +270,7 @@ def test_a_leader_saves_the_progress_of_processes_that_die(tmp_path: Path):
         two = share(tmp_path / "s")
         consumer = two.consumer("orders", group="g")
         take_all(consumer, 40)
-        table = tmp_path / "s" / "config" / "consumerOffset.json"
+        table = offsets_of(tmp_path / "s")
         until(table.exists)
         rows = {str(queue): 10 for queue in range(QUEUES)}
         until(lambda: json.loads(table.read_text())["offsetTable"]["orders@g"] == rows)
@@ -288,7 +310,7 @@ def test_offsets_are_reset_in_all_processes(tmp_path: Path):
         with pytest.raises(forebay.OwnershipLostError):
             consumer.ack(held)
         assert len(take_all(consumer, 15)) == 15
-        rows = json.loads((tmp_path / "s/config/consumerOffset.json").read_text())
+        rows = json.loads(offsets_of(tmp_path / "s").read_text())
         assert rows["offsetTable"]["orders@g"]["0"] == 5
         consumer.seek({("orders", 2): 9})
         assert take_all(consumer, 1) == [b"38"]
@@ -340,7 +362,9 @@ def test_new_queues_are_consumed_by_all(tmp_path: Path):
 
 FORK = """
 import os, sys, forebay
-store = forebay.open(sys.argv[1], mode="share", default_queues=2, busy_timeout=60)
+store = forebay.open(
+    sys.argv[1], mode="share", engine=sys.argv[2], default_queues=2, busy_timeout=60
+)
 consumer = store.consumer("orders", group="g")
 store.send("orders", b"parent", queue=0)
 (message,) = consumer.poll(1, timeout=10)
@@ -385,8 +409,8 @@ store.close()
 """
 
 
-def test_a_forked_child_has_consumers_of_its_own(tmp_path: Path):
-    done = run_with_children(FORK, str(tmp_path / "s"))
+def test_a_forked_child_has_consumers_of_its_own(tmp_path: Path, engine: str):
+    done = run_with_children(FORK, str(tmp_path / "s"), engine)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -407,11 +431,11 @@ def test_a_table_that_cannot_be_is_an_error_that_says_where(tmp_path: Path):
     number = struct.Struct("=I").pack
     for name, harm, error in [
         ("magic", damage(0, b"X"), "no table of groups"),
-        ("version", damage(8, number(2)), "no table of groups"),
+        ("version", damage(8, number(1)), "no table of groups"),
         ("topics", damage(24, number(16_385)), "16385 topics"),
         ("queues", damage(28, number(1 << 31)), "queues of groups"),
         ("name", damage(69_632, number(500)), "no name"),
-        ("sign", damage(69_632 + 192, b"\xff"), "no name"),
+        ("sign", damage(69_632 + 136, b"\xff"), "no name"),
         ("entry", damage(8_458_240 + 16, number(9)), "topic entry 9"),
         ("length", cut, "100 bytes"),
     ]:
@@ -470,6 +494,8 @@ def test_a_log_that_came_back_shorter_stops_the_consumers_of_all_processes(
     tmp_path: Path, grown: bool
 ):
     """A store is put back as it was, and its table of offsets stays."""
+    if grown and "engine" in OF_ENGINE:
+        pytest.skip("a partition log has no epochs that tell one log from another")
     path, copy = tmp_path / "s", tmp_path / "copy"
     with share(path) as store:
         fill(store, 8)
@@ -477,8 +503,7 @@ def test_a_log_that_came_back_shorter_stops_the_consumers_of_all_processes(
     with share(path) as store, store.consumer("orders", group="billing") as consumer:
         fill(store, 8)
         take_all(consumer, 16)
-    table = "config/consumerOffset.json"
-    shutil.copy(path / table, copy / table)
+    shutil.copy(offsets_of(path), offsets_of(copy))
     with share(copy) as one, share(copy) as two:
         if grown:
             fill(two, 40)

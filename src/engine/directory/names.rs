@@ -10,6 +10,8 @@ pub const INDEX: &str = "index";
 pub const CONFIG: &str = "config";
 /// The file whose byte 0 a writer locks.
 pub const LOCK: &str = "lock";
+/// As [`LOCK`], in a partition log; a broker locks all of it.
+pub const BROKER_LOCK: &str = ".lock";
 /// Exists while a store is open for writing, and after a crash.
 pub const ABORT: &str = "abort";
 /// Store time up to which log, queues and index are durable.
@@ -26,6 +28,10 @@ pub const OPTIONS: &str = "forebay.options";
 pub const DELAY: &str = "forebay.delay";
 /// Who owns which queue of a group, while processes share the store.
 pub const GROUPS: &str = "forebay.groups";
+/// In a partition log: where each partition ends, while processes share it.
+pub const PARTITIONS: &str = "forebay.partitions";
+/// In a partition log: the page of marks of the processes that share it.
+pub const SHARED: &str = "forebay.shared";
 /// Which messages with a delivery time waited at some moment.
 pub const PENDING: &str = "forebay.pending";
 /// Which producers own queues.

@@ -253,6 +253,22 @@ impl StatePage {
         StatePage::new(region, [0; 16], None).checked()
     }
 
+    /// Opens a page with marks that only processes of this boot believe; `None` if there is none.
+    pub fn open_marks(disk: &dyn Disk, path: &Path, access: Access) -> Result<Option<StatePage>> {
+        let Some(region) = map_page(disk, path, access)? else {
+            return Ok(None);
+        };
+        StatePage::new(region, disk.boot_id(), None).checked()
+    }
+
+    /// Creates such a page, or replaces it, with all marks zero.
+    pub fn create_marks(disk: &dyn Disk, path: &Path) -> Result<StatePage> {
+        replace(disk, path, &StatePage::empty())?;
+        disk.reserve(path, 0, PAGE as u64)?;
+        let region = disk.map(path, PAGE, Access::ReadWrite)?;
+        Ok(StatePage::new(region, disk.boot_id(), None))
+    }
+
     /// The bytes of a page without marks.
     pub fn empty() -> Vec<u8> {
         let mut page = MAGIC.to_vec();
@@ -347,7 +363,8 @@ impl StatePage {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
         self.region.path()
     }
 

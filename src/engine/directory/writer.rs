@@ -66,6 +66,24 @@ pub fn lock(disk: &dyn Disk, root: &Path, name: &str, timeout: Duration) -> Resu
     }
 }
 
+/// Waits up to `timeout` while a broker has a partition log: it locks the bytes that processes
+/// which share one would take.
+///
+/// # Errors
+///
+/// [`Error::Locked`] if it still has it then.
+pub fn await_broker(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<()> {
+    let began = Instant::now();
+    while let Holder::Other(_) = disk.probe(&root.join(names::BROKER_LOCK))? {
+        let left = timeout.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(locked(disk, root, names::BROKER_LOCK)?);
+        }
+        std::thread::sleep(left.min(LOCK_RETRY));
+    }
+    Ok(())
+}
+
 /// Fails if a process writes the store.
 ///
 /// # Errors
@@ -84,7 +102,7 @@ fn locked(disk: &dyn Disk, root: &Path, name: &str) -> Result<Error> {
     Ok(Error::Locked {
         path: root.to_owned(),
         pid: pid_of(disk, root, name, holder)?,
-        shareable: name == names::LOCK && !matches!(holder, Holder::Other(_)),
+        shareable: !matches!(holder, Holder::Other(_)),
     })
 }
 
@@ -110,6 +128,11 @@ fn pid_of(disk: &dyn Disk, root: &Path, name: &str, holder: Holder) -> Result<Op
         }
         Holder::Nobody => Ok(None),
         Holder::Forebay => {
+            // Processes that share a partition log have a page.
+            let page = StatePage::open_marks(disk, &root.join(names::SHARED), Access::Read)?;
+            if let Some(page) = page.filter(StatePage::is_written_to) {
+                return Ok(page.pid());
+            }
             let mut start = [0; SIGNATURE_LEN_MAX];
             let len = disk.read_at(&root.join(name), 0, &mut start)?;
             Ok(signer(start.get(..len).unwrap_or_default()))

@@ -14,7 +14,7 @@ impl PartitionLog {
         self.writer()?.create(&self.topics, name, queues, add)
     }
 
-    fn add(&self, topic: &Topic, queue: u32, ends: Arc<Ends>) {
+    pub(super) fn add(&self, topic: &Topic, queue: u32, ends: Arc<Ends>) {
         let partition = Arc::new(Partition::written(&topic.name, queue, ends));
         self.partitions.write().insert((topic.id, queue), partition);
     }

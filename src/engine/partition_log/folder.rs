@@ -117,6 +117,7 @@ impl Folder {
     pub(super) fn list_again(&self, disk: &dyn Disk) -> Result<(Segments, u64)> {
         let mut state = self.state.lock();
         state.listed = None;
+        self.ends.iter().for_each(|ends| ends.list_again());
         self.update(disk, &mut state)?;
         Ok((Arc::clone(&state.segments), state.end.offset))
     }
@@ -181,6 +182,7 @@ impl Folder {
 
     fn update(&self, disk: &dyn Disk, state: &mut State) -> Result<()> {
         if let Some(ends) = &self.ends {
+            ends.catch_up(disk)?;
             let replaced = ends.replaced();
             if replaced != state.replaced {
                 state.replaced = replaced;

@@ -6,7 +6,7 @@ use super::partition::Partition;
 use super::segments::names;
 use crate::clock::{Clock, RealClock};
 use crate::disk::read_small;
-use crate::engine::{Damage, DamageKind};
+use crate::engine::{Damage, DamageKind, Topic};
 use crate::error::Result;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
@@ -21,8 +21,9 @@ impl PartitionLog {
     /// directory may have thousands of folders, so it is listed only if it has changed. Checkpoints
     /// that a broker replaces change it too.
     pub(super) fn update(&self) -> Result<()> {
-        if self.writer.is_some() {
-            return Ok(());
+        if let Some(writer) = &self.writer {
+            let mut add = |topic: &Arc<Topic>, queue, ends| self.add(topic, queue, ends);
+            return writer.adopt(&self.topics, &mut add);
         }
         let mut listed = self.listed.lock();
         let modified = self.disk().modified_ms(&self.root)?;

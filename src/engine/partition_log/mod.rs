@@ -59,6 +59,7 @@ use self::partition::Partition;
 use self::retention::service::Retention;
 use self::segments::names;
 use self::write::Writer;
+use super::directory::group_table::joint::Joint;
 use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
@@ -142,6 +143,24 @@ impl PartitionLog {
         self.usable()?;
         let writer = self.writer.as_ref();
         writer.ok_or_else(|| Error::read_only_store(&self.root))
+    }
+
+    /// This process among those that share the store; `None` if it has the store for itself, or
+    /// only reads it.
+    pub(crate) fn joint(&self) -> Option<Arc<dyn Joint>> {
+        let groups = self.writer.as_ref()?.groups.as_ref()?;
+        Some(Arc::clone(groups) as Arc<dyn Joint>)
+    }
+
+    /// Refuses what processes that share a store cannot do.
+    fn check_alone(&self, what: &str) -> Result<()> {
+        match self.joint() {
+            None => Ok(()),
+            Some(_) => unsupported(&format!(
+                "{what} a store that is open with mode=\"share\": close it in all processes, and \
+                 open it with mode=\"a\""
+            )),
+        }
     }
 
     fn disk(&self) -> &dyn Disk {
@@ -246,6 +265,11 @@ impl Engine for PartitionLog {
     }
 
     fn topics(&self) -> &Topics {
+        if self.writer.is_some() {
+            // Other processes may share the store. If its table cannot be read, the next call
+            // tries again.
+            let _ = self.update();
+        }
         &self.topics
     }
 
@@ -301,6 +325,10 @@ impl Engine for PartitionLog {
         let Some(writer) = &self.writer else {
             return true;
         };
+        if writer.parts.shared.is_some() {
+            // A send may have to wait for another process.
+            return false;
+        }
         let (first, last) = queue.map_or((0, u32::MAX), |queue| (queue, queue));
         let partitions = self.partitions.read();
         let meant = partitions.range((topic.id, first)..=(topic.id, last));
@@ -314,12 +342,21 @@ impl Engine for PartitionLog {
         }
     }
 
-    fn flush(&self, _: &mut dyn FnMut() -> bool) -> Result<u64> {
+    fn flush(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         self.usable()?;
         if let Some(writer) = &self.writer {
             let open = writer.open_batches.as_ref();
             open.inspect(|open| open.append_all());
-            writer.parts.flush()?;
+            let parts = &writer.parts;
+            match &parts.shared {
+                // Another process may have to flush.
+                Some(shared) => {
+                    shared.check(&parts.health)?;
+                    let waiter = self.enlist(parts.published());
+                    waiter.wait_while(parts.rules.flush_timeout, go_on)?;
+                }
+                None => parts.flush()?,
+            }
             open.map_or(Ok(()), |open| open.check_refused())?;
         }
         Ok(self.durable_position())
@@ -399,7 +436,10 @@ impl Engine for PartitionLog {
     }
 
     fn wake(&self) {
-        self.news.notify();
+        match &self.writer {
+            Some(writer) => writer.parts.tell(),
+            None => self.news.notify(),
+        }
     }
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {

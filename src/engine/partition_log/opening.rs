@@ -2,11 +2,10 @@
 
 use super::compact::rules::CompactRules;
 use super::compact::service::Compactor;
-use super::partition::Partition;
 use super::retention::service::Retention;
 use super::segments::names;
 use super::write::{Opened, Writer};
-use super::{PartitionLog, Shared, unsupported};
+use super::{PartitionLog, Shared};
 use crate::engine::service::hold::Hold;
 use crate::engine::{Recovery, Topics};
 use crate::error::{At, Op, Result};
@@ -33,12 +32,11 @@ impl PartitionLog {
     ///
     /// # Errors
     ///
-    /// [`NotFound`], [`NotAStore`]; [`Unsupported`] for [`Mode::Share`]; errors of reading, and
-    /// when writing those of [`Writer::open`].
+    /// [`NotFound`], [`NotAStore`]; errors of reading, and when writing those of
+    /// [`Writer::open`] and [`Writer::join`].
     ///
     /// [`NotFound`]: crate::Error::NotFound
     /// [`NotAStore`]: crate::Error::NotAStore
-    /// [`Unsupported`]: crate::Error::Unsupported
     pub fn open_with(
         machine: &Machine,
         root: &Path,
@@ -79,8 +77,9 @@ impl PartitionLog {
                     ..Recovery::default()
                 }
             }
-            Mode::Append | Mode::Create => engine.open_for_writing(machine, options, holds)?,
-            Mode::Share => return unsupported("mode=\"share\" for a partition log"),
+            Mode::Append | Mode::Create | Mode::Share => {
+                engine.open_for_writing(machine, options, holds)?
+            }
         };
         recovery.elapsed = began.elapsed();
         engine.shared.report.opened(recovery);
@@ -94,14 +93,33 @@ impl PartitionLog {
         holds: Vec<Arc<dyn Hold>>,
     ) -> Result<Recovery> {
         let with = (&self.topics, &*self.shared.report, &self.news);
-        let (writer, opened, recovery) = Writer::open(machine, &self.root, options, with)?;
+        let (writer, opened, recovery) = match options.mode {
+            Mode::Share => Writer::join(machine, &self.root, options, with)?,
+            _ => Writer::open(machine, &self.root, options, with)?,
+        };
         self.options = writer.options.clone();
-        let mut partitions = self.partitions.write();
         for Opened { topic, queue, ends } in opened {
-            let partition = Partition::written(&topic.name, queue, ends);
-            partitions.insert((topic.id, queue), Arc::new(partition));
+            self.add(&topic, queue, ends);
         }
-        drop(partitions);
+        let begun = self.begin_services((machine, options), holds, &writer);
+        if let Err(error) = begun {
+            if options.mode == Mode::Share {
+                // Its threads would go on, with the locks of this process.
+                let _ = writer.close();
+            }
+            return Err(error);
+        }
+        self.writer = Some(writer);
+        Ok(recovery)
+    }
+
+    /// Starts what removes and compacts segments.
+    fn begin_services(
+        &mut self,
+        (machine, options): (&Machine, &Options),
+        holds: Vec<Arc<dyn Hold>>,
+        writer: &Writer,
+    ) -> Result<()> {
         let rules = CompactRules::new(&options.compaction);
         let warnings = &self.shared.report.warnings;
         let compactor = Arc::new(Compactor::new(rules, warnings));
@@ -112,7 +130,9 @@ impl PartitionLog {
             known_times,
             holds,
         )?);
-        retention.complete(&writer.parts)?;
+        if options.mode != Mode::Share {
+            retention.complete(&writer.parts)?;
+        }
         if machine.drive == Drive::Threads {
             let started = compactor.start(&writer.parts);
             let started = started.and_then(|()| retention.start(&writer.parts));
@@ -120,7 +140,6 @@ impl PartitionLog {
         }
         self.compactor = Some(compactor);
         self.retention = Some(retention);
-        self.writer = Some(writer);
-        Ok(recovery)
+        Ok(())
     }
 }

@@ -32,6 +32,7 @@ impl QueueLogs for PartitionLog {
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted> {
         let writer = self.writer()?;
+        self.check_alone("compacting")?;
         let Some(compactor) = &self.compactor else {
             return unsupported("compaction of a store that is only read");
         };
@@ -51,6 +52,7 @@ impl QueueLogs for PartitionLog {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
         let writer = self.writer()?;
+        self.check_alone("deleting messages of")?;
         match &self.retention {
             Some(retention) => retention.delete_before(&writer.parts, topic, starts, go_on),
             None => Ok(()),
@@ -58,6 +60,7 @@ impl QueueLogs for PartitionLog {
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        self.check_alone("repairing")?;
         repair::repair(self, progress)
     }
 

@@ -25,7 +25,10 @@ pub(super) fn wait_until(
         let is_due = || writer.parts.readable() > position || is_over();
         let left = || deadline.map_or(timeout, |it| it.saturating_duration_since(Instant::now()));
         while !is_due() && !left().is_zero() {
-            engine.news.sleep(left(), is_due);
+            match &writer.parts.shared {
+                Some(shared) => shared.sleep(left(), is_due),
+                None => engine.news.sleep(left(), is_due),
+            }
         }
         return writer.parts.readable();
     }

@@ -49,8 +49,6 @@ const TEND: Duration = Duration::from_secs(1);
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// A process that closes the store waits this long for a leader that hangs.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A sender waits this long for a process that recovers the store.
-const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// A process that is behind by more bytes walks them before it takes the lock of all.
 const BEHIND_MAX: u64 = 1 << 20;
 
@@ -156,7 +154,8 @@ impl Core {
 
     /// Runs `work` on the end of the log, while no other process can append.
     fn with_tail<T>(&self, work: impl FnOnce(&mut Tail) -> Result<T>) -> Result<T> {
-        let (mut tail, held) = self.unless_recovered(|| self.in_slices(|left| self.take(left)))?;
+        let timeout = self.rules.busy_timeout;
+        let (mut tail, held) = self.member.patiently(timeout, |left| self.take(left))?;
         let done = self.follow(&mut tail, &held).and_then(|()| {
             pass(Point::Locked);
             let done = work(&mut tail);
@@ -204,56 +203,6 @@ impl Core {
         let held = self.member.hold(timeout)?;
         self.check()?;
         Ok((tail, held))
-    }
-
-    /// Calls `take` with the time that it may wait. If the caller can interrupt that, it waits a
-    /// slice at a time, and holds no lock while the caller is asked.
-    fn in_slices<T>(&self, take: impl Fn(Duration) -> Result<T>) -> Result<T> {
-        let timeout = self.rules.busy_timeout;
-        if !interrupt::is_allowed() {
-            return take(timeout);
-        }
-        let mut waited = Duration::ZERO;
-        loop {
-            let slice = interrupt::SLICE.min(timeout.saturating_sub(waited));
-            let began = Instant::now();
-            let taken = take(slice);
-            let Err(Error::Busy { waited_ms }) = taken else {
-                return taken;
-            };
-            waited += began.elapsed();
-            // The call of the holder, a thread of this process, may have taken longer.
-            let busy = waited.max(Duration::from_millis(waited_ms));
-            if busy >= timeout || interrupt::is_raised() {
-                let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy { waited_ms });
-            }
-        }
-    }
-
-    /// Calls `take` again while it fails because a process recovers the store after another one has
-    /// died, which may take longer than an append.
-    fn unless_recovered<T>(&self, take: impl Fn() -> Result<T>) -> Result<T> {
-        let mut epoch = self.member.page.epoch();
-        let mut began = None;
-        loop {
-            let taken = take();
-            if taken.is_ok() {
-                return taken;
-            }
-            let began = *began.get_or_insert_with(Instant::now);
-            let now = self.member.page.epoch();
-            // A recovery begins an epoch.
-            let recovered = epoch != now || self.member.is_recovered();
-            if !matches!(taken, Err(Error::Busy { .. }))
-                || !recovered
-                || interrupt::is_raised()
-                || began.elapsed() > RECOVERY_TIMEOUT
-            {
-                return taken;
-            }
-            epoch = now;
-        }
     }
 
     /// Whether other processes have published much since this one last followed, or retention has

@@ -11,8 +11,8 @@ use crate::engine::commit_log::recovery::{find, geometry, open};
 use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::GroupTable;
 use crate::engine::directory::kept_options::Kept;
-use crate::engine::directory::member::Member;
 use crate::engine::directory::member::groups::Groups;
+use crate::engine::directory::member::{Meeting, Member};
 use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::writer;
@@ -75,7 +75,13 @@ impl Share {
         let maker = writer::permit(disk, root, options)?;
         find::prepare(disk, root, maker)?;
         let own = Agreed::of(options)?;
-        let member = Arc::new(Member::join(disk, root, options.lock_timeout, &own)?);
+        let member = Arc::new(Member::join(
+            disk,
+            root,
+            Meeting::OF_STATE,
+            options.lock_timeout,
+            &own,
+        )?);
         pass(Point::Joined);
         let mut options = options.clone();
         member.page.agreed()?.joined(&own)?.apply(&mut options);

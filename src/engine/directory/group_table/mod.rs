@@ -8,7 +8,7 @@
 //! ```text
 //! at        width        field
 //! 0         8            magic "FOREBAYG"
-//! 8         u32          version, 1
+//! 8         u32          version, 2
 //! 12        u32          changes with each consumer, owner, topic or queue; processes sleep on it
 //! 16        u64          lock of those that change the table; see `service/shared_lock.rs`
 //! 24        u32          number of topics
@@ -44,7 +44,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const MAGIC: [u8; 8] = *b"FOREBAYG";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const AT_VERSION: usize = 8;
 const AT_CHANGES: usize = 12;
 const AT_LOCK: usize = 16;

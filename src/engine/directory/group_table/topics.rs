@@ -4,9 +4,9 @@
 //! at   width   field
 //! 0    u32     bytes of the group's name
 //! 4    u32     bytes of the topic's name
-//! 64   16 u64  a bit for each consumer that reads the topic
-//! 192  128     the group
-//! 320  128     the topic
+//! 8    16 u64  a bit for each consumer that reads the topic
+//! 136  120     the group
+//! 256  256     the topic
 //! ```
 //!
 //! Entries are added and never removed. The number of topics is raised last, so an entry below it
@@ -20,13 +20,15 @@ use crate::num::short;
 pub(super) const TOPICS_MAX: u32 = 16_384;
 /// Length of an entry.
 pub(super) const TOPIC_LEN: usize = 512;
-/// Maximum length of a name.
-const NAME_LEN_MAX: usize = 128;
+/// Maximum length of the name of a group.
+const GROUP_NAME_LEN: usize = 120;
+/// Maximum length of the name of a topic.
+const TOPIC_NAME_LEN: usize = 256;
 const AT_TOPIC_LEN: usize = 4;
-const AT_READERS: usize = 64;
+const AT_READERS: usize = 8;
 const AT_GROUP: usize = AT_READERS + MEMBERS_MAX as usize / 8;
-const AT_TOPIC: usize = AT_GROUP + NAME_LEN_MAX;
-const _: () = assert!(AT_TOPIC + NAME_LEN_MAX <= TOPIC_LEN);
+const AT_TOPIC: usize = AT_GROUP + GROUP_NAME_LEN;
+const _: () = assert!(AT_TOPIC + TOPIC_NAME_LEN <= TOPIC_LEN);
 
 /// A topic that a group reads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,16 +69,16 @@ impl GroupTable {
     pub fn topic(&self, entry: u32) -> Result<GroupTopic> {
         let at = GroupTable::topic_at(entry);
         let found = GroupTopic {
-            group: self.name(at, at + AT_GROUP)?,
-            topic: self.name(at + AT_TOPIC_LEN, at + AT_TOPIC)?,
+            group: self.name::<GROUP_NAME_LEN>(at, at + AT_GROUP)?,
+            topic: self.name::<TOPIC_NAME_LEN>(at + AT_TOPIC_LEN, at + AT_TOPIC)?,
         };
         self.check()?;
         Ok(found)
     }
 
-    fn name(&self, len_at: usize, at: usize) -> Result<Box<str>> {
+    fn name<const LEN: usize>(&self, len_at: usize, at: usize) -> Result<Box<str>> {
         let len = self.word(len_at) as usize;
-        let bytes = self.noted(self.region.words::<NAME_LEN_MAX>(at), [0; NAME_LEN_MAX]);
+        let bytes = self.noted(self.region.words::<LEN>(at), [0; LEN]);
         let name = bytes.get(..len).filter(|name| !name.is_empty());
         let name = name.and_then(|name| str::from_utf8(name).ok());
         let legal = name.filter(|name| name.chars().all(is_legal));
@@ -102,14 +104,12 @@ impl GroupTable {
         self.reserve(AT_TOPICS, at)?;
         // Cleared first, because a process may have died here.
         self.noted(self.region.set_words(at, &[0; TOPIC_LEN]), ());
-        for (len_at, name_at, name) in [
-            (at, at + AT_GROUP, group),
-            (at + AT_TOPIC_LEN, at + AT_TOPIC, topic),
+        for (len_at, (name_at, space), name) in [
+            (at, (at + AT_GROUP, GROUP_NAME_LEN), group),
+            (at + AT_TOPIC_LEN, (at + AT_TOPIC, TOPIC_NAME_LEN), topic),
         ] {
-            let mut bytes = [0; NAME_LEN_MAX];
-            if let Some(to) = bytes.get_mut(..name.len()) {
-                to.copy_from_slice(name.as_bytes());
-            }
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(space, 0);
             self.noted(self.region.set_words(name_at, &bytes), ());
             self.set_word(len_at, short(name.len()));
         }
@@ -147,5 +147,5 @@ fn bit_of(place: u32) -> u64 {
 
 /// The signs of groups and topics.
 fn is_legal(sign: char) -> bool {
-    sign.is_ascii_alphanumeric() || "%|-_".contains(sign)
+    sign.is_ascii_alphanumeric() || "%|-_.".contains(sign)
 }

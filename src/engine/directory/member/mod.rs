@@ -23,10 +23,58 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The files through which the processes of a store meet.
+#[derive(Clone, Copy, Debug)]
+pub struct Meeting {
+    /// The file whose bytes they lock.
+    pub lock: &'static str,
+    /// The page of marks.
+    pub page: &'static str,
+}
+
+impl Meeting {
+    /// Those of a store with a state page.
+    pub const OF_STATE: Meeting = Meeting {
+        lock: names::LOCK,
+        page: names::STATE,
+    };
+    /// Those of a partition log.
+    pub const OF_PARTITIONS: Meeting = Meeting {
+        lock: names::BROKER_LOCK,
+        page: names::SHARED,
+    };
+
+    /// Opens the page; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`StatePage::open`].
+    pub fn open_page(
+        self,
+        disk: &dyn Disk,
+        root: &Path,
+        access: Access,
+    ) -> Result<Option<StatePage>> {
+        match self.page {
+            names::STATE => StatePage::open(disk, root, access),
+            name => StatePage::open_marks(disk, &root.join(name), access),
+        }
+    }
+
+    fn create_page(self, disk: &dyn Disk, root: &Path) -> Result<StatePage> {
+        match self.page {
+            names::STATE => StatePage::create(disk, root),
+            name => StatePage::create_marks(disk, &root.join(name)),
+        }
+    }
+}
+
 const ALL: u32 = 0;
 const GATE: u32 = SLOTS + 1;
 /// The byte of the process that runs the services.
 pub const LEADER: u32 = SLOTS + 2;
+/// A sender waits this long for a process that recovers the store.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between attempts to lock a byte.
 const RETRY: Duration = Duration::from_millis(2);
 /// How long a process waits for others that join or leave. The last to leave closes the store.
@@ -53,10 +101,11 @@ impl Member {
     pub fn join(
         disk: &dyn Disk,
         root: &Path,
+        meeting: Meeting,
         timeout: Duration,
         agreed: &Agreed,
     ) -> Result<Member> {
-        let path = root.join(names::LOCK);
+        let path = root.join(meeting.lock);
         let locks = ByteLocks::open(&path).at(Op::Lock, &path)?;
         if let Some(name) = locks.unshared_file_system().at(Op::Lock, &path)? {
             let what = format!("mode=\"share\" on {name}: {}", root.display());
@@ -64,7 +113,7 @@ impl Member {
         }
         match enter(&locks, timeout) {
             Ok(true) => {}
-            Ok(false) => return Err(locked(disk, root)?),
+            Ok(false) => return Err(locked(disk, root, meeting)?),
             Err(error) if is_unknown(&error) => {
                 let what = format!(
                     "mode=\"share\" on a system without locks of open file descriptions \
@@ -76,9 +125,9 @@ impl Member {
             Err(error) => return Err(Error::io(Op::Lock, &path, error)),
         }
         locks.fill().at(Op::Lock, &path)?;
-        let page = match StatePage::open(disk, root, Access::ReadWrite)? {
+        let page = match meeting.open_page(disk, root, Access::ReadWrite)? {
             Some(page) => page,
-            None => StatePage::create(disk, root)?,
+            None => meeting.create_page(disk, root)?,
         };
         let mut member = Member {
             path,
@@ -215,6 +264,40 @@ impl Member {
         shared_lock::is_long(self)
     }
 
+    /// Calls `take` with the time that it may wait for the append lock, at most `timeout`. If the
+    /// caller can interrupt that, it waits a slice at a time, and holds no lock while the caller is
+    /// asked. If a process recovers the store after another one has died, it waits for longer.
+    ///
+    /// # Errors
+    ///
+    /// Those of `take`.
+    pub fn patiently<T>(
+        &self,
+        timeout: Duration,
+        take: impl Fn(Duration) -> Result<T>,
+    ) -> Result<T> {
+        let mut epoch = self.page.epoch();
+        let mut began = None;
+        loop {
+            let taken = in_slices(timeout, &take);
+            if taken.is_ok() {
+                return taken;
+            }
+            let began = *began.get_or_insert_with(Instant::now);
+            let now = self.page.epoch();
+            // A recovery begins an epoch.
+            let recovered = epoch != now || self.is_recovered();
+            if !matches!(taken, Err(Error::Busy { .. }))
+                || !recovered
+                || interrupt::is_raised()
+                || began.elapsed() > RECOVERY_TIMEOUT
+            {
+                return taken;
+            }
+            epoch = now;
+        }
+    }
+
     /// Takes the append lock. No other thread of this process may hold it.
     ///
     /// # Errors
@@ -228,6 +311,29 @@ impl Member {
                 let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
                 Err(Error::Busy { waited_ms })
             }
+        }
+    }
+}
+
+/// Calls `take` with the time that it may wait.
+fn in_slices<T>(timeout: Duration, take: &impl Fn(Duration) -> Result<T>) -> Result<T> {
+    if !interrupt::is_allowed() {
+        return take(timeout);
+    }
+    let mut waited = Duration::ZERO;
+    loop {
+        let slice = interrupt::SLICE.min(timeout.saturating_sub(waited));
+        let began = Instant::now();
+        let taken = take(slice);
+        let Err(Error::Busy { waited_ms }) = taken else {
+            return taken;
+        };
+        waited += began.elapsed();
+        // The call of the holder, a thread of this process, may have taken longer.
+        let busy = waited.max(Duration::from_millis(waited_ms));
+        if busy >= timeout || interrupt::is_raised() {
+            let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
+            return Err(Error::Busy { waited_ms });
         }
     }
 }
@@ -335,10 +441,10 @@ fn shut(locks: &ByteLocks, is_late: impl Fn() -> bool) -> std::io::Result<bool> 
 }
 
 /// The error for a store that one writer alone has opened.
-fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
+fn locked(disk: &dyn Disk, root: &Path, meeting: Meeting) -> Result<Error> {
     Ok(Error::Locked {
         path: root.to_owned(),
-        pid: writer::pid_of_writer(disk, root, names::LOCK)?,
+        pid: writer::pid_of_writer(disk, root, meeting.lock)?,
         shareable: true,
     })
 }

@@ -311,7 +311,7 @@ impl Compactor {
         topic: Option<&str>,
         when: When,
     ) -> Result<Vec<Candidate>> {
-        let all = parts.all_ends();
+        let all = parts.all_ends()?;
         if work.first_dirty.is_none() {
             let path = parts.root.join(CHECKPOINT);
             let lines = files::read_checkpoint(&*parts.disk, &path)?.into_iter();

@@ -6,11 +6,11 @@ use crate::cleanup::CleanupPolicy;
 use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
 use crate::engine::Topic;
+use crate::engine::directory::agreed::Agreed;
 use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::write::ends::Ends;
 use crate::engine::partition_log::write::files;
-use crate::engine::partition_log::write::parts::Parts;
+use crate::engine::partition_log::write::parts::{One, Parts};
 use crate::engine::report::Report;
 use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::service::retention::{INTERVAL, Limits, Times, jump};
@@ -24,6 +24,7 @@ use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -31,19 +32,19 @@ use std::time::Instant;
 pub const PIECE: usize = if cfg!(test) { 4 } else { 64 };
 
 type Key = (Arc<str>, u32);
-/// Topic, queue and ends of a partition.
-type One = (Arc<str>, u32, Arc<Ends>);
 
 /// Removes segments of a store.
 #[derive(Debug)]
 pub struct Retention {
     /// `None` if no option asks for retention.
-    limits: Option<Limits>,
+    limits: Mutex<Option<Arc<Limits>>>,
+    /// The options in effect when the store was opened.
+    options: Options,
     policy: CleanupPolicy,
     /// What may still need messages.
     holds: Vec<Arc<dyn Hold>>,
     /// Whether messages stay until they are in every archive.
-    keeps_unarchived: bool,
+    keeps_unarchived: AtomicBool,
     report: Arc<Report>,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -85,9 +86,10 @@ impl Retention {
     ) -> Result<Retention> {
         Ok(Retention {
             holds,
-            keeps_unarchived: options.keep_unarchived,
+            keeps_unarchived: AtomicBool::new(options.keep_unarchived),
             report: Arc::clone(report),
-            limits: Limits::new(options)?,
+            limits: Mutex::new(Limits::new(options)?.map(Arc::new)),
+            options: options.clone(),
             policy: options.compaction.cleanup_policy.clone(),
             shutdown: Shutdown::default(),
             thread: Mutex::default(),
@@ -100,21 +102,51 @@ impl Retention {
 
     /// Starts the thread, if it may have anything to do.
     pub fn start(self: &Arc<Retention>, parts: &Arc<Parts>) -> std::io::Result<()> {
-        if self.limits.is_none() && !self.policy.compacts_any() {
+        let is_idle = self.limits.lock().is_none() && !self.policy.compacts_any();
+        // The options of others that share the store may ask for it later.
+        if is_idle && parts.shared.is_none() {
             return Ok(());
         }
         let (retention, parts) = (Arc::clone(self), Arc::clone(parts));
         let thread = std::thread::Builder::new().name("forebay-retain".to_owned());
-        let started = thread.spawn(move || {
-            while !retention.shutdown.has_begun() {
-                retention.shutdown.sleep(INTERVAL);
-                if !retention.shutdown.has_begun() {
-                    guard::renew();
-                    retention.step(&parts, parts.clock.now_ms(), Instant::now());
-                }
-            }
-        })?;
+        let started = thread.spawn(move || retention.run(&parts))?;
         *self.thread.lock() = Some(started);
+        Ok(())
+    }
+
+    fn run(&self, parts: &Parts) {
+        let (mut agreed, mut is_complete) = (None, parts.shared.is_none());
+        while !self.shutdown.has_begun() {
+            self.shutdown.sleep(INTERVAL);
+            if self.shutdown.has_begun() || !parts.is_on_duty() {
+                continue;
+            }
+            guard::renew();
+            if let Some(shared) = &parts.shared
+                && agreed != Some(shared.page().agreed_number())
+            {
+                agreed = Some(shared.page().agreed_number());
+                // If the page says something else, the options stay as they are.
+                let _ = shared
+                    .page()
+                    .agreed()
+                    .and_then(|agreed| self.renew(&agreed));
+            }
+            if !is_complete {
+                // What a process was about to remove that had this duty before.
+                is_complete = self.complete(parts).is_ok();
+            }
+            self.step(parts, parts.clock.now_ms(), Instant::now());
+        }
+    }
+
+    /// Goes by what the processes that share the store have agreed on.
+    fn renew(&self, agreed: &Agreed) -> Result<()> {
+        let mut options = self.options.clone();
+        agreed.apply(&mut options);
+        *self.limits.lock() = Limits::new(&options)?.map(Arc::new);
+        let keeps = options.keep_unarchived;
+        self.keeps_unarchived.store(keeps, Ordering::Relaxed);
         Ok(())
     }
 
@@ -161,11 +193,12 @@ impl Retention {
     }
 
     fn remove_due(&self, parts: &Parts, progress: &mut State, times: Times) -> Result<()> {
-        let all = parts.all_ends();
+        let all = parts.all_ends()?;
         let (mut raised, mut finished) = (Vec::new(), Vec::new());
         // An error in one partition must not keep the segments of the others.
         let mut outcome = Ok(());
-        if let Some(limits) = &self.limits
+        let limits = self.limits.lock().clone();
+        if let Some(limits) = limits.as_deref()
             && let Some(kept) = self.kept(parts, &all)
         {
             for one in all.iter().filter(|one| self.policy.deletes(&one.0)) {
@@ -217,7 +250,8 @@ impl Retention {
     fn kept(&self, parts: &Parts, queues: &[One]) -> Option<Kept> {
         let mut all = Kept::new();
         let held = self.holds.iter().map(|hold| hold.kept_offsets());
-        let archived = self.keeps_unarchived && !planted(Bug::ForgetArchives);
+        let archived =
+            self.keeps_unarchived.load(Ordering::Relaxed) && !planted(Bug::ForgetArchives);
         let archived = archived.then(|| self.unarchived(parts, queues));
         for kept in held.chain(archived) {
             let kept = kept.unwrap_or_else(|error| {
@@ -266,7 +300,7 @@ impl Retention {
             return Err(Error::closed(&parts.root));
         }
         parts.health.check()?;
-        let all = parts.all_ends();
+        let all = parts.all_ends()?;
         let mut raised = Vec::with_capacity(starts.len());
         for (queue, until) in starts {
             let is_meant = |one: &&One| *one.0 == *topic.name && one.1 == *queue;
@@ -283,7 +317,7 @@ impl Retention {
     ///
     /// Errors of the disk.
     pub fn complete(&self, parts: &Parts) -> Result<()> {
-        let all = parts.all_ends();
+        let all = parts.all_ends()?;
         self.remove(parts, &mut self.progress.lock(), &all, &mut || true)
     }
 
@@ -350,6 +384,7 @@ impl Retention {
                 gone.get(..count).unwrap_or(gone),
             );
             removed.inspect_err(|error| fail_of(parts, error))?;
+            ends.tell_removed();
             gone.drain(..count);
             if gone.is_empty() {
                 progress.left.pop();

@@ -3,7 +3,7 @@
 
 use crate::disk::{Disk, Entry, Kind};
 use crate::engine::Address;
-use crate::engine::directory::names::{COMMIT_LOG, STATE};
+use crate::engine::directory::names::{BROKER_LOCK, COMMIT_LOG, STATE};
 use crate::error::{Error, Result};
 use crate::record::check_is_users;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const TOPIC_LEN_MAX: usize = 249;
 const BASE_DIGITS: usize = 20;
 
 /// Offsets are lower, so that the next offset can always be stated.
-const OFFSET_MAX: u64 = 1 << 62;
+pub const OFFSET_MAX: u64 = 1 << 62;
 
 /// Table of the first offsets that retention or a user has left.
 pub const LOG_START: &str = "log-start-offset-checkpoint";
@@ -25,7 +25,7 @@ pub const FOREBAY: &str = "forebay.partitionlog";
 /// Says what an atomic batch is about to append to several partitions.
 pub const INTENT: &str = "forebay.intent";
 /// The file whose byte 0 a writer locks, as a broker locks all of it.
-pub const LOCK: &str = ".lock";
+pub const LOCK: &str = BROKER_LOCK;
 /// Exists if the broker was stopped cleanly.
 pub const CLEAN: &str = ".kafka_cleanshutdown";
 

@@ -186,10 +186,7 @@ fn nothing_can_be_written_by_a_reader_or_to_a_brokers_directory() {
     };
     assert!(matches!(refused(Mode::Append), Some(Error::Foreign { .. })));
     assert!(matches!(refused(Mode::Create), Some(Error::Exists { .. })));
-    assert!(matches!(
-        refused(Mode::Share),
-        Some(Error::Unsupported { .. })
-    ));
+    assert!(matches!(refused(Mode::Share), Some(Error::Foreign { .. })));
     engine.close().unwrap();
     assert!(matches!(
         engine.bounds(&topic(&engine, "none"), 0),

@@ -1,5 +1,11 @@
 //! Where a partition begins and ends: what its writer tells readers and the thread that syncs.
+//!
+//! If processes share the store, the table says it to all of them ([`Table`]), and each of them
+//! catches up before it reads or appends.
 
+pub use super::table::{End, Place};
+use super::table::{Table, Which};
+use crate::disk::Disk;
 use crate::engine::partition_log::segments::names;
 use crate::engine::partition_log::segments::segment::{Segment, Segments};
 use crate::error::Result;
@@ -8,17 +14,6 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The end of a partition at some moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct End {
-    /// Base of the last segment.
-    pub base: u64,
-    /// Bytes of that segment.
-    pub len: u64,
-    /// The next offset.
-    pub offset: u64,
-}
 
 /// Where a partition begins and ends.
 #[derive(Debug)]
@@ -32,6 +27,15 @@ pub struct Ends {
     state: Mutex<State>,
     /// Held while complete segments are replaced or removed.
     changing: Mutex<()>,
+    /// The entry of the partition, if processes share it.
+    entry: Option<Entry>,
+}
+
+/// The entry of a partition in the table of the processes that share it.
+#[derive(Debug)]
+struct Entry {
+    table: Arc<Table>,
+    number: u32,
 }
 
 /// The right to replace and to remove complete segments.
@@ -49,6 +53,17 @@ pub struct Past {
     pub start: u64,
 }
 
+/// What a sync of a shared partition has to do.
+#[derive(Debug)]
+pub struct Undone {
+    /// The durable end.
+    pub from: End,
+    /// The published end.
+    pub to: End,
+    /// The complete segments from the former on.
+    pub sealed: Vec<Arc<Segment>>,
+}
+
 #[derive(Debug)]
 struct State {
     /// Segments that are complete, in order.
@@ -60,6 +75,9 @@ struct State {
     replaced: u64,
     /// What readers were shown last.
     shown: Option<(End, Segments)>,
+    /// What the table said when the segments of a shared partition were listed; `None` if they must
+    /// be listed again.
+    listed: Option<u32>,
 }
 
 impl Ends {
@@ -81,8 +99,95 @@ impl Ends {
                 durable: end,
                 replaced: 0,
                 shown: None,
+                listed: None,
             }),
             changing: Mutex::default(),
+            entry: None,
+        }
+    }
+
+    /// The ends of a partition that processes share, with this number in their table. Nothing is
+    /// known before [`Ends::catch_up`].
+    pub fn shared(folder: PathBuf, sync: bool, table: &Arc<Table>, number: u32) -> Ends {
+        let entry = Entry {
+            table: Arc::clone(table),
+            number,
+        };
+        Ends {
+            entry: Some(entry),
+            ..Ends::new(folder, sync, Vec::new(), Default::default())
+        }
+    }
+
+    /// Whether processes share the partition.
+    pub fn is_shared(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    /// Finds what other processes have published, made durable and removed, if they share the
+    /// partition.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table and of listing the folder.
+    pub fn catch_up(&self, disk: &dyn Disk) -> Result<()> {
+        let Some(Entry { table, number }) = &self.entry else {
+            return Ok(());
+        };
+        let mut state = self.state.lock();
+        let durable = table.get(Which::Durable, *number)?.end;
+        // Read before the list is made: a later change is met by the next call.
+        let changes = table.changes(*number);
+        let published = table.get(Which::Published, *number)?.end;
+        let known = (state.published.base, state.published.offset);
+        if (published.base, published.offset) < known || durable.offset > published.offset {
+            return Err(table.corrupt_end(*number));
+        }
+        let first = table.start(*number).min(published.offset);
+        if published.base != state.published.base || state.listed != Some(changes) {
+            let is_sealed = |file: &names::LogFile| {
+                file.state == names::State::Used && file.base < published.base
+            };
+            let files = names::log_files(disk, &self.folder)?.into_iter();
+            let sealed = files.filter(is_sealed).map(|file| {
+                Arc::new(Segment {
+                    base: file.base,
+                    path: self.path_of(file.base),
+                    len: file.len,
+                })
+            });
+            state.sealed = sealed.collect();
+            state.replaced += u64::from(state.listed != Some(changes));
+            state.listed = Some(changes);
+            state.shown = None;
+        }
+        state.start = state.start.max(first);
+        (state.published, state.durable) = (published, durable);
+        Ok(())
+    }
+
+    /// Has the next [`Ends::catch_up`] list the segments again.
+    pub fn list_again(&self) {
+        self.state.lock().listed = None;
+    }
+
+    /// Where other processes have published and made durable the end of a shared partition.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table.
+    pub fn places(&self) -> Result<Option<(Place, Place)>> {
+        let Some(Entry { table, number }) = &self.entry else {
+            return Ok(None);
+        };
+        let durable = table.get(Which::Durable, *number)?;
+        Ok(Some((table.get(Which::Published, *number)?, durable)))
+    }
+
+    /// Tells the processes that share the partition that segments were removed.
+    pub fn tell_removed(&self) {
+        if let Some(Entry { table, number }) = &self.entry {
+            table.next_change(*number);
         }
     }
 
@@ -125,6 +230,9 @@ impl Ends {
 
     /// Raises the first offset.
     pub fn raise_start(&self, start: u64) {
+        if let Some(Entry { table, number }) = &self.entry {
+            table.raise_start(*number, start);
+        }
         let mut state = self.state.lock();
         state.start = state.start.max(start);
     }
@@ -224,14 +332,62 @@ impl Ends {
 
     /// Moves the end of what is published.
     pub fn publish(&self, end: End) {
-        self.state.lock().published = end;
+        match &self.entry {
+            // This process catches up like the others.
+            Some(Entry { table, number }) => {
+                let place = Place {
+                    end,
+                    continues: true,
+                };
+                table.set(Which::Published, *number, place);
+            }
+            None => self.state.lock().published = end,
+        }
     }
 
     /// Adds a segment that is complete.
     pub fn seal(&self, segment: Segment) {
+        if self.is_shared() {
+            return;
+        }
         let mut state = self.state.lock();
         state.sealed.push(Arc::new(segment));
         state.shown = None;
+    }
+
+    /// The end of what is published.
+    pub fn end(&self) -> End {
+        self.state.lock().published
+    }
+
+    /// The complete segments, and the last one if there is one.
+    pub fn all_segments(&self) -> (Vec<Arc<Segment>>, Option<Arc<Segment>>) {
+        let state = self.state.lock();
+        let end = state.published;
+        let before = state.sealed.iter().filter(|it| it.base < end.base);
+        let last = || {
+            Arc::new(Segment {
+                base: end.base,
+                path: self.path_of(end.base),
+                len: end.len,
+            })
+        };
+        (before.cloned().collect(), (end.len > 0).then(last))
+    }
+
+    /// What a sync of a shared partition has to do: the durable end, the published one, and the
+    /// complete segments from the former on. `None` if all of it is durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ends::catch_up`].
+    pub fn undone(&self, disk: &dyn Disk) -> Result<Option<Undone>> {
+        self.catch_up(disk)?;
+        let state = self.state.lock();
+        let (from, to) = (state.durable, state.published);
+        let between = |it: &&Arc<Segment>| (from.base..to.base).contains(&it.base);
+        let sealed = state.sealed.iter().filter(between).cloned().collect();
+        Ok((from != to).then_some(Undone { from, to, sealed }))
     }
 
     /// The complete segments, and the base of the one that follows.
@@ -274,6 +430,13 @@ impl Ends {
 
     /// Moves the end of what is durable.
     pub fn set_durable(&self, end: End) {
+        if let Some(Entry { table, number }) = &self.entry {
+            let place = Place {
+                end,
+                continues: true,
+            };
+            table.set(Which::Durable, *number, place);
+        }
         self.state.lock().durable = end;
     }
 }

@@ -148,6 +148,24 @@ pub fn make(disk: &dyn Disk, folder: &Path, id: &str) -> Result<()> {
     disk.write_at(&folder.join(EPOCHS), 0, epochs_from(0).as_bytes())
 }
 
+/// Writes the small files of a partition again, so that the next sync stores them.
+pub fn rewrite_small(disk: &dyn Disk, folder: &Path) -> Result<()> {
+    for path in SMALL.map(|name| folder.join(name)) {
+        if let Some(bytes) = read_table(disk, &path, SMALL_LEN_MAX)? {
+            disk.write_at(&path, 0, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the small files of a partition durable, with their names.
+pub fn sync_small(disk: &dyn Disk, folder: &Path) -> Result<()> {
+    for name in SMALL {
+        disk.sync_file(&folder.join(name))?;
+    }
+    disk.sync_directory(folder)
+}
+
 fn metadata_of(id: &str) -> String {
     format!("{METADATA_START}{id}")
 }

@@ -14,6 +14,7 @@ use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
 use crate::error::Result;
 use crate::num::{be_u32, be_u64, index, low_u32};
+use crate::record::kafka::HEAD_LEN;
 use std::path::Path;
 
 /// The ending of an offset index.
@@ -134,6 +135,12 @@ impl Indexes {
             || times / TIME_ENTRY + batches + 1 > self.times_max
     }
 
+    /// As [`Indexes::are_full`], for a segment of `len` bytes whose entries are not known.
+    pub fn may_be_full(rules: &Rules, len: u64, batches: u64) -> bool {
+        let entries = len / rules.index_interval.max(HEAD_LEN as u64);
+        entries + batches > rules.offsets_max || entries + batches + 1 > rules.times_max
+    }
+
     /// Adds a batch of `len` bytes at `position`.
     pub fn add(&mut self, position: u64, len: u64, last_offset: u64, max_timestamp: i64) {
         if max_timestamp > self.max_timestamp {
@@ -192,6 +199,21 @@ impl Indexes {
             piece(OFFSETS, offsets, &self.offsets),
             piece(TIMES, times, &self.times),
         ]
+    }
+
+    /// Writes both files anew, and counts the entries as written.
+    pub fn write_first(&mut self, disk: &dyn Disk, log: &Path) -> Result<()> {
+        self.written = (self.offsets.len(), self.times.len());
+        self.write(disk, log)
+    }
+
+    /// Adds the entries that the files lack, and counts them as written.
+    pub fn write_more(&mut self, disk: &dyn Disk, log: &Path) -> Result<()> {
+        let pieces = self.take_unwritten();
+        for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
+            disk.write_at(&beside(log, piece.ending), piece.start, &piece.bytes)?;
+        }
+        Ok(())
     }
 
     /// Writes both files anew.

@@ -85,6 +85,16 @@ fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
         .collect()
 }
 
+/// The offsets of the last atomic batch in each partition; none if no intent exists.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn read(disk: &dyn Disk, root: &Path) -> Result<Vec<Share>> {
+    let bytes = read_small(disk, &root.join(INTENT), LEN_MAX)?;
+    Ok(bytes.and_then(|bytes| parse(&bytes)).unwrap_or_default())
+}
+
 /// Where the last atomic batch begins in each partition, for a reader: until the intent is removed,
 /// recovery may take the batch away.
 ///
@@ -92,8 +102,7 @@ fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
 ///
 /// Those of reading.
 pub fn begins(disk: &dyn Disk, root: &Path) -> Result<Table> {
-    let bytes = read_small(disk, &root.join(INTENT), LEN_MAX)?;
-    let shares = bytes.and_then(|bytes| parse(&bytes)).unwrap_or_default();
+    let shares = read(disk, root)?;
     let begin = |share: Share| ((share.topic.to_string(), share.queue), share.offsets.start);
     Ok(shares.into_iter().map(begin).collect())
 }

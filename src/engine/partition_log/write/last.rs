@@ -73,13 +73,14 @@ impl Last {
         })
     }
 
-    /// Opens a segment of `len` bytes, all of them durable, that ends before the offset `next`.
+    /// Opens a segment of `len` bytes that ends before the offset `next`. All of them are durable,
+    /// unless processes share it: then their leader keeps its indexes, and they are empty here.
     pub fn open(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
         (base, len, next): (u64, u64, u64),
         rules: &Rules,
-        now_ms: i64,
+        (now_ms, is_shared): (i64, bool),
     ) -> Result<Last> {
         let segment = Arc::new(Segment {
             base,
@@ -91,9 +92,12 @@ impl Last {
             Here::Batch(header) => Some(header.max_timestamp),
             _ => None,
         };
-        let indexes = match Indexes::load(&**disk, &path, (base, len, next), rules)? {
-            Some(indexes) => indexes,
-            None => Indexes::rebuild(&**disk, reader, base, rules)?.0,
+        let indexes = match is_shared {
+            true => Indexes::new(base, rules),
+            false => match Indexes::load(&**disk, &path, (base, len, next), rules)? {
+                Some(indexes) => indexes,
+                None => Indexes::rebuild(&**disk, reader, base, rules)?.0,
+            },
         };
         disk.set_len(&path, rules.segment_bytes)?;
         let extent = Extent::Part(len);
@@ -123,6 +127,17 @@ impl Last {
         }
         self.room = self.file.reserved();
         self.file.region()
+    }
+
+    /// Moves the end of a shared segment past what other processes have appended. Returns false if
+    /// the segment must be opened again.
+    pub fn catch_up(&mut self, len: u64) -> bool {
+        if len == self.len {
+            return true;
+        }
+        self.len = len;
+        self.file.publish(len);
+        self.first_timestamp.is_some()
     }
 
     /// Unmaps the file if it was not used since this was last called.

@@ -7,20 +7,30 @@
 //! when it is opened, [`follow`] the files that a broker keeps beside it. [`ends`] tells readers
 //! where a partition begins and ends, [`files`] are the small files, and [`rules`] the options.
 //! [`swap`] replaces segments. [`intent`] makes a batch of several partitions atomic.
+//!
+//! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
+//! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
+//! [`duties`] has what one of them does for all, and [`indexing`] its indexes.
 
+mod duties;
 pub mod ends;
 pub mod files;
 mod follow;
 pub mod indexes;
+mod indexing;
 pub mod intent;
+mod join;
 mod last;
 pub mod linger;
+mod mend;
 mod open;
 pub mod parts;
 mod recovery;
 pub mod rules;
 pub mod services;
+pub mod shared;
 pub mod swap;
+mod table;
 pub mod tail;
 mod unsynced;
 mod writing;

@@ -15,10 +15,13 @@ use super::parts::Parts;
 use super::recovery::{Known, Opening};
 use super::rules::{self, Rules};
 use super::services::Services;
+use super::shared;
 use super::tail::Tail;
 use super::writing::Start;
 use crate::disk::{Disk, FileLock, Kind};
 use crate::engine::directory::kept_options::Kept;
+use crate::engine::directory::member::groups::Groups;
+use crate::engine::directory::names::SHARED;
 use crate::engine::directory::recognise::Maker;
 use crate::engine::directory::writer;
 use crate::engine::partition_log::segments::names::{self, CLEAN, LOCK, LOG_START};
@@ -37,6 +40,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 /// About the bytes of a batch beside the body of its record.
 const RECORD_OVERHEAD: usize = 1024;
@@ -55,10 +59,14 @@ pub struct Writer {
     pub options: Options,
     /// Times in ms at which the store was opened and written before, as far as they are known.
     pub known_times: Vec<i64>,
+    /// What consumers of this process need of the others that share the store.
+    pub groups: Option<Arc<Groups>>,
+    /// The thread that watches the process that leads them.
+    pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
     lock: Mutex<Option<FileLock>>,
     /// Topics that lack partitions: a process died while it created them, or another broker has
     /// them. Held while partitions are created.
-    incomplete: Mutex<HashSet<String>>,
+    pub(super) incomplete: Mutex<HashSet<String>>,
     /// Whether there are any.
     has_incomplete: AtomicBool,
 }
@@ -74,10 +82,10 @@ pub struct Opened {
 }
 
 /// Is called with the topic, number and ends of a partition that was created.
-type Add<'a> = dyn FnMut(&Arc<Topic>, u32, Arc<Ends>) + 'a;
+pub type Add<'a> = dyn FnMut(&Arc<Topic>, u32, Arc<Ends>) + 'a;
 
 /// Whether a directory may be opened for writing, and who made it.
-fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
+pub(super) fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
     let path = || root.to_owned();
     let maker = match disk.stat(root)? {
         None => Maker::Nobody,
@@ -121,7 +129,10 @@ fn take_clean_mark(disk: &dyn Disk, root: &Path) -> Result<bool> {
 /// Whether an entry may exist before a store does: an interrupted creation left it.
 fn is_beginning(entry: &crate::disk::Entry) -> bool {
     let name = entry.name.as_deref();
-    name == Some(LOCK) || name == Some("forebay.partitionlog.tmp")
+    let page = name.and_then(|name| name.strip_prefix(SHARED));
+    name == Some(LOCK)
+        || name == Some("forebay.partitionlog.tmp")
+        || page.is_some_and(|rest| matches!(rest, "" | ".tmp"))
 }
 
 impl Writer {
@@ -142,64 +153,60 @@ impl Writer {
         let maker = permit(&**disk, root, options)?;
         writer::make_directory(&**disk, root, maker)?;
         let lock = writer::lock(&**disk, root, LOCK, options.lock_timeout)?;
-        let is_clean = take_clean_mark(&**disk, root)?;
-        let known = files::read_seed(&**disk, root)?;
-        let seed = known.unwrap_or_else(|| machine.clock.now_ns());
-        if maker == Maker::Nobody {
-            files::save_seed(&**disk, root, seed)?;
-        }
-        let kept = Kept::load(&**disk, root, options, EngineKind::PartitionLog)?;
-        kept.damage.iter().for_each(|it| report.add(it.clone()));
-        let options = &kept.options;
-        let written = modified(&**disk, &root.join(RECOVERY_POINT))?;
-        let rules = Rules::new(options);
-        let opening = Opening {
-            disk,
-            rules: &rules,
-            report,
-            is_clean: is_clean || maker == Maker::Nobody,
-            is_own: maker != Maker::Other,
-        };
+        // Processes that shared the directory may have died.
+        shared::forget(&**disk, root)?;
         let mut tail = Tail::default();
-        let (opened, recovery) = open_partitions(&opening, root, topics, &mut tail)?;
+        let with = (machine, options, maker);
+        let begun = begin(with, root, (topics, report), &mut tail)?;
+        let opened = begun.opened;
         let key = |it: &Opened| (Arc::from(&*it.topic.name), it.queue);
         let all = opened.iter().map(|it| (key(it), Arc::clone(&it.ends)));
         let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&machine.clock));
         let parts = Arc::new(Parts::new(
             (root, disk, &machine.clock),
-            (rules, seed),
+            (begun.rules, begun.seed),
             (tail, all.collect()),
-            (Arc::clone(news), FlushMeter::new(&report.warnings)),
+            (Arc::clone(news), FlushMeter::new(&report.warnings), None),
         ));
-        parts.save_points(&parts.next_offsets(true))?;
-        if maker == Maker::Other {
-            // Written last: until everything is recovered, each opening recovers the directory as a
-            // broker does.
-            files::save_seed(&**disk, root, seed)?;
-        }
-        kept.save(&**disk, &report.warnings)?;
-        let mut known_times = Vec::from_iter(written);
-        if options.retention.is_some() {
-            let now_ms = machine.clock.now_ms();
-            known_times.extend(files::add_opening(&**disk, root, seed, now_ms)?);
-        }
-        let incomplete = incomplete(&opened);
-        let services = Arc::new(Services::new(options, machine.drive));
-        let open_batches = OpenBatches::new(options, &parts, &services.group);
+        let options = &begun.options;
+        let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
+        (writer.known_times, writer.lock) = (begun.known_times, Mutex::new(Some(lock)));
         if machine.drive == Drive::Threads {
-            start(&services, &parts, open_batches.as_ref())?;
+            writer.start()?;
         }
-        let writer = Writer {
+        Ok((writer, opened, begun.recovery))
+    }
+
+    /// A writer without locks, whose threads do not run yet.
+    pub(super) fn assemble(
+        parts: Arc<Parts>,
+        options: &Options,
+        drive: Drive,
+        opened: &[Opened],
+    ) -> Writer {
+        let incomplete = incomplete(opened);
+        let services = Arc::new(Services::new(options, drive));
+        Writer {
+            open_batches: OpenBatches::new(options, &parts, &services.group),
             parts,
             services,
-            open_batches,
             options: options.clone(),
-            known_times,
-            lock: Mutex::new(Some(lock)),
+            known_times: Vec::new(),
+            groups: None,
+            watcher: Mutex::default(),
+            lock: Mutex::default(),
             has_incomplete: AtomicBool::new(!incomplete.is_empty()),
             incomplete: Mutex::new(incomplete),
-        };
-        Ok((writer, opened, recovery))
+        }
+    }
+
+    /// Starts the threads.
+    pub(super) fn start(&self) -> Result<()> {
+        let parts = &self.parts;
+        let started = self.services.start(parts);
+        let open_batches = self.open_batches.as_ref();
+        let started = started.and_then(|()| open_batches.map_or(Ok(()), OpenBatches::start));
+        started.at(Op::StartThreads, &parts.root)
     }
 
     /// Creates the partitions of a topic that do not exist yet. Their folders become durable with
@@ -212,6 +219,9 @@ impl Writer {
         mut add: impl FnMut(&Arc<Topic>, u32, Arc<Ends>),
     ) -> Result<Arc<Topic>> {
         let parts = &self.parts;
+        if parts.lacks() {
+            self.adopt(topics, &mut add)?;
+        }
         // One that is being created has no queues yet.
         if let Some(topic) = topics.get(name)
             && topic.write_queues() >= queues.unwrap_or(1)
@@ -220,10 +230,17 @@ impl Writer {
             return Ok(topic);
         }
         let mut incomplete = self.incomplete.lock();
-        if parts.health.is_closed() {
-            return Err(Error::closed(&parts.root));
+        parts.check_open()?;
+        if let Some(shared) = &parts.shared {
+            self.make_shared(shared, name, queues)?;
+            if incomplete.remove(name) {
+                let left = !incomplete.is_empty();
+                self.has_incomplete.store(left, Ordering::Release);
+            }
+            self.adopt(topics, &mut add)?;
+            let topic = topics.get(name);
+            return topic.ok_or_else(|| Error::closed(&parts.root));
         }
-        parts.health.check()?;
         let known = topics.get(name);
         let first = known.as_ref().map_or(0, |topic| topic.write_queues());
         let initial = || initial_queues(name, parts.rules.default_queues);
@@ -305,6 +322,9 @@ impl Writer {
     /// Closes the directory. Everything is durable, and marked so, unless an error is returned. A
     /// second call does nothing.
     pub fn close(&self) -> Result<()> {
+        if let Some(shared) = &self.parts.shared {
+            return self.leave(shared);
+        }
         let appended = self.open_batches.as_ref().map_or(Ok(()), |it| it.end());
         {
             let _tail = self.parts.tail.lock();
@@ -323,19 +343,77 @@ impl Writer {
     }
 }
 
-/// Starts the threads.
-fn start(
-    services: &Arc<Services>,
-    parts: &Arc<Parts>,
-    open_batches: Option<&Arc<OpenBatches>>,
-) -> Result<()> {
-    let started = services.start(parts);
-    let started = started.and_then(|()| open_batches.map_or(Ok(()), OpenBatches::start));
-    started.at(Op::StartThreads, &parts.root)
+/// A directory that was recovered, and marked as being written.
+pub(super) struct Begun {
+    pub options: Options,
+    pub rules: Rules,
+    pub seed: u64,
+    pub known_times: Vec<i64>,
+    pub opened: Vec<Opened>,
+    pub recovery: Recovery,
+}
+
+/// Recovers a directory that no other process writes, and marks it as being written.
+pub(super) fn begin(
+    (machine, options, maker): (&Machine, &Options, Maker),
+    root: &Path,
+    (topics, report): (&Topics, &Report),
+    tail: &mut Tail,
+) -> Result<Begun> {
+    let disk = &machine.disk;
+    let is_clean = take_clean_mark(&**disk, root)?;
+    let known = files::read_seed(&**disk, root)?;
+    let seed = known.unwrap_or_else(|| machine.clock.now_ns());
+    if maker == Maker::Nobody {
+        files::save_seed(&**disk, root, seed)?;
+    }
+    let kept = Kept::load(&**disk, root, options, EngineKind::PartitionLog)?;
+    kept.damage.iter().for_each(|it| report.add(it.clone()));
+    let options = &kept.options;
+    let written = modified(&**disk, &root.join(RECOVERY_POINT))?;
+    let rules = Rules::new(options);
+    let opening = Opening {
+        disk,
+        rules: &rules,
+        report,
+        is_clean: is_clean || maker == Maker::Nobody,
+        is_own: maker != Maker::Other,
+    };
+    let (opened, recovery) = open_partitions(&opening, root, topics, tail)?;
+    let line = |it: &'_ Opened| {
+        (
+            it.topic.name.to_string(),
+            it.queue,
+            it.ends.next_offset(true),
+        )
+    };
+    let mut lines: Vec<_> = opened.iter().map(line).collect();
+    lines.sort();
+    let lines: Vec<_> = lines.iter().map(|it| (&*it.0, it.1, it.2)).collect();
+    files::save_checkpoint(&**disk, root, RECOVERY_POINT, &lines)?;
+    if maker == Maker::Other {
+        // Written last: until everything is recovered, each opening recovers the directory as a
+        // broker does.
+        files::save_seed(&**disk, root, seed)?;
+    }
+    kept.save(&**disk, &report.warnings)?;
+    let mut known_times = Vec::from_iter(written);
+    if options.retention.is_some() {
+        let now_ms = machine.clock.now_ms();
+        known_times.extend(files::add_opening(&**disk, root, seed, now_ms)?);
+    }
+    Ok(Begun {
+        options: options.clone(),
+        rules,
+        seed,
+        known_times,
+        opened,
+        recovery,
+    })
 }
 
 /// The topics without some of their partitions.
-fn incomplete(opened: &[Opened]) -> HashSet<String> {
+pub(super) fn incomplete(opened: &[Opened]) -> HashSet<String> {
     let mut counts: HashMap<u32, (u32, &Arc<Topic>)> = HashMap::new();
     for it in opened {
         counts.entry(it.topic.id).or_insert((0, &it.topic)).0 += 1;
@@ -346,7 +424,7 @@ fn incomplete(opened: &[Opened]) -> HashSet<String> {
 }
 
 /// When a file was last modified; `None` if it does not exist or has no known time.
-fn modified(disk: &dyn Disk, path: &Path) -> Result<Option<i64>> {
+pub(super) fn modified(disk: &dyn Disk, path: &Path) -> Result<Option<i64>> {
     match disk.modified_ms(path) {
         Err(error) if error.is_not_found() => Ok(None),
         modified => modified,

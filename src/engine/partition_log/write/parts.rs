@@ -14,13 +14,16 @@
 
 use super::ends::Ends;
 use super::files::{self, RECOVERY_POINT};
+use super::indexing::Indexing;
 use super::intent;
 use super::rules::Rules;
+use super::shared::Shared;
 use super::tail::{Key, Tail};
 use super::unsynced::{self, Folders, Unsynced};
 use super::writing::{Appender, Start, Unsaved};
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::engine::directory::member::Held;
 use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::service::append_lock::AppendLock;
@@ -30,15 +33,15 @@ use crate::engine::service::health::Health;
 use crate::engine::{Appended, Atomicity, Topic};
 use crate::error::{Error, Result};
 use crate::meter::FlushMeter;
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, Point, pass, planted};
 use crate::record::Batch;
 use crate::region::guard;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, TimedMutexGuard};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// An append of at least this many bytes takes some hundred microseconds.
@@ -69,27 +72,44 @@ pub struct Parts {
     pub meter: FlushMeter,
     /// The names of the folders of partitions.
     pub folders: Folders,
-    all: Mutex<All>,
+    /// This process among those that share the store, if it is shared.
+    pub shared: Option<Shared>,
+    pub(super) all: Mutex<All>,
+    /// Partitions of a shared store that this process can append to.
+    pub(super) adopted: AtomicU32,
     published: AtomicU64,
     durable: AtomicU64,
     /// Left over from a sync that could not begin. Held while partitions are synced.
-    unsynced: Mutex<Vec<Unsynced>>,
+    pub(super) unsynced: Mutex<Vec<Unsynced>>,
     /// As `unsynced`, for indexes. Held during a full pass.
-    unsaved: Mutex<Passes>,
+    pub(super) unsaved: Mutex<Passes>,
     /// Where the last atomic batch with an intent ends, if the intent may exist. Held while such a
     /// batch is appended.
     whole: Mutex<Option<u64>>,
 }
+
+/// Topic, queue and ends of a partition.
+pub type One = (Arc<str>, u32, Arc<Ends>);
 
 /// All partitions by topic and queue.
 pub type All = BTreeMap<(Arc<str>, u32), Arc<Ends>>;
 
 /// What full passes have to do.
 #[derive(Debug, Default)]
-struct Passes {
+pub(super) struct Passes {
     left: Vec<Unsaved>,
     /// The durable position at the last one.
-    passed: u64,
+    pub passed: u64,
+    /// The indexes of partitions that processes share.
+    pub indexing: Indexing,
+}
+
+/// The append lock: that of this process, and that of all processes if they share the store.
+pub struct Taken<'a> {
+    // Dropped first: the threads of a process take turns at the lock of all.
+    _held: Option<Held<'a>>,
+    /// The ends of all partitions.
+    pub tail: TimedMutexGuard<'a, Tail>,
 }
 
 impl Parts {
@@ -98,7 +118,7 @@ impl Parts {
         (root, disk, clock): (&Path, &Arc<dyn Disk>, &Arc<dyn Clock>),
         (rules, seed): (Rules, u64),
         (tail, all): (AppendLock<Tail>, All),
-        (news, meter): (Arc<Condition>, FlushMeter),
+        (news, meter, shared): (Arc<Condition>, FlushMeter, Option<Shared>),
     ) -> Parts {
         let end = tail.lock().end();
         Parts {
@@ -113,7 +133,9 @@ impl Parts {
             sends_failed: AtomicU64::new(0),
             meter,
             folders: Folders::new(&**disk, root),
+            shared,
             all: Mutex::new(all),
+            adopted: AtomicU32::new(0),
             published: AtomicU64::new(end),
             durable: AtomicU64::new(end),
             unsynced: Mutex::default(),
@@ -172,17 +194,18 @@ impl Parts {
         // The rows of one batch are all there or not at all by themselves.
         let is_joined = atomicity == Atomicity::Whole && count > 1;
         let mut whole = is_joined.then(|| self.whole.lock());
-        if let Some(end) = whole.as_deref().copied().flatten()
-            && !planted(Bug::ReplaceIntent)
-        {
-            // Nothing of this batch is appended if that fails.
-            let flushed = self.flush_to(end);
-            flushed.or_else(|error| self.health.check().and(Err(error)))?;
+        if let Some(whole) = &mut whole {
+            self.await_whole(**whole)?;
         }
         // Declared before the lock, so that it is dropped after it.
         let _long;
-        let mut tail = self.tail.acquire(now_ms, self.rules.busy_timeout)?;
-        self.check_open()?;
+        let mut taken = self.take(now_ms)?;
+        while is_joined && self.is_whole_undurable() {
+            // Another process has appended an atomic batch meanwhile.
+            drop(taken);
+            self.await_whole(None)?;
+            taken = self.take(now_ms)?;
+        }
         if len >= LONG_LEN {
             _long = self.tail.begin_long();
         }
@@ -190,18 +213,115 @@ impl Parts {
             whole: is_joined.then_some(&*self.root),
             ..self.appender(now_ms)
         };
-        let done = tail.append(&with, batches, appended);
+        let done = taken.tail.append(&with, batches, appended);
+        self.note_strays(&mut taken.tail);
         done.inspect_err(|error| self.fail_of(error))?;
+        let end = taken.tail.end();
         if let Some(whole) = &mut whole {
-            **whole = Some(tail.end());
+            **whole = Some(end);
         }
-        self.tail.show_counters(tail.counters());
-        self.published.store(tail.end(), Ordering::Release);
-        drop(tail);
+        self.tail.show_counters(taken.tail.counters());
+        self.publish(end, is_joined)?;
+        drop(taken);
         if !self.rules.sync {
-            self.news.notify();
+            self.tell();
         }
         Ok(())
+    }
+
+    /// Takes the append lock, and with it that of the processes that share the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`], [`Error::Closed`], [`Error::Failed`]; those of removing what a process has
+    /// left that died with the lock.
+    pub fn take(&self, now_ms: i64) -> Result<Taken<'_>> {
+        let timeout = self.rules.busy_timeout;
+        let Some(shared) = &self.shared else {
+            let tail = self.tail.acquire(now_ms, timeout)?;
+            self.check_open()?;
+            return Ok(Taken { _held: None, tail });
+        };
+        shared.member.patiently(timeout, |left| {
+            let mut tail = self.tail.acquire(now_ms, left)?;
+            self.check_open()?;
+            let held = self.hold(shared, &mut tail, left)?;
+            pass(Point::Locked);
+            Ok(Taken {
+                _held: Some(held),
+                tail,
+            })
+        })
+    }
+
+    /// Publishes what was appended up to `end`. `is_joined`: it ends with an atomic batch that has
+    /// an intent.
+    fn publish(&self, end: u64, is_joined: bool) -> Result<()> {
+        match &self.shared {
+            Some(shared) => {
+                if is_joined {
+                    shared.table.set_whole(end);
+                }
+                self.publish_shared(shared, end);
+                pass(Point::Published);
+                let checked = shared.check_maps();
+                checked.inspect_err(|error| self.fail_of(error))?;
+            }
+            None => self.published.store(end, Ordering::Release),
+        }
+        Ok(())
+    }
+
+    /// Publishes what was appended up to `end` for all processes that share the store.
+    pub(super) fn publish_shared(&self, shared: &Shared, end: u64) {
+        self.published.store(end, Ordering::Release);
+        shared.publish(end);
+    }
+
+    /// The highest end that this process has published.
+    pub(super) fn seen(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    /// Wakes readers.
+    pub fn tell(&self) {
+        match &self.shared {
+            Some(shared) => shared.tell(),
+            None => self.news.notify(),
+        }
+    }
+
+    /// Makes the last atomic batch durable, which ends at `own` if this process appended it.
+    fn await_whole(&self, own: Option<u64>) -> Result<()> {
+        let end = match &self.shared {
+            Some(shared) => Some(shared.table.whole()),
+            None => own,
+        };
+        match end.filter(|_| !planted(Bug::ReplaceIntent)) {
+            // Nothing of the next one is appended if that fails.
+            Some(end) => {
+                let flushed = self.flush_to(end);
+                flushed.or_else(|error| self.health.check().and(Err(error)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the last atomic batch of the processes that share the store is not durable.
+    fn is_whole_undurable(&self) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|shared| shared.table.whole() > shared.durable())
+    }
+
+    /// Notes what an append has left that failed, if processes share the store: the next one to
+    /// append removes it.
+    fn note_strays(&self, tail: &mut Tail) {
+        if let Some(shared) = &self.shared {
+            if tail.is_strewn() {
+                shared.table.set_unclean(true);
+            }
+            tail.forget_strays();
+        }
     }
 
     /// Completes the last segment of each partition that has messages in it. Returns whether there
@@ -228,17 +348,26 @@ impl Parts {
 
     fn roll_keys(&self, used: Vec<Key>) -> Result<bool> {
         self.health.check()?;
-        let any = !used.is_empty();
+        let mut any = false;
         // One by one, so that senders wait for one segment only.
         let rolled = used.into_iter().try_for_each(|key| {
             let now_ms = self.clock.now_ms();
-            let mut tail = self.tail.acquire(now_ms, self.rules.busy_timeout)?;
-            self.check_open()?;
-            let done = tail.roll(&self.appender(now_ms), key);
-            done.inspect_err(|error| self.fail_of(error))
+            let mut taken = self.take(now_ms)?;
+            let done = taken.tail.roll(&self.appender(now_ms), key);
+            self.note_strays(&mut taken.tail);
+            let rolled = done.inspect_err(|error| self.fail_of(error))?;
+            any |= rolled;
+            if let Some(shared) = self.shared.as_ref().filter(|_| rolled) {
+                // So that a flush covers the completion of the segment.
+                self.publish_shared(shared, taken.tail.end() + 1);
+            }
+            Ok(())
         });
         // Also after an error, because positions do not cover the completion of a segment.
-        self.sync_pending(&mut self.unsynced.lock())?;
+        match &self.shared {
+            Some(_) => self.flush_to(self.published())?,
+            None => self.sync_pending(&mut self.unsynced.lock())?,
+        }
         if any {
             self.unsaved.lock().passed = 0;
             self.full_pass()?;
@@ -247,20 +376,21 @@ impl Parts {
     }
 
     /// The error of a store that cannot be written; the append lock is held.
-    fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         match self.health.is_closed() {
             true => Err(Error::closed(&self.root)),
             false => self.health.check(),
         }
     }
 
-    fn appender(&self, now_ms: i64) -> Appender<'_> {
+    pub(super) fn appender(&self, now_ms: i64) -> Appender<'_> {
         Appender {
             disk: &self.disk,
             rules: &self.rules,
             seed: self.seed,
             now_ms,
             whole: None,
+            cuts: self.shared.as_ref().map(|shared| shared.table.cuts()),
         }
     }
 
@@ -279,20 +409,24 @@ impl Parts {
 
     /// Ends writing if the contents of a map, or what a sync has made durable, are unknown.
     #[cold]
-    fn fail_of(&self, error: &Error) {
+    pub(super) fn fail_of(&self, error: &Error) {
         if error.is_fault() || error.is_of_sync() {
             self.fail(error);
         }
     }
 
-    /// Ends writing for good.
+    /// Ends writing for good, in all processes that share the store.
     pub fn fail(&self, error: &Error) {
-        self.health.fail(error, || {});
-        self.news.notify();
+        self.health.fail(error, || {
+            if let Some(shared) = &self.shared {
+                shared.page().set_failed(&error.to_string());
+            }
+        });
+        self.tell();
     }
 
     #[cold]
-    fn fail_appended(&self, error: &Error) -> Error {
+    pub(super) fn fail_appended(&self, error: &Error) -> Error {
         self.fail(error);
         Error::Failed {
             reason: error.to_string(),
@@ -316,11 +450,23 @@ impl Parts {
 
     /// Adds a partition whose folder was made.
     pub fn add(&self, topic: &Topic, queue: u32, ends: &Arc<Ends>, start: Start) {
-        self.folders.add();
+        if self.shared.is_none() {
+            self.folders.add();
+        }
         let key = (topic.id, queue);
-        self.tail.lock().add(key, &topic.name, ends, start);
+        let is_new = self.tail.lock().add(key, &topic.name, ends, start);
+        self.adopted.fetch_add(u32::from(is_new), Ordering::AcqRel);
         let name = (Arc::from(&*topic.name), queue);
-        self.all.lock().insert(name, Arc::clone(ends));
+        if self.shared.is_none() {
+            self.all.lock().insert(name, Arc::clone(ends));
+        }
+    }
+
+    /// Number of queues of a topic, up to the highest one that exists.
+    pub fn queues_of(&self, topic: &str) -> u32 {
+        let all = self.all.lock();
+        let own = all.range((Arc::from(topic), 0)..=(Arc::from(topic), u32::MAX));
+        own.last().map_or(0, |((_, queue), _)| queue + 1)
     }
 
     /// Whether a partition exists.
@@ -328,13 +474,22 @@ impl Parts {
         self.all.lock().contains_key(&(topic.into(), queue))
     }
 
-    /// Topic, queue and ends of each partition, in order.
-    pub fn all_ends(&self) -> Vec<(Arc<str>, u32, Arc<Ends>)> {
+    /// Topic, queue and ends of each partition, in order. What other processes have changed is
+    /// known.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table of the processes that share the store, and of listing folders.
+    pub fn all_ends(&self) -> Result<Vec<One>> {
+        self.load()?;
         let all = self.all.lock();
         let one = |(key, ends): (&(Arc<str>, u32), &Arc<Ends>)| {
             (Arc::clone(&key.0), key.1, Arc::clone(ends))
         };
-        all.iter().map(one).collect()
+        let all: Vec<_> = all.iter().map(one).collect();
+        let mut ends = all.iter().map(|(_, _, ends)| ends);
+        ends.try_for_each(|ends| ends.catch_up(&*self.disk))?;
+        Ok(all)
     }
 
     /// Makes the names of all folders durable.
@@ -423,7 +578,7 @@ impl Parts {
     }
 
     /// Writes what a clean stop leaves. The store was closed, so that nothing is appended
-    /// meanwhile.
+    /// meanwhile; see [`Parts::finish_shared`] for one that processes share.
     pub fn finish(&self) -> Result<()> {
         self.health.check()?;
         self.sync_pending(&mut self.unsynced.lock())?;
@@ -459,7 +614,7 @@ fn save_each(list: &mut Vec<Unsaved>, save: impl Fn(&Unsaved) -> Result<()>) -> 
     outcome
 }
 
-fn lines_of(points: &[((Arc<str>, u32), u64)]) -> Vec<files::Line<'_>> {
+pub(super) fn lines_of(points: &[((Arc<str>, u32), u64)]) -> Vec<files::Line<'_>> {
     let mut lines = Vec::with_capacity(points.len());
     lines.extend(points.iter().map(|(key, at)| (&*key.0, key.1, *at)));
     lines
@@ -474,11 +629,17 @@ fn other_form() -> Error {
 
 impl Durable for Parts {
     fn published(&self) -> u64 {
-        self.published.load(Ordering::Acquire)
+        match &self.shared {
+            Some(shared) => shared.published(),
+            None => self.published.load(Ordering::Acquire),
+        }
     }
 
     fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        match &self.shared {
+            Some(shared) => shared.durable(),
+            None => self.durable.load(Ordering::Acquire),
+        }
     }
 
     /// Makes all partitions durable up to `position`; concurrent callers share syncs. A failure is
@@ -487,6 +648,9 @@ impl Durable for Parts {
     fn flush_to(&self, position: u64) -> Result<()> {
         if self.durable() >= position {
             return Ok(());
+        }
+        if let Some(shared) = &self.shared {
+            return self.flush_shared_to(shared, position);
         }
         let mut list = self.unsynced.lock();
         match self.durable() >= position {
@@ -502,7 +666,11 @@ impl Durable for Parts {
     fn full_pass(&self) -> Result<()> {
         self.health.check()?;
         self.flush_to(self.published())?;
-        let passed = self.pass();
+        let passed = match &self.shared {
+            Some(shared) if shared.lead.is_held() => self.pass_shared(shared),
+            Some(_) => Ok(()),
+            None => self.pass(),
+        };
         if let Err(error) = &passed
             && error.ends_writing()
         {

@@ -404,7 +404,7 @@ fn segment(folder: &Path, file: &LogFile) -> Segment {
 }
 
 /// Writes bytes of a file again, so that the next sync stores them.
-fn rewrite(disk: &dyn Disk, path: &Path, bytes: Range<u64>) -> Result<()> {
+pub(super) fn rewrite(disk: &dyn Disk, path: &Path, bytes: Range<u64>) -> Result<()> {
     let mut buffer = vec![0; index(CHUNK.min(bytes.end.saturating_sub(bytes.start)))];
     let mut at = bytes.start;
     while at < bytes.end {

@@ -1,6 +1,7 @@
 //! The thread of a partition log that is open for writing: it flushes, and makes full passes.
 
 use super::parts::Parts;
+use crate::engine::service::durability::Durable;
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
 use crate::engine::service::shutdown::Shutdown;
@@ -13,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// How often a process whose partitions another one flushes unmaps segments.
+const UNMAP_EACH: Duration = Duration::from_secs(10);
 /// How often the thread calls the watch.
 const WATCH_EACH: Duration = Duration::from_secs(1);
 
@@ -74,6 +77,15 @@ impl Services {
             self.shutdown.sleep(pause.min(WATCH_EACH));
             if self.shutdown.has_begun() {
                 return;
+            }
+            if !parts.is_on_duty() {
+                // Another process that shares the store does it.
+                next = Instant::now() + self.flush_rules.interval;
+                if watched.elapsed() >= UNMAP_EACH {
+                    parts.unmap_unused();
+                    watched = Instant::now();
+                }
+                continue;
             }
             if watched.elapsed() >= WATCH_EACH
                 && let Some(watch) = self.watch.get()

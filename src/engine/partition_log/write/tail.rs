@@ -15,7 +15,7 @@ use super::writing::{Appender, Start, Unsaved, Writing};
 use crate::disk::Disk;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::Result;
-use crate::plant::{Bug, planted};
+use crate::plant::{Bug, Point, pass, planted};
 use crate::record::Batch;
 use crate::record::kafka::Part;
 use crate::region::Region;
@@ -57,11 +57,25 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Adds a partition. What it has counts as appended.
-    pub fn add(&mut self, key: Key, topic: &str, ends: &Arc<Ends>, start: Start) {
+    /// Adds a partition, unless it is known. What it has counts as appended. Returns whether it was
+    /// added.
+    pub fn add(&mut self, key: Key, topic: &str, ends: &Arc<Ends>, start: Start) -> bool {
         self.end += ends.len();
+        let is_new = !self.has(key);
         let new = || Writing::new(topic, ends, start);
         self.partitions.entry(key).or_insert_with(new);
+        is_new
+    }
+
+    /// Whether it has a partition.
+    pub fn has(&self, key: Key) -> bool {
+        self.partitions.contains_key(&key)
+    }
+
+    /// Whether messages may be appended to the last segment of a partition.
+    pub fn continues(&self, key: Key) -> bool {
+        let writing = self.partitions.get(&key);
+        writing.is_some_and(|writing| writing.continues)
     }
 
     /// Messages and bytes appended since opening.
@@ -72,6 +86,33 @@ impl Tail {
     /// Bytes of all partitions.
     pub fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Continues where other processes have appended last, which share the store.
+    pub fn resume_at(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// Whether appends that failed may have left something on the disk.
+    pub fn is_strewn(&self) -> bool {
+        let of = |key| self.partitions.get(key).map(|it| !it.strays.is_empty());
+        self.vain.is_some()
+            || self
+                .strayed
+                .iter()
+                .filter_map(of)
+                .any(|is_strewn| is_strewn)
+    }
+
+    /// Forgets what appends that failed have left: another one of the processes that share the
+    /// store removes it.
+    pub fn forget_strays(&mut self) {
+        for key in std::mem::take(&mut self.strayed) {
+            if let Some(writing) = self.partitions.get_mut(&key) {
+                writing.strays.clear();
+            }
+        }
+        self.vain = None;
     }
 
     /// Appends completed batches and fills `appended`.
@@ -87,6 +128,9 @@ impl Tail {
         appended: &mut Appended,
     ) -> Result<()> {
         self.withdraw_intent(&**with.disk)?;
+        if with.cuts.is_some() {
+            self.catch_up(with, batches)?;
+        }
         if let [(topic, batch)] = batches
             && let Some(batch) = batch.kafka_mut()
             && let [part] = batch.parts_mut()
@@ -98,6 +142,7 @@ impl Tail {
         }
         let steps = self.plan(with, batches)?;
         let mut places: SmallVec<[(u64, u64); 1]> = SmallVec::new();
+        let mut stored: SmallVec<[Key; 1]> = SmallVec::new();
         for step in steps {
             let Some((topic, batch)) = batches.get_mut(step.batch) else {
                 continue;
@@ -110,13 +155,19 @@ impl Tail {
             };
             if let Some(begins) = step.begins {
                 writing.roll(&**with.disk, begins);
+                pass(Point::Rolled);
             }
             if let Some(last) = &mut writing.last {
                 last.region = Some(step.region);
             }
             places.push(writing.store(part)?);
-            let is_first = writing.note_store();
-            self.count(step.key, part, is_first);
+            self.count(part);
+            stored.push(step.key);
+        }
+        pass(Point::Stored);
+        // Once all are stored: who dies in between leaves an atomic batch that is whole.
+        for key in stored {
+            self.publish(key);
         }
         place_rows(batches, &places, appended);
         appended.end = self.end;
@@ -140,17 +191,39 @@ impl Tail {
             Ok(place) => place,
             Err(error) => return Some(Err(error)),
         };
-        let is_first = writing.note_store();
-        self.count(key, part, is_first);
+        self.count(part);
+        pass(Point::Stored);
+        self.publish(key);
         Some(Ok(place))
     }
 
-    /// Counts a batch that was stored. `is_first`: the partition had nothing to sync or to save.
-    fn count(&mut self, key: Key, part: &Part, (unsynced, unsaved): (bool, bool)) {
+    /// Moves the ends of these partitions past what other processes have appended.
+    fn catch_up(&mut self, with: &Appender<'_>, batches: &[(&Topic, &mut Batch)]) -> Result<()> {
+        for (topic, batch) in batches {
+            let parts = batch.kafka().map_or(&[][..], |batch| batch.parts());
+            for part in parts {
+                if let Some(writing) = self.partitions.get_mut(&(topic.id, part.queue())) {
+                    writing.catch_up(with)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a batch that was stored.
+    fn count(&mut self, part: &Part) {
         let len = part.bytes().len() as u64;
         self.end += len;
         self.bytes += len;
         self.messages += u64::from(part.count());
+    }
+
+    /// Publishes what was stored in a partition.
+    fn publish(&mut self, key: Key) {
+        let Some(writing) = self.partitions.get_mut(&key) else {
+            return;
+        };
+        let (unsynced, unsaved) = writing.publish();
         if unsynced {
             self.unsynced.push(key);
         }
@@ -260,47 +333,41 @@ impl Tail {
         taken
     }
 
-    /// Partitions whose last segment has messages.
+    /// Partitions whose last segment has messages, or may have some of other processes.
     pub fn used(&self) -> Vec<Key> {
-        let used = self.partitions.iter().filter(|(_, it)| it.place.1 > 0);
+        let used = self.partitions.iter().filter(|(_, it)| it.is_used());
         used.map(|(key, _)| *key).collect()
     }
 
-    /// Of these partitions, those whose last segment has messages.
+    /// Of these partitions, those of [`Tail::used`].
     pub fn used_of(&self, all: &[Arc<Ends>]) -> Vec<Key> {
         let all: HashSet<*const Ends> = all.iter().map(Arc::as_ptr).collect();
-        let used = self.partitions.iter().filter(|(_, it)| it.place.1 > 0);
+        let used = self.partitions.iter().filter(|(_, it)| it.is_used());
         let meant = used.filter(|(_, it)| all.contains(&Arc::as_ptr(&it.ends)));
         meant.map(|(key, _)| *key).collect()
     }
 
     /// Completes the last segment of a partition, unless it is empty, and begins another. A sync
-    /// makes both durable.
+    /// makes both durable. Returns whether it did.
     ///
     /// # Errors
     ///
     /// Those of creating a segment: nothing was changed.
-    pub fn roll(&mut self, with: &Appender<'_>, key: Key) -> Result<()> {
+    pub fn roll(&mut self, with: &Appender<'_>, key: Key) -> Result<bool> {
         let Some(writing) = self.partitions.get_mut(&key) else {
-            return Ok(());
+            return Ok(false);
         };
+        writing.catch_up(with)?;
         if writing.place.1 == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let begun = writing.begin(with, (writing.next, 0), writing.place);
         if !writing.strays.is_empty() {
             self.strayed.push(key);
         }
         writing.roll(&**with.disk, begun?);
-        writing.ends.publish(writing.end());
-        let (unsynced, unsaved) = writing.note_store();
-        if unsynced {
-            self.unsynced.push(key);
-        }
-        if unsaved {
-            self.unsaved.push(key);
-        }
-        Ok(())
+        self.publish(key);
+        Ok(true)
     }
 
     /// Completes the last segments, for a clean stop. All of it is synced. Returns log files,

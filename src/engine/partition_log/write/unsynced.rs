@@ -36,6 +36,9 @@ pub struct Unsynced {
     pub sealed: Vec<(PathBuf, u64)>,
     /// The last segment, and which bytes of it.
     pub last: Option<(Arc<MappedFile>, u64, u64)>,
+    /// Whether other processes have appended to the last segment, so that its file is synced and
+    /// not a map of it.
+    pub is_shared: bool,
     /// Whether segments were begun, so that names and lengths of files may not be durable.
     pub begun: bool,
     /// Whether the small files of the partition were written.
@@ -61,7 +64,7 @@ impl Unsynced {
             disk.sync_file(path)?;
         }
         match &self.last {
-            Some((file, ..)) if self.begun => disk.sync_file(file.path())?,
+            Some((file, ..)) if self.begun || self.is_shared => disk.sync_file(file.path())?,
             Some((file, from, to)) if from < to => file.flush(*from, *to)?,
             _ => {}
         }

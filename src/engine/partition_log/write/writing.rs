@@ -1,7 +1,7 @@
 //! The end of one partition: its last segment, what a sync has not taken yet, and the plan of an
 //! append.
 
-use super::ends::{End, Ends};
+use super::ends::{End, Ends, Place};
 use super::files;
 use super::indexes::{Indexes, Piece};
 use super::last::Last;
@@ -41,6 +41,8 @@ pub struct Appender<'a> {
     pub now_ms: i64,
     /// The log directory, if the batches are atomic together.
     pub whole: Option<&'a Path>,
+    /// How often segments were cut, if processes share the store.
+    pub cuts: Option<u32>,
 }
 
 /// The end of a partition.
@@ -55,7 +57,7 @@ pub struct Writing {
     /// Base and length of the last segment.
     pub place: (u64, u64),
     /// Whether messages can be appended to the last segment.
-    continues: bool,
+    pub continues: bool,
     /// The last segment, once a message was appended.
     pub last: Option<Last>,
     /// The epoch of the leader, once a message was appended.
@@ -75,6 +77,8 @@ pub struct Writing {
     /// Whether something was appended since the last sync.
     pub is_unsynced: bool,
     is_unsaved: bool,
+    /// How often segments of shared partitions were cut when the last one was opened.
+    cuts: u32,
     /// The end as it will be after the batches that have a place.
     pub plan: Option<Plan>,
     /// Log files of segments of appends that failed. They may be removed already.
@@ -134,9 +138,28 @@ impl Writing {
             begun: false,
             is_unsynced: false,
             is_unsaved: false,
+            cuts: 0,
             plan: None,
             strays: BTreeSet::new(),
         }
+    }
+
+    /// Moves the end past what other processes have appended, if they share the partition.
+    pub fn catch_up(&mut self, with: &Appender<'_>) -> Result<()> {
+        let Some(cuts) = with.cuts else {
+            return Ok(());
+        };
+        self.ends.catch_up(&**with.disk)?;
+        let Some((Place { end, continues }, _)) = self.ends.places()? else {
+            return Ok(());
+        };
+        let is_same = end.base == self.place.0 && cuts == self.cuts;
+        self.last
+            .take_if(|last| !is_same || !last.catch_up(end.len));
+        self.cuts = cuts;
+        (self.next, self.place) = (end.offset, (end.base, end.len));
+        self.continues = continues;
+        Ok(())
     }
 
     /// Prepares the place of a batch of `len` bytes and `count` records.
@@ -208,7 +231,8 @@ impl Writing {
         if self.last.is_none() && self.continues && len < with.rules.segment_bytes {
             let path = self.ends.path_of(base);
             let place = (base, len, self.next);
-            self.last = Some(Last::open(with.disk, path, place, with.rules, with.now_ms)?);
+            let how = (with.now_ms, with.cuts.is_some());
+            self.last = Some(Last::open(with.disk, path, place, with.rules, how)?);
         }
         Ok(self.plan_from(self.last.as_ref(), with.now_ms))
     }
@@ -244,6 +268,10 @@ impl Writing {
             Some(id) => (0, files::make(disk, folder, id).map(|()| true)?),
             None => files::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
         };
+        if written && with.cuts.is_some() && self.place.1 > 0 {
+            // The process that syncs does so with the first messages of a partition alone.
+            files::sync_small(disk, folder)?;
+        }
         self.prepared |= written;
         self.id = None;
         Ok(epoch)
@@ -270,7 +298,10 @@ impl Writing {
         let last_offset = plan.next + u64::from(count.saturating_sub(1));
         plan.len + len > rules.segment_bytes
             || (plan.len > 0 && is_late)
-            || last.indexes.are_full(plan.batches + 1)
+            || match with.cuts {
+                Some(_) => Indexes::may_be_full(rules, plan.len, plan.batches + 1),
+                None => last.indexes.are_full(plan.batches + 1),
+            }
             || last_offset - plan.base > i32::MAX as u64
     }
 
@@ -288,8 +319,10 @@ impl Writing {
                 last.indexes.close();
                 // For other readers. The sync does it again, durably.
                 let _ = disk.set_len(&path, len);
-                self.sealed.push((path.clone(), len));
-                self.indexes.push((path, last.indexes));
+                if !self.ends.is_shared() {
+                    self.sealed.push((path.clone(), len));
+                    self.indexes.push((path, last.indexes));
+                }
             }
         }
         self.strays.remove(begins.file.path());
@@ -301,8 +334,7 @@ impl Writing {
         self.ends.set_ready(0);
     }
 
-    /// Stores a batch, whose place is ready, and publishes it. Returns its first offset and its
-    /// position.
+    /// Stores a batch, whose place is ready. Returns its first offset and its position.
     pub fn store(&mut self, part: &mut Part) -> Result<(u64, u64)> {
         let first = self.next;
         part.place(first, self.epoch.unwrap_or_default());
@@ -327,15 +359,23 @@ impl Writing {
             true => 0,
             false => last.room.saturating_sub(last.len),
         });
-        self.ends.publish(self.end());
         Ok((first, position))
     }
 
-    /// Notes that a batch was stored. Returns whether there was nothing to sync before, and whether
-    /// there was nothing to save.
-    pub fn note_store(&mut self) -> (bool, bool) {
+    /// Publishes what was stored. Returns whether there was nothing to sync before, and whether
+    /// there was nothing to save. Other processes do both for a shared partition.
+    pub fn publish(&mut self) -> (bool, bool) {
+        self.ends.publish(self.end());
+        if self.ends.is_shared() {
+            return (false, false);
+        }
         let unsynced = !std::mem::replace(&mut self.is_unsynced, true);
         (unsynced, !std::mem::replace(&mut self.is_unsaved, true))
+    }
+
+    /// Whether the last segment has messages, or may have some of other processes.
+    pub fn is_used(&self) -> bool {
+        self.ends.is_shared() || self.place.1 > 0
     }
 
     /// Base, length and next offset.
@@ -357,6 +397,7 @@ impl Writing {
             end: self.end(),
             sealed: std::mem::take(&mut self.sealed),
             last: last.map(|last| (Arc::clone(&last.file), from, last.len)),
+            is_shared: false,
             begun: std::mem::take(&mut self.begun),
             prepared: std::mem::take(&mut self.prepared),
         }

@@ -1,0 +1,319 @@
+//! Joining and leaving a partition log that processes share.
+//!
+//! ```text
+//!   a slot --> nobody has opened it? recover it, make the table, begin an epoch
+//!          --> else wait for who does --> join
+//! ```
+//!
+//! The last one to leave writes what a clean stop leaves, and removes page and table.
+
+use super::ends::Place;
+use super::files;
+use super::open::{Add, Begun, Opened, Writer, begin, modified, permit};
+use super::parts::Parts;
+use super::rules::{self, Rules};
+use super::shared::{Role, Shared, forget};
+use super::table::Table;
+use super::tail::Tail;
+use super::writing::Start;
+use crate::engine::directory::agreed::Agreed;
+use crate::engine::directory::group_table::GroupTable;
+use crate::engine::directory::kept_options::Kept;
+use crate::engine::directory::member::groups::Groups;
+use crate::engine::directory::member::{Meeting, Member};
+use crate::engine::directory::page::{Mark, Word};
+use crate::engine::directory::writer;
+use crate::engine::service::append_lock::AppendLock;
+use crate::engine::service::condition::Condition;
+use crate::engine::service::durability::Durable;
+use crate::engine::topic::initial_queues;
+use crate::engine::{Recovery, Report, Topics};
+use crate::error::{At, Error, Op, Result};
+use crate::interrupt;
+use crate::machine::Machine;
+use crate::meter::FlushMeter;
+use crate::options::{EngineKind, Options};
+use crate::plant::{Point, pass};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a process waits for another one to recover the store.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a process waits for the append lock to recover the store.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two checks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Writer {
+    /// Joins the processes that share the directory at `root`, or opens it for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::open`]; [`Error::InvalidOption`] and [`Error::Unsupported`] for what processes
+    /// cannot share.
+    pub fn join(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        (topics, report, news): (&Topics, &Report, &Arc<Condition>),
+    ) -> Result<(Writer, Vec<Opened>, Recovery)> {
+        check(options)?;
+        let disk = &machine.disk;
+        let maker = permit(&**disk, root, options)?;
+        writer::make_directory(&**disk, root, maker)?;
+        let own = Agreed::of(options)?;
+        writer::await_broker(&**disk, root, options.lock_timeout)?;
+        let timeout = options.lock_timeout;
+        let member = Member::join(&**disk, root, Meeting::OF_PARTITIONS, timeout, &own)?;
+        let member = Arc::new(member);
+        pass(Point::Joined);
+        let mut agreed = options.clone();
+        member.page.agreed()?.joined(&own)?.apply(&mut agreed);
+        agreed.disk_reserve = options.disk_reserve;
+        let begun = begin_or_wait((machine, root, &agreed), &member, report)?;
+        let kept = Kept::load(&**disk, root, &agreed, EngineKind::PartitionLog)?;
+        if begun.is_none()
+            && let Some(name) = kept.differing(&**disk)?
+        {
+            let reason = "differs from the option of the processes that share the store";
+            return Err(Error::option(&name, "(given)", reason));
+        }
+        member.agree(&own)?;
+        let options = &kept.options;
+        let rules = Rules::new(options);
+        let shared = Shared::open(disk, root, &member, rules.segment_bytes)?;
+        let groups = Arc::new(Groups::new(disk, root, &member, &shared.lead));
+        let seed = files::read_seed(&**disk, root)?.unwrap_or_default();
+        let clock = &machine.clock;
+        let tail = AppendLock::new(Tail::default(), options.append_lock, Arc::clone(clock));
+        let meter = FlushMeter::new(&report.warnings);
+        let parts = Arc::new(Parts::new(
+            (root, disk, clock),
+            (rules, seed),
+            (tail, Default::default()),
+            (Arc::clone(news), meter, Some(shared)),
+        ));
+        let leads = begun.is_some();
+        let (known_times, recovery) = match begun {
+            Some(begun) => (begun.known_times, begun.recovery),
+            None => {
+                let written = modified(&**disk, &root.join(files::RECOVERY_POINT))?;
+                (Vec::from_iter(written), Recovery::default())
+            }
+        };
+        let mut opened = Vec::new();
+        adopt(&parts, topics, &mut |topic, queue, ends| {
+            let topic = Arc::clone(topic);
+            opened.push(Opened { topic, queue, ends });
+        })?;
+        let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
+        (writer.known_times, writer.groups) = (known_times, Some(groups));
+        if let Err(error) = writer.begin_sharing(leads) {
+            // The threads that did start would go on without the locks of this process.
+            let _ = writer.close();
+            return Err(error);
+        }
+        Ok((writer, opened, recovery))
+    }
+
+    /// Starts the threads. `leads`: this process has recovered the store.
+    fn begin_sharing(&self, leads: bool) -> Result<()> {
+        let parts = &self.parts;
+        if leads && let Some(shared) = &parts.shared {
+            *shared.role.lock() = Role::Leader;
+            shared.lead.begin();
+        }
+        self.start()?;
+        let own = Arc::clone(parts);
+        let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
+        let watcher = watcher.spawn(move || own.watch());
+        *self.watcher.lock() = Some(watcher.at(Op::StartThreads, &parts.root)?);
+        Ok(())
+    }
+
+    /// Knows the partitions that other processes have added. `add` is called with each.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table.
+    pub fn adopt(&self, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
+        adopt(&self.parts, topics, add)
+    }
+
+    /// Makes the partitions of a topic that do not exist yet. All processes know them on return.
+    pub(super) fn make_shared(
+        &self,
+        shared: &Shared,
+        name: &str,
+        queues: Option<u32>,
+    ) -> Result<()> {
+        let parts = &self.parts;
+        let _taken = parts.take(parts.clock.now_ms())?;
+        parts.load()?;
+        let first = parts.queues_of(name);
+        let initial = || initial_queues(name, parts.rules.default_queues);
+        let queues = match (queues, first) {
+            (None, 1..) => first,
+            (queues, _) => queues.unwrap_or_else(initial).max(first),
+        };
+        let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
+        // As in a store of one process, the last partition first.
+        for queue in missing.iter().rev() {
+            let folder = parts.root.join(format!("{name}-{queue}"));
+            if parts.disk.stat(&folder)?.is_none() {
+                parts.disk.create_directory(&folder)?;
+            }
+        }
+        pass(Point::TopicsWritten);
+        parts.add_shared(&shared.table, name, &missing)
+    }
+
+    /// Leaves the store: makes everything that was sent durable. The last process closes the store.
+    ///
+    /// # Errors
+    ///
+    /// The error that keeps messages from being durable, or that has ended this process's writing.
+    pub(super) fn leave(&self, shared: &Shared) -> Result<()> {
+        let parts = &self.parts;
+        let appended = self.open_batches.as_ref().map_or(Ok(()), |it| it.end());
+        {
+            let _tail = parts.tail.lock();
+            if !parts.health.close() {
+                return Ok(());
+            }
+        }
+        drop(self.incomplete.lock());
+        let flushed = parts.flush_to(parts.published());
+        // The leader may have flushed all that this process has published before it failed.
+        let flushed = flushed.and(parts.health.check());
+        self.services.end();
+        shared.shutdown.begin();
+        shared.page().notify(Word::Wanted);
+        parts.tell();
+        let watcher = self.watcher.lock().take();
+        if let Some(watcher) = watcher {
+            let _ = watcher.join();
+        }
+        pass(Point::Leaving);
+        // No thread of this process may pass the gate any more.
+        self.groups.iter().for_each(|groups| groups.end());
+        let left = self.hand_over(shared);
+        parts.folders.release();
+        shared.member.leave();
+        appended.and(flushed).and(left)
+    }
+
+    fn hand_over(&self, shared: &Shared) -> Result<()> {
+        let parts = &self.parts;
+        let last = shared.member.is_last();
+        let is_last = matches!(last, Ok(true));
+        let mut left = last.map(drop);
+        if is_last {
+            // The process that ran the services may have left or died a moment ago.
+            let led = parts.try_lead();
+            let finished = led.and_then(|_| parts.finish_shared(shared));
+            shared.page().end_epoch(finished.is_ok());
+            let disk = &*parts.disk;
+            left = left.and(finished);
+            left = left.and(GroupTable::remove(disk, &parts.root));
+            left = left.and(forget(disk, &parts.root));
+        }
+        parts.end_lead(shared);
+        left
+    }
+}
+
+/// Refuses what processes cannot share.
+fn check(options: &Options) -> Result<()> {
+    rules::check(options)?;
+    if options.compaction.cleanup_policy.compacts_any() {
+        let what = "mode=\"share\" with compaction: open the store with mode=\"a\" to compact it";
+        return Err(Error::Unsupported { what: what.into() });
+    }
+    Ok(())
+}
+
+/// Recovers the store, or waits until another process has. Returns `None` for the latter.
+fn begin_or_wait(
+    with: (&Machine, &Path, &Options),
+    member: &Member,
+    report: &Report,
+) -> Result<Option<Begun>> {
+    let (_, root, _) = with;
+    let began = Instant::now();
+    loop {
+        if member.page.is_written_to() {
+            return Ok(None);
+        }
+        if member.try_lead()? {
+            let begun = begin_shared(with, member, report);
+            return begun.map(Some).inspect_err(|_| member.stop_leading());
+        }
+        member.page.check()?;
+        if began.elapsed() > LEADER_TIMEOUT || interrupt::is_raised() {
+            return Err(Error::Locked {
+                path: root.to_owned(),
+                pid: member.page.pid(),
+                shareable: true,
+            });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Recovers the store for all processes that share it, and makes the table.
+fn begin_shared(
+    (machine, root, options): (&Machine, &Path, &Options),
+    member: &Member,
+    report: &Report,
+) -> Result<Begun> {
+    let disk = &machine.disk;
+    let (held, _) = member.hold(LOCK_TIMEOUT)?;
+    held.lengthen();
+    // Under the lock: another process may have made it meanwhile.
+    let maker = permit(&**disk, root, options)?;
+    let mut tail = Tail::default();
+    let with = (machine, options, maker);
+    let begun = begin(with, root, (&Topics::default(), report), &mut tail)?;
+    let table = Table::create(disk, root, begun.rules.segment_bytes)?;
+    let mut all = Vec::new();
+    for Opened { topic, queue, ends } in &begun.opened {
+        let place = Place {
+            end: ends.end(),
+            continues: tail.continues((topic.id, *queue)),
+        };
+        all.push((&*topic.name, *queue, ends.start(), place));
+    }
+    table.add(&all)?;
+    pass(Point::Recovered);
+    let (page, end) = (&member.page, tail.end());
+    page.set(Mark::Durable, end);
+    page.set(Mark::Published, end);
+    page.begin_epoch(end, false, machine.clock.now_ns());
+    page.check()?;
+    held.clean();
+    Ok(begun)
+}
+
+/// Knows the partitions of the table. `add` is called with each that was not known.
+fn adopt(parts: &Parts, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
+    if !parts.lacks() {
+        return Ok(());
+    }
+    for (name, queue, ends) in parts.all_ends()? {
+        let known = topics.get(&name);
+        if known.is_some_and(|topic| parts.is_adopted((topic.id, queue))) {
+            continue;
+        }
+        let count = queue.saturating_add(1);
+        let (topic, _) = topics.get_or_add(&name, count);
+        if topic.write_queues() < count {
+            topic.configure(count, count, topic.permissions());
+        }
+        add(&topic, queue, Arc::clone(&ends));
+        // Last: who sends finds all of the partition.
+        parts.add(&topic, queue, &ends, Start::default());
+    }
+    Ok(())
+}
