@@ -1,24 +1,23 @@
 //! Sending single messages and batches.
 
+mod batches;
+mod delay;
+
+pub use batches::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender};
+pub use delay::Delay;
+
 use crate::claims::Claim;
 use crate::engine::topic::PERMISSION_WRITE;
-use crate::engine::{Appended, Atomicity, Durability, Engine, Linger, QueueLogs, Topic, Waiter};
+use crate::engine::{Atomicity, Durability, Engine, Linger, QueueLogs, Topic, Waiter};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::meter::ROWS_A_SAMPLE;
-use crate::num::index;
 use crate::options::delay_levels::DELAY_MAX_MS;
 use crate::record::{Batch, Draft, Form, names};
-use crate::ticket::{BatchTicket, Sent, Spot, Ticket};
+use crate::ticket::{Sent, Spot, Ticket};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// A chunk of a batch has at most this many encoded bytes: one lock and one flush.
-pub const BATCH_LEN_MAX: usize = 4 << 20;
-/// Maximum encoded bytes of an atomic batch.
-pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
+use std::time::Duration;
 
 thread_local! {
     /// The batch used for single sends, kept so that a send does not allocate. Taken while a send
@@ -26,42 +25,7 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Batch>>> = const { Cell::new(None) };
 }
 
-/// Rows of a batch between two calls of `go_on`.
-const ROWS_BETWEEN_CALLS: usize = 1024;
 const DELAY_TOO_LONG: &str = "a message is delivered at most 366 days after it is sent";
-
-/// When a message is delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Delay {
-    /// At once.
-    #[default]
-    None,
-    /// After RocketMQ's delay of this level, 1 to 18.
-    Level(u8),
-    /// At this time, in ms since the epoch, at most 366 days ahead; at once if it has passed.
-    Until(i64),
-    /// After this time, at most 366 days.
-    For(Duration),
-}
-
-impl Delay {
-    /// The delay of a level, where 0 means none.
-    pub fn level(level: u8) -> Delay {
-        match level {
-            0 => Delay::None,
-            level => Delay::Level(level),
-        }
-    }
-
-    /// The topic that the message waits in.
-    pub fn topic(self) -> Option<&'static str> {
-        match self {
-            Delay::None => None,
-            Delay::Level(_) => Some(names::SCHEDULE_TOPIC),
-            Delay::Until(_) | Delay::For(_) => Some(names::TIMER_TOPIC),
-        }
-    }
-}
 
 /// A scratch batch larger than this is freed after the send.
 const SCRATCH_LEN_MAX: usize = 1 << 20;
@@ -417,121 +381,6 @@ impl Producer {
         }
     }
 
-    /// Sends many messages. Rows without queue and key all go to the same queue, the next in turn.
-    ///
-    /// A chunk of up to [`BATCH_LEN_MAX`] encoded bytes takes one lock and one flush; a longer
-    /// batch is split into such chunks. With [`Atomicity::Whole`] (up to
-    /// [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is stored, even across a crash.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Row`] names the rejected row. Nothing of its chunk was appended, but all chunks
-    /// before it were.
-    pub fn send_batch<'a>(
-        &self,
-        drafts: impl Iterator<Item = Result<Draft<'a>>>,
-        atomicity: Atomicity,
-        durability: Durability,
-    ) -> Result<Appended> {
-        self.send_batch_while(drafts, (atomicity, durability), &mut || true)
-    }
-
-    /// As [`Producer::send_batch`]. Calls `go_on` now and then; once it returns false, the chunk
-    /// that has begun is not appended, and those before it are.
-    ///
-    /// # Errors
-    ///
-    /// As [`Producer::send_batch`].
-    pub fn send_batch_while<'a>(
-        &self,
-        drafts: impl Iterator<Item = Result<Draft<'a>>>,
-        (atomicity, durability): (Atomicity, Durability),
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Appended> {
-        let mut all = Appended {
-            durable: true,
-            ..Appended::default()
-        };
-        let mut add = |part: Option<Appended>| {
-            let Some(part) = part else { return };
-            all.store_timestamp = part.store_timestamp;
-            all.end = part.end;
-            all.durable &= part.durable;
-            if all.rows.is_empty() {
-                all.rows = part.rows;
-            } else {
-                all.rows.extend_from_slice(&part.rows);
-            }
-        };
-        let mut sender = self.batch_sender(atomicity, durability)?;
-        for (row, draft) in drafts.enumerate() {
-            match draft {
-                _ if row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() => {
-                    return Ok(all);
-                }
-                Ok(draft) => add(sender.push(&draft)?),
-                Err(error) => return Err(sender.refuse(error)),
-            }
-        }
-        add(sender.finish()?);
-        Ok(all)
-    }
-
-    /// Sends many messages and returns at once with a ticket for their durability.
-    ///
-    /// # Errors
-    ///
-    /// As [`Producer::send_batch`].
-    pub fn send_batch_nowait<'a>(
-        &self,
-        drafts: impl Iterator<Item = Result<Draft<'a>>>,
-        atomicity: Atomicity,
-    ) -> Result<BatchTicket> {
-        self.send_batch_nowait_while(drafts, atomicity, &mut || true)
-    }
-
-    /// As [`Producer::send_batch_nowait`], and as [`Producer::send_batch_while`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Producer::send_batch`].
-    pub fn send_batch_nowait_while<'a>(
-        &self,
-        drafts: impl Iterator<Item = Result<Draft<'a>>>,
-        atomicity: Atomicity,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<BatchTicket> {
-        let written = (atomicity, Durability::Written);
-        let appended = self.send_batch_while(drafts, written, go_on)?;
-        let waiter = self.enlist(appended.end);
-        Ok(BatchTicket::new(appended, waiter))
-    }
-
-    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that
-    /// live only as long as their push.
-    pub fn batch_sender(
-        &self,
-        atomicity: Atomicity,
-        durability: Durability,
-    ) -> Result<BatchSender<'_>> {
-        let to = self.to()?;
-        let turn = self.queue.unwrap_or_else(|| to.topic.next_queue());
-        let now = self.shared.clock.now_ms();
-        let batch = scratch(to.engine.form());
-        Ok(BatchSender {
-            producer: self,
-            to,
-            atomicity,
-            durability,
-            turn,
-            now,
-            row: 0,
-            // From the clock, so that of many short batches some are timed, but not all.
-            first_sample: index(now.unsigned_abs()) % ROWS_A_SAMPLE,
-            batch,
-        })
-    }
-
     /// Whether a send of a body of `len` bytes to a queue, or to any, would not wait; see
     /// [`Engine::is_ready_for`].
     #[inline]
@@ -565,98 +414,5 @@ fn scratch(form: Form) -> Box<Batch> {
 fn keep(batch: Box<Batch>) {
     if batch.capacity() <= SCRATCH_LEN_MAX {
         SCRATCH.set(Some(batch));
-    }
-}
-
-/// A batch under construction; see [`Producer::batch_sender`]. Dropping the sender discards rows
-/// that were pushed and not appended.
-pub struct BatchSender<'a> {
-    producer: &'a Producer,
-    to: To<'a>,
-    atomicity: Atomicity,
-    durability: Durability,
-    turn: u32,
-    now: i64,
-    row: usize,
-    /// The first row whose encoding is timed.
-    first_sample: usize,
-    batch: Box<Batch>,
-}
-
-impl BatchSender<'_> {
-    /// Adds a row. If that fills a chunk, appends the chunk and returns the places of its rows.
-    ///
-    /// # Errors
-    ///
-    /// As [`Producer::send_batch`]. After an error the sender must be dropped.
-    #[inline]
-    pub fn push(&mut self, draft: &Draft<'_>) -> Result<Option<Appended>> {
-        if let Err(error) = self.encode(draft) {
-            return Err(self.refuse(error));
-        }
-        self.row += 1;
-        match self.atomicity {
-            Atomicity::Rows if self.batch.encoded_len() >= BATCH_LEN_MAX => self.append().map(Some),
-            Atomicity::Whole if self.batch.encoded_len() > ATOMIC_BATCH_LEN_MAX => {
-                Err(Error::TooLarge {
-                    what: "encoded atomic batch".to_owned(),
-                    size: self.batch.encoded_len() as u64,
-                    limit: ATOMIC_BATCH_LEN_MAX as u64,
-                })
-            }
-            _ => Ok(None),
-        }
-    }
-
-    #[inline]
-    fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
-        let producer = self.producer;
-        let turn = draft.first_key().is_none().then_some(self.turn);
-        let queue = producer.queue_for(&self.to, draft, turn.or(producer.queue))?;
-        let (batch, topic) = (&mut self.batch, &self.to.topic);
-        if self.row % ROWS_A_SAMPLE != self.first_sample {
-            return producer.push(batch, topic, queue, draft, self.now);
-        }
-        let began = Instant::now();
-        producer.push(batch, topic, queue, draft, self.now)?;
-        self.to.handle.meters.puts.encoded_row(began.elapsed());
-        Ok(())
-    }
-
-    /// Adds the number of the next row to its error.
-    pub fn refuse(&self, error: Error) -> Error {
-        error.in_row(self.row)
-    }
-
-    /// Appends the remaining rows; `None` if there are none.
-    pub fn finish(mut self) -> Result<Option<Appended>> {
-        if self.batch.is_empty() {
-            return Ok(None);
-        }
-        self.append().map(Some)
-    }
-
-    fn append(&mut self) -> Result<Appended> {
-        let (topic, batch) = (&self.to.topic, &mut self.batch);
-        let (rows, len) = (batch.len(), batch.encoded_len());
-        let began = Instant::now();
-        let part = self
-            .to
-            .engine
-            .append(&mut [(topic, batch)], self.atomicity, self.durability)?;
-        let now = Instant::now();
-        self.batch.clear();
-        let shared = self.to.handle;
-        let took = now.duration_since(began).saturating_sub(part.waited);
-        shared.meters.puts.batch(took, &topic.name, rows, len);
-        shared.sample_rates(now);
-        Ok(part)
-    }
-}
-
-impl Drop for BatchSender<'_> {
-    fn drop(&mut self) {
-        let empty = Box::new(self.batch.form().batch());
-        keep(std::mem::replace(&mut self.batch, empty));
     }
 }
