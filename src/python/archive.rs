@@ -4,6 +4,7 @@
 use super::arrow::set;
 use super::damage::{Damage, damages};
 use super::edge::{body, schema_capsule, stream_capsule};
+use super::fields::fields;
 use super::store::Store;
 use crate::Mutex;
 use crate::ffi::{CSchema, export};
@@ -14,13 +15,14 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Requested offsets of a queue: ``start`` to ``end`` (exclusive).
-#[derive(FromPyObject)]
-pub(crate) struct WantedRange {
-    topic: String,
-    queue: u32,
-    start: u64,
-    end: u64,
+fields! {
+    /// Requested offsets of a queue: ``start`` to ``end`` (exclusive).
+    WantedRange {
+        topic: String,
+        queue: u32,
+        start: u64,
+        end: u64,
+    }
 }
 
 /// A block of an archived log file; ``begin_ms`` and ``end_ms`` are its lowest and highest store

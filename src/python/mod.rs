@@ -13,6 +13,7 @@ mod damage;
 mod draft;
 mod edge;
 mod errors;
+mod fields;
 mod groups;
 mod handle;
 mod loading;

@@ -2,6 +2,7 @@
 //! position across openings of the store (`forebay.spark`).
 
 use super::convert::{Queue, limit};
+use super::fields::fields;
 use super::store::Store;
 use super::waiting::Wait;
 use crate::{Bounded, Epoch, Error};
@@ -127,12 +128,13 @@ pub(crate) fn fit(
     Ok(Fitted { end, bytes })
 }
 
-/// An epoch: its number, when it began in ns since 1970, and the end of the log at that time.
-#[derive(FromPyObject)]
-pub(crate) struct KnownEpoch {
-    number: u64,
-    began: u64,
-    start: u64,
+fields! {
+    /// An epoch: its number, when it began in ns since 1970, and the end of the log at that time.
+    KnownEpoch {
+        number: u64,
+        began: u64,
+        start: u64,
+    }
 }
 
 /// The epochs of a store: each opening for writing begins one.
@@ -189,12 +191,13 @@ pub(crate) fn epochs(py: Python<'_>, path: PathBuf) -> PyResult<Option<Epochs>> 
     Ok(found.map(Epochs))
 }
 
-/// A queue of a store or an archive.
-#[derive(FromPyObject)]
-pub(crate) struct KnownQueue {
-    id: u32,
-    min_offset: u64,
-    max_offset: u64,
+fields! {
+    /// A queue of a store or an archive.
+    KnownQueue {
+        id: u32,
+        min_offset: u64,
+        max_offset: u64,
+    }
 }
 
 /// Offsets of a queue: ``start`` to ``end`` (exclusive).

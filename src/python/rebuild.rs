@@ -1,6 +1,7 @@
 //! Rebuilding queues and index in parts, for processes that share the work; used by
 //! `forebay.spark`.
 
+use super::fields::fields;
 use super::pickle::plain;
 use crate::Mutex;
 use crate::offline::{self, Quarry};
@@ -228,11 +229,12 @@ pub(crate) fn rebuild_merge(
     Ok(merged.into())
 }
 
-/// The keys of a range of the log: where the range starts, and their number.
-#[derive(FromPyObject)]
-pub(crate) struct StagedKeys {
-    start: u64,
-    keys: u64,
+fields! {
+    /// The keys of a range of the log: where the range starts, and their number.
+    StagedKeys {
+        start: u64,
+        keys: u64,
+    }
 }
 
 /// Build index files. `staged` holds the keys of each range, in log order.

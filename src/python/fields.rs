@@ -1,0 +1,25 @@
+//! Arguments that are objects with certain attributes.
+
+/// Defines a structure that is read from an object by the names of its fields.
+///
+/// What PyO3 derives keeps these names behind locks that are initialised on first use: a child of a
+/// process that forks meanwhile would wait for them forever.
+macro_rules! fields {
+    ($(#[$about:meta])* $name:ident { $($field:ident : $kind:ty),+ $(,)? }) => {
+        $(#[$about])*
+        pub(crate) struct $name {
+            $($field: $kind,)+
+        }
+
+        impl<'py> FromPyObject<'_, 'py> for $name {
+            type Error = PyErr;
+
+            fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<$name> {
+                Ok($name {
+                    $($field: object.getattr(stringify!($field))?.extract()?,)+
+                })
+            }
+        }
+    };
+}
+pub(super) use fields;
