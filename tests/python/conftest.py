@@ -1,5 +1,6 @@
 """Fixtures for all tests: a store of every engine."""
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,17 @@ def open_store(engine: str, tmp_path: Path) -> Iterator[Open]:
 def store(open_store: Open) -> forebay.Store:
     """Return an empty store."""
     return open_store()
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Collect no garbage: Python ignores a Ctrl-C that meets a callback of the collector.
+
+    Hypothesis has such a callback.
+    """
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

@@ -391,6 +391,7 @@ def test_wrong_arguments_are_refused_by_name(store):
                 consumer.run(print, **arguments)
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_ctrl_c_ends_run_once_the_calls_have_returned(store):
     store.send("orders", b"x")
     main, left = threading.main_thread().ident, threading.Event()

@@ -244,6 +244,7 @@ def test_closing_ends_a_tail_that_waits(filled):
     closer.join()
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_ctrl_c_interrupts_a_tail_that_waits(filled):
     tail = filled.tail("orders")
     main = threading.main_thread().ident

@@ -26,6 +26,8 @@ import pytest
 
 import forebay
 
+pytestmark = pytest.mark.usefixtures("uncollected")
+
 #: Opens the store, sends a body and closes it.
 SEND = """
 import sys, forebay
