@@ -170,7 +170,8 @@ class Herd:
             self.kill(name)
 
 
-@pytest.fixture(params=ENGINES)
+# A number names it, since the workers that run files side by side draw engines of their own.
+@pytest.fixture(params=ENGINES, ids=map(str, range(len(ENGINES))))
 def herd(request: pytest.FixtureRequest, tmp_path: Path):
     herd = Herd(tmp_path, random.Random(SEED), request.param)
     for _ in range(SENDERS):
