@@ -1,6 +1,8 @@
 //! Commits of other processes: taking them up, and what the log holds of them.
 
 use super::Store;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::record::Contents;
 use crate::stages::intake::Intake;

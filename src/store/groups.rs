@@ -4,6 +4,8 @@ use super::Store;
 use crate::bound::Bound;
 use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue};
 use crate::error::Result;
+#[cfg(doc)]
+use crate::{engine::Engine, error::Error};
 use std::sync::Arc;
 
 impl Store {

@@ -3,6 +3,11 @@
 use super::Store;
 use crate::engine::{Compacted, Repair, Verification};
 use crate::error::Result;
+#[cfg(doc)]
+use crate::{
+    engine::{Engine, QueueLogs},
+    error::Error,
+};
 
 impl Store {
     /// Checks the whole store; see [`Engine::verify`].
