@@ -9,6 +9,8 @@ Examples
 b'body'
 """
 
+# The first module, see there.
+from forebay import _as_program  # noqa: F401
 from forebay._forebay import (
     BatchResult,
     BatchTicket,

@@ -2,7 +2,8 @@
 
 import sys
 
-from forebay.cli import main
+from forebay import _as_program
+from forebay_command import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(_as_program.waits))

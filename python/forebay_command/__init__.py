@@ -6,33 +6,39 @@ So this one is outside, and first imports only what Python has imported by then.
 
 import os
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 
 def main() -> int:
     """Run the command line and return its exit status; Ctrl-C ends it with 130 from here on."""
-    try:
-        _import()
-        from forebay.cli import main as run
+    import signal
 
-        return run()
+    waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return run(waits)
+
+
+def run(waits: bool) -> int:
+    """Run the command line; `waits`: for Ctrl-C, which this process does not ignore."""
+    import signal
+
+    try:
+        if waits:
+            # During an import, an exception of a signal handler may come up where Python prints and
+            # drops it. Nothing was written yet.
+            signal.signal(signal.SIGINT, _end)
+        from forebay import cli
+
+        cli.load()
+        if waits:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = cli.main()
+        if waits:
+            # All is flushed and closed, and Python would print where in its own end it was.
+            signal.signal(signal.SIGINT, _end)
+        return status
     except KeyboardInterrupt:
         return 130
 
 
-def _import() -> None:
-    """Import the command line; Ctrl-C meanwhile ends the process.
-
-    During an import, an exception of a signal handler may come up where Python prints and drops it.
-    """
-    import signal
-
-    waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if waits:
-        # Nothing was written yet.
-        signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(130))
-    try:
-        import forebay.cli  # noqa: F401
-    finally:
-        if waits:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+def _end(_signal: object, _frame: object) -> None:
+    os._exit(130)

@@ -50,6 +50,23 @@ with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
 """
 
 
+@contextlib.contextmanager
+def running(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a program with pipes, which Ctrl-C interrupts; kill it if it is left running."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that runs in the background has SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture
 def interrupt():
     """Return a function that has Ctrl-C pressed while the caller goes on."""
@@ -272,17 +289,10 @@ def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
     path = tmp_path / "store"
     with forebay.open(path, default_queues=1) as store:
         store.create_topic("orders")
-    # A shell that runs in the background has SIGINT ignored.
-    waiter = subprocess.Popen(
-        [sys.executable, "-c", WAIT.replace("STATEMENT", statement), path, role],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert waiter.stdout is not None
-    assert waiter.stdout.readline() == "waits\n"
-    os.kill(waiter.pid, signal.SIGINT)
-    rest, _ = waiter.communicate()
+    with running(WAIT.replace("STATEMENT", statement), path, role) as waiter:
+        assert waiter.stdout.readline() == "waits\n"
+        os.kill(waiter.pid, signal.SIGINT)
+        rest, _ = waiter.communicate()
     assert (rest, waiter.returncode) == ("interrupted\n", 0)
 
 
@@ -313,35 +323,28 @@ with forebay.open(sys.argv[1], mode="share", flush_timeout=3600) as store:
 )
 def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
     path = tmp_path / "store"
-    code = "import sys, forebay; store = forebay.open(sys.argv[1], mode='share'); input(); input()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with contextlib.ExitStack() as stack:
-        processes = []
-        for program in (code.replace("; input", "; print(); input", 1), FOLLOW):
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", program.replace("STATEMENT", statement), path],
-                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-                    **pipes,
-                )
-            )
-            stack.callback(processes[-1].kill)
-            if program is not FOLLOW:
-                assert processes[0].stdout.readline() == "\n"
-        leader, follower = processes
-        os.kill(leader.pid, signal.SIGSTOP)
-        os.waitpid(leader.pid, os.WUNTRACED)
-        follower.stdin.write("\n")
-        follower.stdin.flush()
-        assert follower.stdout.readline() == "waits\n"
-        os.kill(follower.pid, signal.SIGINT)
-        # Else it waits for its flush_timeout, which is much longer.
-        assert select.select([follower.stdout], [], [], 60)[0]
-        assert follower.stdout.readline() == "interrupted\n"
-        os.kill(leader.pid, signal.SIGCONT)
-        follower.communicate("\n")
-        leader.communicate("\n\n")
-        assert (leader.returncode, follower.returncode) == (0, 0)
+    lead = "import sys, forebay\nstore = forebay.open(sys.argv[1], mode='share')\n"
+    with running(lead + "print('leads', flush=True)\ninput()", path) as leader:
+        assert leader.stdout.readline() == "leads\n"
+        with running(FOLLOW.replace("STATEMENT", statement), path) as follower:
+            check_an_interrupt(leader, follower)
+            follower.communicate("\n")
+        leader.communicate("\n")
+    assert (leader.returncode, follower.returncode) == (0, 0)
+
+
+def check_an_interrupt(leader, follower):
+    """Check that a process that waits for a leader that is stopped is interrupted."""
+    os.kill(leader.pid, signal.SIGSTOP)
+    os.waitpid(leader.pid, os.WUNTRACED)
+    follower.stdin.write("\n")
+    follower.stdin.flush()
+    assert follower.stdout.readline() == "waits\n"
+    os.kill(follower.pid, signal.SIGINT)
+    # Else it waits for its flush_timeout, which is much longer.
+    assert select.select([follower.stdout], [], [], 60)[0]
+    assert follower.stdout.readline() == "interrupted\n"
+    os.kill(leader.pid, signal.SIGCONT)
 
 
 #: Shares the store; once it is told to go on, calls what another process holds up.
@@ -401,25 +404,15 @@ def held_up(path: Path) -> Iterator[None]:
 )
 def test_ctrl_c_ends_a_call_that_another_process_holds_up(tmp_path: Path, statement: str):
     path = tmp_path / "store"
-    with subprocess.Popen(
-        [sys.executable, "-c", HELD_UP.replace("STATEMENT", statement), path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as sender:
-        try:
-            assert sender.stdout is not None
-            assert sender.stdout.readline() == "ready\n"
-            with held_up(path):
-                print(file=sender.stdin, flush=True)
-                assert sender.stdout.readline() == "waits\n"
-                os.kill(sender.pid, signal.SIGINT)
-                assert select.select([sender.stdout], [], [], 20)[0]
-                assert sender.stdout.readline() == "interrupted\n"
-            assert sender.communicate("\n")[0] == "0\n"
-        finally:
-            sender.kill()
+    with running(HELD_UP.replace("STATEMENT", statement), path) as sender:
+        assert sender.stdout.readline() == "ready\n"
+        with held_up(path):
+            print(file=sender.stdin, flush=True)
+            assert sender.stdout.readline() == "waits\n"
+            os.kill(sender.pid, signal.SIGINT)
+            assert select.select([sender.stdout], [], [], 20)[0]
+            assert sender.stdout.readline() == "interrupted\n"
+        assert sender.communicate("\n")[0] == "0\n"
 
 
 def test_the_handler_of_a_signal_may_send_while_a_send_waits(tmp_path: Path):
@@ -440,35 +433,21 @@ with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
     print("sent", store.send("orders", b"x").offset)
 """
     path = tmp_path / "store"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as sender:
-        try:
-            assert sender.stdout is not None
-            assert sender.stdout.readline() == "ready\n"
-            with held_up(path):
-                print(file=sender.stdin, flush=True)
-                assert sender.stdout.readline() == "waits\n"
-                os.kill(sender.pid, signal.SIGUSR1)
-                assert sender.stdout.readline() == "handles\n"
-            assert sender.communicate()[0] == "handled 0\nsent 0\n"
-        finally:
-            sender.kill()
+    with running(code, path) as sender:
+        assert sender.stdout.readline() == "ready\n"
+        with held_up(path):
+            print(file=sender.stdin, flush=True)
+            assert sender.stdout.readline() == "waits\n"
+            os.kill(sender.pid, signal.SIGUSR1)
+            assert sender.stdout.readline() == "handles\n"
+        assert sender.communicate()[0] == "handled 0\nsent 0\n"
 
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):
     code = WAIT.replace("STATEMENT", "next(store.tail('orders'))")
     before = sorted(directory.rglob("*"))
-    killed = subprocess.Popen(
-        [sys.executable, "-c", code, directory, "reader"], stdout=subprocess.PIPE
-    )
-    assert killed.stdout is not None
-    assert killed.stdout.readline() == b"waits\n"
-    killed.kill()
-    killed.communicate()
+    with running(code, directory, "reader") as killed:
+        assert killed.stdout.readline() == "waits\n"
     assert sorted(directory.rglob("*")) == before
     with forebay.open(directory, mode="r") as reader, reader.tail("orders", timeout=60) as tail:
         for body in ("x", "y"):

@@ -83,7 +83,8 @@ const FLOORS: &[&[&str]] = &[
     ],
     &["python/forebay/demo"],
     &["python/forebay/cli"],
-    &["python/forebay/__main__", "python/forebay_command"],
+    &["python/forebay_command"],
+    &["python/forebay/__main__"],
 ];
 
 /// Parts that only some folders may import, with these folders. The form of a record is known to

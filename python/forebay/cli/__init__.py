@@ -32,15 +32,21 @@ from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.output import plain
 from forebay.words import in_words_of_the_shell, named_as_options
 
-__all__ = ["main", "make_parser"]
+__all__ = ["load", "main", "make_parser"]
 
-#: Modules of verbs, in the order of the help. They are imported by `main`, which takes most of a
-#: start: Ctrl-C ends it as it ends a verb.
+#: Modules of verbs, in the order of the help. They are imported by `main`: Ctrl-C ends that as it
+#: ends a verb.
 _VERBS = (
     *("demo", "inspect", "send", "read", "groups", "dlq"),
     *("export", "archive", "convert", "repair", "compact", "commits", "doctor", "spark"),
     *("console", "shell", "completion", "bench"),
 )
+
+
+def load() -> None:
+    """Import the modules of all verbs."""
+    for name in _VERBS:
+        importlib.import_module(f"forebay.cli.{name}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

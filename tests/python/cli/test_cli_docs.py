@@ -22,6 +22,8 @@ import forebay
 from forebay import cli
 from forebay.console import Console
 
+ROOT = Path(__file__).parents[3]
+
 #: What blocks are written in, and what runs them.
 LANGUAGES = {
     "python": "test_docs.py and test_spark_docs.py",
@@ -45,8 +47,6 @@ NOT_HERE = {
     "forebay console ": "test_console.py serves it",
     "forebay completion ": "test_cli_completion.py loads the scripts",
     "forebay archive events s3:": "test_archive_remote.py has the server",
-    "journalctl ": "reads the journal of a machine",
-    "duckdb ": "is another program",
 }
 #: These do not end by themselves.
 ENDLESS = re.compile(r"forebay tail .* -f\b")
@@ -83,6 +83,9 @@ def folder(tmp_path: Path) -> Path:
     for name, words in (("python", ""), ("forebay", "-m forebay ")):
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words}"$@"\n')
         (programs / name).chmod(0o755)
+    # The real one does not end, and a machine may have no journal.
+    (programs / "journalctl").write_text('#!/bin/sh\nprintf "%s\\n" started stopped\n')
+    (programs / "journalctl").chmod(0o755)
     return tmp_path
 
 
@@ -123,6 +126,24 @@ def test_every_reason_is_one_of_a_command_on_a_page() -> None:
 def test_no_block_is_in_a_language_that_nothing_runs() -> None:
     found = {language for page in pages() for language in languages(page)}
     assert found == set(LANGUAGES)
+
+
+def test_what_a_command_that_does_not_run_here_names_exists() -> None:
+    """A file of the project, or a test of Rust, by its module or the start of its name."""
+    sources = [it.read_text() for it in (ROOT / "src").rglob("*.rs")]
+    checked = set()
+    for line in (line for page in pages() for line in commands(page) if reason(line)):
+        words = [word for word in shlex.split(line, comments=True) if "=" not in word]
+        for word in words:
+            if re.fullmatch(r"(tests|benches)/[\w/.]+", word):
+                assert (ROOT / word).exists(), line
+                checked.add(word)
+        if words[:2] == ["cargo", "test"]:
+            (name,) = (word for word in words[2:] if re.fullmatch(r"[\w:]+", word))
+            found = name.endswith("::") and (ROOT / "src" / name.strip(":")).is_dir()
+            assert found or any(f"fn {name}" in text for text in sources), line
+            checked.add(name)
+    assert {"benches/spark/run.py", "sim::", "every_sync"} <= checked
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -216,24 +216,57 @@ def test_ctrl_c_while_the_verbs_are_imported_ends_with_130():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+#: Presses Ctrl-C when a module is imported.
+PRESS = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Press())
+"""
+
+
 @pytest.mark.parametrize("name", ["forebay", "forebay.store", "forebay.cli", "forebay.cli.send"])
 def test_ctrl_c_while_the_command_is_imported_ends_with_130(name):
     """It printed a traceback unless the package was imported already."""
     program = importlib.metadata.entry_points(group="console_scripts", name="forebay")
     module, function = next(iter(program)).value.split(":")
-    press = textwrap.dedent(f"""
-        import signal, sys
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        class Press:
-            def find_spec(self, name, path=None, target=None):
-                if name == {name!r}:
-                    signal.raise_signal(signal.SIGINT)
-        sys.meta_path.insert(0, Press())
+    start = textwrap.dedent(f"""
         sys.argv = ["forebay", "topics", "none"]
         from {module} import {function}
         sys.exit({function}())
     """)
     done = subprocess.run(
-        [sys.executable, "-c", press], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", PRESS.format(name=name) + start],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("name", ["forebay._forebay", "forebay.store", "forebay_command"])
+def test_ctrl_c_while_the_module_is_imported_ends_with_130(tmp_path, name):
+    """Python imports the package itself before anything of the program runs."""
+    # Python imports this module first of all.
+    (tmp_path / "sitecustomize.py").write_text(PRESS.format(name=name))
+    done = subprocess.run(
+        command("topics", "none"), env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_program_that_imports_the_package_keeps_its_handler_of_ctrl_c(tmp_path):
+    (tmp_path / "other.py").write_text(
+        "import signal\nbefore = signal.getsignal(signal.SIGINT)\nimport forebay\n"
+        "assert signal.getsignal(signal.SIGINT) is before\n"
+    )
+    (tmp_path / "forebay_user").mkdir()
+    (tmp_path / "forebay_user" / "__init__.py").write_text("import other\n")
+    (tmp_path / "forebay_user" / "__main__.py").touch()
+    for words in (["other.py"], ["-m", "other"], ["-m", "forebay_user", "forebay"]):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), words

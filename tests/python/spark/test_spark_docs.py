@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet
@@ -145,6 +146,34 @@ def test_the_kafka_page_is_right_about_writing_and_views(spark: Any, tmp_path: P
     # Without a mode it is Spark that raises this.
     with pytest.raises(PySparkException, match='use either the "Append"'):
         kafka.drop("offset").write.format("forebay").save(path)
+
+
+class Reader:
+    """Stands for a reader of Spark: the connector, and a broker, are not here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.options: dict[str, str] = {}
+        self.loaded: tuple[str, ...] = ()
+
+    def option(self, name: str, value: str) -> Reader:
+        self.options[name] = value
+        return self
+
+    def load(self, *path: str) -> Reader:
+        self.loaded = path
+        return self
+
+
+def test_the_job_that_read_kafka_changes_its_format_and_its_address_alone() -> None:
+    reads = SimpleNamespace(read=SimpleNamespace(format=Reader))
+    names: dict[str, Any] = {"spark": reads}
+    exec(blocks("spark-kafka.md", "python")[0], names)
+    kafka, ours = names["kafka"], names["forebay"]
+    assert set(kafka.options) <= set(KAFKA.split())
+    assert (kafka.name, kafka.loaded) == ("kafka", ())
+    assert (ours.name, ours.loaded) == ("forebay", ("/data/events",))
+    assert kafka.options == ours.options | {"kafka.bootstrap.servers": "broker:9092"}
 
 
 @pytest.mark.parametrize(

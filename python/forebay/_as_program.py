@@ -1,0 +1,24 @@
+"""What ``python -m forebay`` does first: Ctrl-C ends it quietly while the package is imported.
+
+The package is imported before its ``__main__``, and this module before all others of the package.
+"""
+
+import sys
+
+__all__ = ["waits"]
+
+# While Python looks for the program's module, the name of the program is "-m".
+_is_program = getattr(sys, "argv", [])[:1] == ["-m"] and (
+    sys.orig_argv[-len(sys.argv)] in ("forebay", "-mforebay")
+)
+
+#: Whether this is the program, and Ctrl-C was to interrupt it.
+waits = False
+
+if _is_program:
+    import os
+    import signal
+
+    waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if waits:
+        signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(130))
