@@ -1485,8 +1485,7 @@ class Stats:
         is freed when the last message, scan or buffer that uses the file is dropped.
     writer
         What the process that writes the store shows of itself, as `WriterStats`; None if this
-        process writes it, no process does, or nothing was shown yet. A partition log shows
-        nothing.
+        process writes it, no process does, or nothing was shown yet.
     """
 
     @property
@@ -1597,8 +1596,7 @@ class Stats:
     @property
     def writer(self) -> WriterStats | None:
         """What the process that writes the store shows of itself, as `WriterStats`; None if this
-        process writes it, no process does, or nothing was shown yet. A partition log shows
-        nothing.
+        process writes it, no process does, or nothing was shown yet.
         """
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -15,12 +15,14 @@ from forebay.errors import (
     UnsupportedError,
 )
 
-__all__ = ["in_words_of_the_shell", "named_as_options"]
+__all__ = ["advice_of_the_shell", "in_words_of_the_shell", "named_as_options"]
 
-#: Advice within other errors that is about arguments of Python, and what replaces it.
+#: Advice within texts that is about calls and arguments of Python, and what replaces it.
 _ADVICE = (
     (re.compile(r"; read it with mode=\"r\""), "; the verbs that only read work"),
     (re.compile(r"must not have surrogates, which UTF-8 cannot encode"), "must be UTF-8"),
+    (re.compile(r"; call roll\(\) on the writer to seal it"), "; --roll seals it"),
+    (re.compile(r"; roll\(\) on the writer completes"), "; --roll completes"),
 )
 
 
@@ -35,15 +37,20 @@ def in_words_of_the_shell(error: Exception) -> Exception:
         return ForeignStoreError(text, path=error.path)
     if isinstance(error, StoreLockedError):
         return _locked(error)
-    text = str(error)
-    for pattern, words in _ADVICE:
-        text = pattern.sub(words, text)
+    text = advice_of_the_shell(str(error))
     if isinstance(error, UnsupportedError):
         return UnsupportedError(text)
     if isinstance(error, InvalidOptionError):
         facts = {"value": error.value, "reason": error.reason}
         return InvalidOptionError(text, name=error.name, **facts)
     return error
+
+
+def advice_of_the_shell(text: str) -> str:
+    """Return a text whose advice is about the command line."""
+    for pattern, words in _ADVICE:
+        text = pattern.sub(words, text)
+    return text
 
 
 def named_as_options(error: InvalidOptionError, options: Container[str]) -> InvalidOptionError:

@@ -8,16 +8,10 @@ use super::Engine;
 use super::archive::{SealedFile, Survey};
 use super::verification::{Finding, Repair, Stretch, Verification};
 use crate::error::Result;
-use crate::meter::Meters;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// An engine that keeps files; see [`Engine::files`].
 pub trait Files: Engine {
-    /// Shows the measurements of this process to processes that read the store, from time to time;
-    /// see [`Stats::writer`](super::Stats::writer). May be called once.
-    fn show_meters(&self, meters: &Arc<Meters>);
-
     // Archives.
 
     /// Seals the log file in use, unless it is empty, and makes it durable. Returns where the next

@@ -44,6 +44,7 @@ pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verifica
 pub use waiter::{Listener, Waiter};
 
 use crate::error::{Error, Result};
+use crate::meter::Meters;
 use crate::record::{Batch, Form, Message};
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,6 +87,10 @@ pub trait Engine: Send + Sync {
     fn staging(&self) -> Option<&dyn Staging> {
         None
     }
+
+    /// Shows the measurements of this process to processes that read the store, from time to time;
+    /// see [`Stats::writer`]. May be called once.
+    fn show_meters(&self, _meters: &Arc<Meters>) {}
 
     /// Makes everything durable and closes the files. A second call does nothing.
     fn close(&self) -> Result<()>;

@@ -196,7 +196,7 @@ retired_bytes_mapped
     when the last message, scan or buffer that uses the file is dropped.
 writer
     What the process that writes the store shows of itself, as `WriterStats`; None if this process
-    writes it, no process does, or nothing was shown yet. A partition log shows nothing.",
+    writes it, no process does, or nothing was shown yet.",
     {
         /// Messages appended.
         messages_sent: u64,
@@ -268,8 +268,7 @@ writer
         /// space is freed when the last message, scan or buffer that uses the file is dropped.
         retired_bytes_mapped: u64,
         /// What the process that writes the store shows of itself, as `WriterStats`; None if this
-        /// process writes it, no process does, or nothing was shown yet. A partition log shows
-        /// nothing.
+        /// process writes it, no process does, or nothing was shown yet.
         writer: Option<WriterStats>,
     },
     notebook "stats"

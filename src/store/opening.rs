@@ -70,9 +70,7 @@ pub(super) fn open_handle(
     engine_options::check(&*engine, &options)?;
     let meters = Meters::new(&engine.report().warnings, Arc::clone(&machine.clock));
     let meters = Arc::new(meters);
-    if let Some(files) = engine.files() {
-        files.show_meters(&meters);
-    }
+    engine.show_meters(&meters);
     let handle = Handle {
         meters,
         engine,

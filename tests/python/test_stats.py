@@ -186,8 +186,10 @@ def shown(store):
     raise AssertionError(f"the writer shows {store.stats().writer}")
 
 
-def test_a_reader_sees_how_long_the_sends_of_a_live_writer_take(tmp_path):
-    with writing(tmp_path / "store") as child, forebay.open(tmp_path / "store", mode="r") as store:
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_a_reader_sees_how_long_the_sends_of_a_live_writer_take(tmp_path, engine):
+    path = tmp_path / "store"
+    with writing(path, engine) as child, forebay.open(path, mode="r") as store:
         writer = shown(store)
         assert writer.pid == child.pid
         puts, waits = writer.put_latency, writer.flush_wait
@@ -208,14 +210,16 @@ def test_a_reader_sees_how_long_the_sends_of_a_live_writer_take(tmp_path):
         assert store.stats().writer is None
 
 
-def test_a_writer_that_closed_shows_nothing_and_the_next_one_its_own(tmp_path):
-    with writing(tmp_path / "store") as child, forebay.open(tmp_path / "store", mode="r") as store:
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_a_writer_that_closed_shows_nothing_and_the_next_one_its_own(tmp_path, engine):
+    path = tmp_path / "store"
+    with writing(path, engine) as child, forebay.open(path, mode="r") as store:
         shown(store)
         child.communicate("")
         assert store.stats().writer is None
-        with writing(tmp_path / "store") as other:
+        with writing(path, engine) as other:
             assert shown(store).pid == other.pid
-        with forebay.open(tmp_path / "store") as own:
+        with forebay.open(path) as own:
             own.send("orders", b"body")
             assert own.stats().writer is None
 
@@ -239,7 +243,16 @@ def test_in_a_shared_store_the_process_that_leads_shows_its_statistics(tmp_path)
         assert shown(reader).pid == os.getpid()
 
 
-def test_a_partition_log_shows_nothing(tmp_path):
+@pytest.mark.parametrize("rest", [100, 4096])
+def test_a_page_that_another_writer_has_left_is_used_and_not_believed(tmp_path, rest):
+    """A power loss may leave it without some of its bytes."""
     path = tmp_path / "store"
-    with writing(path, "partitionlog"), forebay.open(path, mode="r") as store:
-        assert store.stats().writer is None
+    with forebay.open(path, mode="x", engine="partitionlog"):
+        pass
+    with writing(tmp_path / "other", "partitionlog"):
+        with forebay.open(tmp_path / "other", mode="r") as store:
+            shown(store)
+        left = (tmp_path / "other" / "forebay.meters").read_bytes()
+    (path / "forebay.meters").write_bytes(left[:rest])
+    with writing(path, "partitionlog") as child, forebay.open(path, mode="r") as store:
+        assert shown(store).pid == child.pid

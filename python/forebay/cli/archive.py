@@ -9,10 +9,11 @@ from typing import Any
 import forebay
 from forebay.archive import ArchiveDamage
 from forebay.archive import open as open_archive
-from forebay.cli.arguments import add_store, directory
+from forebay.cli.arguments import UsageError, add_store, directory, open_existing
 from forebay.cli.inspect import damage_line
 from forebay.output import counted, human, write_json, write_line
 from forebay.progress import Bar
+from forebay.words import advice_of_the_shell
 
 __all__ = ["add"]
 
@@ -31,12 +32,34 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="read the whole archive back and check it"
     )
+    parser.add_argument(
+        "--roll",
+        action="store_true",
+        help="first seal the log file in use, or complete the segments in use, so that everything "
+        "is copied; not while another process writes the store alone",
+    )
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="with --roll: write to a directory that Forebay did not create",
+    )
     parser.add_argument("--json", action="store_true", help="write a JSON document")
     parser.set_defaults(run=_archive)
 
 
+def _opened(arguments: argparse.Namespace) -> forebay.Store:
+    """Open the store; for writing only if that is needed."""
+    if arguments.roll:
+        return open_existing(arguments.store, adopt=arguments.adopt)
+    return forebay.open(arguments.store, mode="r")
+
+
 def _archive(arguments: argparse.Namespace) -> int:
-    with forebay.open(arguments.store, mode="r") as store, Bar("copying", "bytes") as progress:
+    if arguments.adopt and not arguments.roll:
+        raise UsageError("--adopt needs --roll: without it the store is only read")
+    with _opened(arguments) as store, Bar("copying", "bytes") as progress:
+        if arguments.roll:
+            store.roll()
         done = store.archive(arguments.target, progress=progress)
         is_partition_log = store._meanings.in_kafka_form
     damage: list[forebay.Damage | ArchiveDamage] = []
@@ -44,8 +67,9 @@ def _archive(arguments: argparse.Namespace) -> int:
         archive = open_archive(arguments.target)
         with Bar("verifying", "bytes") as progress:
             damage = archive.verify(progress)
+    reason = None if done.reason is None else advice_of_the_shell(done.reason)
     if arguments.json:
-        facts = asdict(done)
+        facts = asdict(done) | {"reason": reason}
         if arguments.verify:
             facts["damage"] = [found._asdict() for found in damage]
         write_json(facts)
@@ -57,8 +81,8 @@ def _archive(arguments: argparse.Namespace) -> int:
     )
     if done.retired:
         write_line(f"retired before it was copied: {counted(done.retired, kind)}")
-    if done.reason is not None:
-        write_line(f"nothing was copied: {done.reason}")
+    if reason is not None:
+        write_line(f"nothing was copied: {reason}")
     if is_partition_log:
         write_line(f"archived of {counted(len(done.offsets), 'queue')}")
     else:

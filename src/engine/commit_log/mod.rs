@@ -264,6 +264,13 @@ impl Engine for CommitLog {
         self.parts.form()
     }
 
+    fn show_meters(&self, meters: &Arc<Meters>) {
+        match &self.share {
+            Some(share) => share.core.show_meters(meters),
+            None => self.services.show_meters(meters),
+        }
+    }
+
     fn topics(&self) -> &Topics {
         if let Some(share) = &self.share {
             // If they cannot be loaded, the next call tries again.
@@ -455,19 +462,16 @@ impl Engine for CommitLog {
 }
 
 impl Files for CommitLog {
-    fn show_meters(&self, meters: &Arc<Meters>) {
-        match &self.share {
-            Some(share) => share.core.show_meters(meters),
-            None => self.services.show_meters(meters),
-        }
-    }
-
     fn roll_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Option<u64>> {
         match &self.share {
             Some(share) => {
-                let (end, timeout) = (share.core.seal(None)?, self.options.flush_timeout);
-                let flushed = end.map(|end| share.flush_to(end, timeout, go_on));
-                flushed.transpose().map(|_| end)
+                let Some(end) = share.core.seal(None)? else {
+                    return Ok(None);
+                };
+                share.flush_to(end, self.options.flush_timeout, go_on)?;
+                // Archives and retention take only what is dispatched.
+                share.core.await_dispatched(end);
+                Ok(Some(end))
             }
             None => roll::seal(&self.parts, None),
         }

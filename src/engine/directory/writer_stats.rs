@@ -1,4 +1,5 @@
-//! What a writer shows of itself in the state page: how long its sends and syncs take.
+//! What a writer shows of itself in the state page: how long its sends and syncs take. A partition
+//! log has a page for this alone, `forebay.meters`.
 //!
 //! Each second, if anything has changed, the writer stores its measurements; in a shared store, the
 //! process that leads does. Readers in other processes take them as those of the writer.
@@ -143,7 +144,12 @@ impl StatePage {
     /// What the writer of the current epoch has shown; `None` if there is nothing. The caller knows
     /// that this writer lives.
     pub fn shown_writer(&self, now_ns: u64) -> Option<WriterStats> {
-        let writer = (self.epoch(), self.pid()?);
+        self.shown_by(self.pid()?, now_ns)
+    }
+
+    /// As [`StatePage::shown_writer`], where the writer with this process id is not in the page.
+    pub fn shown_by(&self, pid: u32, now_ns: u64) -> Option<WriterStats> {
+        let writer = (self.epoch(), pid);
         for _ in 0..READS {
             let before = self.word(AT_WRITER_STATS);
             fence(Ordering::Acquire);

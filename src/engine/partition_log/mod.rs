@@ -67,8 +67,10 @@ use super::{
     Appended, Atomicity, Check, Cursor, Durability, Engine, Filter, Meanings, Point, QueueLogs,
     Report, Staging, Stats, Topic, Topics, Verification, Waiter,
 };
+use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::meter::Meters;
 use crate::options::{EngineKind, Isolation, Options};
 use crate::record::kafka::partition_of_key;
 use crate::record::names::{KAFKA_DEAD_PREFIX, KAFKA_RETRY_PREFIX};
@@ -101,6 +103,7 @@ const MEANINGS: Meanings = Meanings {
 #[derive(Debug)]
 struct Shared {
     disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
     isolation: Isolation,
     report: Arc<Report>,
 }
@@ -249,6 +252,12 @@ impl Engine for PartitionLog {
 
     fn staging(&self) -> Option<&dyn Staging> {
         Some(self)
+    }
+
+    fn show_meters(&self, meters: &Arc<Meters>) {
+        if let Some(writer) = &self.writer {
+            writer.services.showing.set(meters);
+        }
     }
 
     fn close(&self) -> Result<()> {

@@ -52,6 +52,7 @@ impl PartitionLog {
             root: root.to_owned(),
             shared: Arc::new(Shared {
                 disk,
+                clock: Arc::clone(&machine.clock),
                 isolation: options.isolation.unwrap_or_default(),
                 report: Arc::default(),
             }),

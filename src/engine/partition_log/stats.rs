@@ -1,6 +1,7 @@
 //! Figures of an open log directory.
 
 use super::PartitionLog;
+use super::write::showing;
 use crate::engine::service::durability::Durable;
 use crate::engine::{Engine, Stats};
 use std::sync::atomic::Ordering;
@@ -30,6 +31,10 @@ pub(super) fn stats(engine: &PartitionLog) -> Stats {
         disk_free: engine.disk().free_space(&engine.root).ok(),
         append_held: parts.map_or(Duration::ZERO, |parts| parts.tail.held_for()),
         flushes: parts.map_or_else(Default::default, |parts| parts.meter.read()),
+        writer: match parts {
+            Some(_) => None,
+            None => showing::shown(engine.disk(), &engine.root, engine.shared.clock.now_ns()),
+        },
         ..Stats::default()
     }
 }

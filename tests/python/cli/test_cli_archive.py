@@ -79,3 +79,40 @@ def test_segments_of_a_partition_log_are_archived(run, tmp_path):
     (facts,) = rows(out)
     assert (status, facts["files"], facts["skipped"]) == (0, 0, 2)
     assert facts["offsets"] == {"orders-0": 50, "orders-1": 50}
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_what_is_in_use_is_archived_on_request(run, tmp_path, engine):
+    path, target = tmp_path / "events", tmp_path / "a"
+    assert run("send", path, "orders", "one", "two", "--queue", 0, "--engine", engine)[0] == 0
+    status, out, _ = run("archive", path, target, "--json")
+    (facts,) = rows(out)
+    assert (status, facts["files"]) == (0, 0)
+    # Advice about a call in Python does not help here.
+    assert "--roll" in facts["reason"] and "(" not in facts["reason"]
+    assert f"nothing was copied: {facts['reason']}\n" in run("archive", path, target)[1].decode()
+    status, out, _ = run("archive", path, target, "--roll", "--json", "--verify")
+    (facts,) = rows(out)
+    assert (status, facts["files"], facts["reason"], facts["damage"]) == (0, 1, None, [])
+
+
+def test_what_is_in_use_is_archived_beside_processes_that_share_the_store_only(run, tmp_path):
+    path, target = tmp_path / "events", tmp_path / "a"
+    with forebay.open(path, commitlog_file_size=1 << 20) as store:
+        store.send("orders", b"body")
+        status, out, err = run("archive", path, target, "--roll")
+        assert (status, out) == (1, b"") and "is being written by process" in err
+    with forebay.open(path, mode="share") as store:
+        store.send("orders", b"body")
+        status, out, _ = run("archive", path, target, "--roll", "--json")
+        (facts,) = rows(out)
+        assert (status, facts["files"], facts["position"]) == (0, 1, 1 << 20)
+
+
+def test_a_directory_of_another_system_is_sealed_only_if_that_is_allowed(run, broker, tmp_path):
+    before = state_of(broker)
+    status, out, err = run("archive", broker, tmp_path / "a", "--roll")
+    assert (status, out) == (1, b"") and "--adopt allows to write to it" in err
+    status, _, err = run("archive", broker, tmp_path / "a", "--adopt")
+    assert status == 2 and "--adopt needs --roll" in err
+    assert state_of(broker) == before

@@ -6,7 +6,8 @@
 //! indexes. [`linger`] has the batches of messages that linger. [`recovery`] repairs a partition
 //! when it is opened, [`follow`] the files that a broker keeps beside it. [`ends`] tells readers
 //! where a partition begins and ends, [`files`] are the small files, and [`rules`] the options.
-//! [`swap`] replaces segments. [`intent`] makes a batch of several partitions atomic.
+//! [`swap`] replaces segments. [`intent`] makes a batch of several partitions atomic. [`showing`]
+//! shows readers in other processes how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
 //! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
@@ -29,6 +30,7 @@ mod recovery;
 pub mod rules;
 pub mod services;
 pub mod shared;
+pub mod showing;
 pub mod swap;
 mod table;
 pub mod tail;

@@ -1,6 +1,7 @@
 //! The thread of a partition log that is open for writing: it flushes, and makes full passes.
 
 use super::parts::Parts;
+use super::showing::Showing;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How often a process whose partitions another one flushes unmaps segments.
 const UNMAP_EACH: Duration = Duration::from_secs(10);
-/// How often the thread calls the watch.
+/// How often the thread calls the watch, and shows what was measured.
 const WATCH_EACH: Duration = Duration::from_secs(1);
 
 /// The services.
@@ -26,6 +27,8 @@ pub struct Services {
     pub flush_rules: FlushRules,
     /// Senders that wait for a sync.
     pub group: Arc<GroupCommit>,
+    /// What readers in other processes are shown.
+    pub showing: Showing,
     /// A layer above the engine that checks from time to time whether it is needed.
     watch: OnceLock<Arc<dyn Watch>>,
     shutdown: Shutdown,
@@ -38,6 +41,7 @@ impl Services {
         Services {
             flush_rules: FlushRules::new(options),
             group: Arc::new(GroupCommit::new(drive)),
+            showing: Showing::default(),
             watch: OnceLock::new(),
             shutdown: Shutdown::default(),
             thread: Mutex::default(),
@@ -87,10 +91,11 @@ impl Services {
                 }
                 continue;
             }
-            if watched.elapsed() >= WATCH_EACH
-                && let Some(watch) = self.watch.get()
-            {
-                watch.check();
+            if watched.elapsed() >= WATCH_EACH {
+                if let Some(watch) = self.watch.get() {
+                    watch.check();
+                }
+                self.showing.show(parts);
                 watched = Instant::now();
             }
             guard::renew();
