@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -77,15 +78,21 @@ def read(journal: Path) -> list[Event]:
     return events
 
 
-def violations(journals: dict[str, list[Event]], sent: set[str]) -> list[str]:
-    """Return what contradicts the law; `sent` are bodies that must be handled."""
+def violations(
+    journals: dict[str, list[Event]], sent: set[str], deserted: Sequence[int] = ()
+) -> list[str]:
+    """Return what contradicts the law; `sent` are bodies that must be handled.
+
+    `deserted` are the times, in order, at which no process was left: what was settled before may
+    come again.
+    """
     found = []
     missing = sent - handled(journals) - perhaps_handled(journals)
     if missing:
         found.append(f"{len(missing)} messages were settled by nobody: {sorted(missing)[:5]}")
     found += _two_owners(journals)
     found += _out_of_order(journals)
-    found += _duplicates(journals)
+    found += _duplicates(journals, deserted)
     return found
 
 
@@ -153,7 +160,7 @@ def _out_of_order(journals: dict[str, list[Event]]) -> list[str]:
     return found
 
 
-def _duplicates(journals: dict[str, list[Event]]) -> list[str]:
+def _duplicates(journals: dict[str, list[Event]], deserted: Sequence[int]) -> list[str]:
     """Return deliveries of what was settled, with all messages before it in its queue."""
     by_place: dict[Place, dict[int, int]] = defaultdict(dict)
     for events in journals.values():
@@ -173,8 +180,13 @@ def _duplicates(journals: dict[str, list[Event]]) -> list[str]:
         for event in events:
             if isinstance(event, Delivered):
                 times = whole.get(event.place, [])
+                last = bisect_right(deserted, event.time) - 1
+                since = deserted[last] if last >= 0 else 0
                 # The call that returned it may have begun a while before.
-                if event.offset < len(times) and times[event.offset] < event.time - SLACK_NS:
+                if (
+                    event.offset < len(times)
+                    and since < times[event.offset] < event.time - SLACK_NS
+                ):
                     found.append(f"delivered again: {name} {event}")
     return found
 
