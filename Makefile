@@ -17,8 +17,8 @@ CARGO := cargo
 TEST_THREADS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 # Seconds. A test has none of its own; the runner names those that take longer than a minute.
 RUST_LIMIT := 1800
-# Each of these collects all tests and starts a session of Spark, so there are fewer.
-WORKERS := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2) / 2)))
+# As many. Each of these collects all tests and starts a session of Spark.
+WORKERS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PYTEST := -m pytest --quiet
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -1,5 +1,6 @@
 """What holds for every test of Python: how Java starts, what is logged, which files come first."""
 
+import gc
 import logging
 import os
 import signal
@@ -31,6 +32,12 @@ def pytest_configure() -> None:
     logging.getLogger("forebay").addFilter(lambda record: not record.msg.startswith(harness.SLOW))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Have no collection of garbage look at the tests and at what they import: it stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -69,8 +69,8 @@ const FOUND_AT: [(Bug, u64); 5] = [
     (Bug::VouchBlindly, 1326),
     (Bug::TrustEntries, 4230),
     (Bug::TrustZeros, 1157),
-    (Bug::RemoveBeforeSwap, 206),
-    (Bug::SwapBeforeRemove, 1169),
+    (Bug::RemoveBeforeSwap, 345),
+    (Bug::SwapBeforeRemove, 1409),
 ];
 
 /// Runs the story of a seed; returns its number of crashes.

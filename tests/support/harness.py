@@ -12,6 +12,9 @@ import pytest
 #: Whether the long form of a test is requested, as by ``make proof``.
 PROOF = "FOREBAY_PROOF" in os.environ
 
+#: A random number that all processes of a run have.
+DRAWN = int(os.environ.setdefault("FOREBAY_DRAWN", str(time.time_ns() % 10**6)))
+
 #: A time, in seconds, that nothing here needs, however busy the machine; below any test's limit.
 LONG_S = 300.0
 
@@ -34,7 +37,7 @@ def seed(otherwise: int | None = None) -> int:
     given = os.environ.get("FOREBAY_SEED")
     if given is not None:
         return int(given)
-    return time.time_ns() % 10**6 if otherwise is None else otherwise
+    return DRAWN if otherwise is None else otherwise
 
 
 def parse_part(text: str) -> tuple[int, int]:
