@@ -152,9 +152,8 @@ def test_files_that_cannot_be_locked_are_logged():
 
 WRITER = """
 import forebay, sys
-path, mode = sys.argv[1:]
-engine = None if mode == "share" else mode
-with forebay.open(path, "share" if mode == "share" else "a", engine=engine) as store:
+path, mode, engine = sys.argv[1:]
+with forebay.open(path, mode, engine=engine) as store:
     for number in range(100):
         store.send("orders", b"%d" % number, flush=number == 99)
     print("sent", flush=True)
@@ -163,9 +162,9 @@ with forebay.open(path, "share" if mode == "share" else "a", engine=engine) as s
 
 
 @contextlib.contextmanager
-def writing(path, mode="commitlog"):
+def writing(path, engine, mode="a"):
     """Yield a process that has sent 100 messages; it closes the store at the end of its input."""
-    command = [sys.executable, "-c", WRITER, str(path), mode]
+    command = [sys.executable, "-c", WRITER, str(path), mode, engine]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
         assert child.stdout.readline() == "sent\n"
@@ -225,22 +224,30 @@ def test_a_writer_that_closed_shows_nothing_and_the_next_one_its_own(tmp_path, e
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stores are shared on Linux")
-def test_in_a_shared_store_the_process_that_leads_shows_its_statistics(tmp_path):
+@pytest.mark.parametrize("ends", ["killed", "closed"])
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_in_a_shared_store_the_process_that_leads_shows_its_statistics(tmp_path, engine, ends):
     path = tmp_path / "store"
     with (
-        writing(path, "share") as child,
+        writing(path, engine, "share") as child,
         forebay.open(path, "share") as store,
         forebay.open(path, "r") as reader,
     ):
         assert shown(store).pid == shown(reader).pid == child.pid
-        child.kill()
-        child.wait()
+        if ends == "killed":
+            child.kill()
+        child.communicate("")
         # This process may lead already.
-        assert all(it is None or it.pid == os.getpid() for it in [reader.stats().writer])
+        writer = reader.stats().writer
+        assert writer is None or writer.pid == os.getpid()
         assert store.stats().writer is None
         for _ in range(100):
             store.send("orders", b"body")
         assert shown(reader).pid == os.getpid()
+        # The one that leads is named, and not the one that began.
+        with pytest.raises(forebay.StoreLockedError) as error:
+            forebay.open(path)
+        assert error.value.pid == os.getpid()
 
 
 @pytest.mark.parametrize("rest", [100, 4096])

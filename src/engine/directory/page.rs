@@ -670,6 +670,11 @@ impl StatePage {
         self.notify(Word::News);
     }
 
+    /// Names this process as the one that runs the services, in the epoch of another that did.
+    pub fn take_over(&self) {
+        self.store(AT_PID, u64::from(std::process::id()));
+    }
+
     /// Whether a writer has begun another epoch than `epoch` during this boot, and its marks hold:
     /// it is running, has died, or has closed the store.
     pub fn has_begun_since(&self, epoch: u64) -> bool {

@@ -32,8 +32,8 @@ pub(super) fn stats(engine: &PartitionLog) -> Stats {
         append_held: parts.map_or(Duration::ZERO, |parts| parts.tail.held_for()),
         flushes: parts.map_or_else(Default::default, |parts| parts.meter.read()),
         writer: match parts {
-            Some(_) => None,
-            None => showing::shown(engine.disk(), &engine.root, engine.shared.clock.now_ns()),
+            Some(parts) if parts.is_on_duty() => None,
+            _ => showing::shown(engine.disk(), &engine.root, engine.shared.clock.now_ns()),
         },
         ..Stats::default()
     }

@@ -215,6 +215,8 @@ impl Parts {
         if shared.check(&self.health).is_err() || !shared.member.try_lead()? {
             return Ok(false);
         }
+        // At once: the page names one that has closed the store or died.
+        shared.page().take_over();
         let taken_over = self.take_over(shared);
         taken_over.inspect_err(|_| shared.member.stop_leading())?;
         *role = Role::Leader;

@@ -6,7 +6,8 @@
 
 use super::parts::Parts;
 use crate::disk::{Disk, Holder};
-use crate::engine::directory::names::METERS;
+use crate::engine::directory::member::LEADER;
+use crate::engine::directory::names::{METERS, SHARED};
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::writer::pid_of_writer;
 use crate::engine::partition_log::segments::names::LOCK;
@@ -59,14 +60,24 @@ fn make(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
     StatePage::open_words(disk, &path, Access::ReadWrite)
 }
 
-/// What the writer of the directory shows of itself at `now_ns`; `None` if no process of Forebay
-/// writes it, or it has shown nothing yet.
+/// What the writer of the directory shows of itself at `now_ns`; in a shared log, the process that
+/// runs the services. `None` if no process of Forebay does, or it has shown nothing yet.
 pub fn shown(disk: &dyn Disk, root: &Path, now_ns: u64) -> Option<WriterStats> {
     let page = StatePage::open_words(disk, &root.join(METERS), Access::Read);
     let page = page.ok().flatten()?;
-    let writer = || match disk.probe(&root.join(LOCK)).ok()? {
-        Holder::Forebay => pid_of_writer(disk, root, LOCK).ok()?,
-        Holder::Nobody | Holder::Other(_) => None,
-    };
-    page.shown_by(writer()?, now_ns)
+    page.shown_by(shower(disk, root).ok().flatten()?, now_ns)
+}
+
+/// The process that shows its measurements.
+fn shower(disk: &dyn Disk, root: &Path) -> Result<Option<u32>> {
+    let lock = root.join(LOCK);
+    if disk.probe(&lock)? != Holder::Forebay {
+        return Ok(None);
+    }
+    // A leader that was killed stays named until another one leads.
+    let marks = StatePage::open_marks(disk, &root.join(SHARED), Access::Read)?;
+    match marks.is_some_and(|it| it.is_written_to()) && !disk.is_byte_locked(&lock, LEADER)? {
+        true => Ok(None),
+        false => pid_of_writer(disk, root, LOCK),
+    }
 }
