@@ -26,6 +26,24 @@ def bodies(store: forebay.Store, topic: str) -> list[bytes]:
     return [it.body for it in store.tail(topic, start="earliest", follow=False)]
 
 
+@pytest.mark.parametrize("mode", ["a", "share"])
+def test_a_check_beside_senders_takes_no_new_message_for_damage(tmp_path, mode):
+    """The index of the last segment gets entries of messages that came after the check began."""
+    options = {"default_queues": 1, "index_interval_bytes": 0, "engine": "partitionlog"}
+    with forebay.open(tmp_path / "log", mode, **options) as store:
+        orders = store.producer("orders")
+        orders.send(b"before")
+
+        def progress(_done, _total):
+            orders.send(b"meanwhile")
+            store.roll()
+
+        report = store.verify(progress)
+        assert report.ok, report.damage
+        assert store.damage == []
+        assert store.verify().records == 2
+
+
 def test_what_is_sent_is_read_with_all_that_it_had(tmp_path: Path):
     with open_log(tmp_path / "log") as store:
         assert (store.engine, store.recovery.clean) == ("partitionlog", True)
