@@ -143,8 +143,8 @@ impl Error {
             Error::ReadOnly { what, remedy } => write!(f, "{what} is read-only: {remedy}"),
             Error::Forked => write!(
                 f,
-                "this handle was opened before fork: reopen the store in the child process; with \
-                 mode=\"share\" in all of them, parent and children can write"
+                "this handle was made before fork: make it again in the child process; a store \
+                 that was opened with mode=\"share\", and its producers, work in both"
             ),
             Error::Busy { waited_ms } => write!(
                 f,

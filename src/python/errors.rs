@@ -1,5 +1,6 @@
 //! The core's errors as Python exceptions: a class, a message, and the details as attributes.
 
+use super::once;
 use crate::Error;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -58,11 +59,8 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             _ => break,
         }
     }
-    let class = facts_of(inner, &facts)?;
-    let module = py.import("forebay.errors")?;
-    let made = module
-        .getattr(class)?
-        .call((error.to_string(),), Some(&facts))?;
+    let class = once::error_class(py, facts_of(inner, &facts)?)?;
+    let made = class.call((error.to_string(),), Some(&facts))?;
     let exception = PyErr::from_value(made);
     if let Error::Io {
         source,

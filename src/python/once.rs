@@ -4,7 +4,7 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
 /// The objects of this module. They are in one lock, so that none can be forgotten.
 struct Made {
@@ -12,6 +12,8 @@ struct Made {
     epoch: Py<PyAny>,
     /// `"send"`.
     send: Py<PyString>,
+    /// The names of `forebay.errors`. While the interpreter shuts down, nothing can be imported.
+    errors: Py<PyDict>,
 }
 
 static MADE: PyOnceLock<Made> = PyOnceLock::new();
@@ -24,6 +26,11 @@ pub(super) fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
 /// The interned string `"send"`.
 pub(super) fn send(py: Python<'_>) -> PyResult<&Bound<'_, PyString>> {
     Ok(made(py)?.send.bind(py))
+}
+
+/// The class of an error, by its name.
+pub(super) fn error_class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    made(py)?.errors.bind(py).as_any().get_item(name)
 }
 
 /// Makes all of it.
@@ -40,6 +47,7 @@ fn made(py: Python<'_>) -> PyResult<&Made> {
         Ok(Made {
             epoch: class.call1((1970, 1, 1, 0, 0, 0, 0, utc))?.unbind(),
             send: PyString::intern(py, "send").unbind(),
+            errors: py.import("forebay.errors")?.dict().copy()?.unbind(),
         })
     })
 }

@@ -3,6 +3,8 @@
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 from pathlib import Path
@@ -430,6 +432,32 @@ def test_an_option_that_is_no_word_is_shown_as_it_was_given(tmp_path):
     for name in ("append_lock", "compression", "cleanup_policy", "isolation", "delay_levels"):
         with pytest.raises(forebay.InvalidOptionError, match='got "wombat"'):
             forebay.open(tmp_path / "store", engine="partitionlog", **{name: "wombat"})
+
+
+AT_THE_END = """
+import forebay, sys
+store = forebay.open(sys.argv[1])
+
+class Late:
+    def __del__(self, send=store.send, closed=forebay.StoreClosedError, say=print):
+        try:
+            send("orders", b"x")
+        except closed as error:
+            say(error)
+
+late = Late()
+late.itself = late
+"""
+
+
+def test_an_error_is_raised_as_itself_while_the_interpreter_shuts_down(tmp_path):
+    """Nothing can be imported then."""
+    command = [sys.executable, "-c", AT_THE_END, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stderr, done.stdout) == (
+        "",
+        f"the store {tmp_path}/store is closed: open it again\n",
+    )
 
 
 def test_a_path_that_no_file_can_have_is_refused(tmp_path):
