@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Unpack
 
 from forebay import _forebay
-from forebay.given import check, check_apart, check_items, check_path
+from forebay.given import check, check_apart, check_items, check_path, check_text, listed
 from forebay.options import FileEngine, Flush, Options
 
 __all__ = ["Conversion", "convert"]
@@ -94,22 +94,23 @@ def convert(
     410
     """
     source, target = check_path("source", source), check_path("target", target)
-    check("engine", engine, str, "a str")
+    check_text("engine", engine, "a str")
     topics = [topics] if isinstance(topics, str) else topics
     if topics is not None:
-        check_items("topics", topics, str, "a list of topics, or None")
+        topics = listed("topics", topics, str, "a list of topics, or None")
     check("names", names, (Mapping, NoneType), "a mapping of topics to names, or None")
     check_items("names", [*(names or {}), *(names or {}).values()], str, "a mapping of str to str")
     check("renumber", renumber, bool, "True or False")
-    check("flush", flush, (str, NoneType), "a str or None")
+    if flush is not None:
+        check_text("flush", flush, "a str or None")
     isolation = options.pop("isolation", None) or "read_committed"
-    check("isolation", isolation, str, "a str or None")
+    check_text("isolation", isolation, "a str or None")
     check_apart(source, "target", target)
     done = _forebay.convert_store(
         source,
         target,
         engine,
-        None if topics is None else list(topics),
+        topics,
         dict(names or {}),
         renumber,
         isolation,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._forebay import Scan, Store
 from forebay.dead_letters import prefixes
-from forebay.given import check
+from forebay.given import check, listed
 from forebay.selection import QueueRange, open_reader, ranges, require, scan_ranges
 
 if TYPE_CHECKING:
@@ -96,7 +96,11 @@ def attach(
         topics = sorted(name for name in store.topics if not name.startswith(hidden))
     elif isinstance(topics, str):
         topics = [topics]
-    views = dict(topics) if isinstance(topics, Mapping) else {name: name for name in topics}
+    if isinstance(topics, Mapping):
+        views = dict(topics)
+        listed("topics", [*views, *views.values()], str, takes)
+    else:
+        views = {name: name for name in listed("topics", topics, str, takes)}
     spelt: dict[str, str] = {}
     for name, topic in views.items():
         other = spelt.setdefault(name.lower(), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,11 +15,14 @@ __all__ = [
     "check",
     "check_apart",
     "check_callable",
+    "check_characters",
     "check_function",
     "check_has_run",
     "check_items",
     "check_path",
     "check_seconds",
+    "check_text",
+    "listed",
 ]
 
 
@@ -37,12 +40,47 @@ def check_callable(name: str, value: object, takes: str = "callable") -> None:
 
 def check_items(name: str, value: object, kind: Any, takes: str) -> None:
     """Raise `TypeError` unless `value` is iterable; the items of a list are checked as well."""
-    check(name, value, Iterable, takes)
+    _iterator(name, value, takes)
     for item in value if isinstance(value, (list, tuple, set, frozenset, dict)) else ():
-        if not isinstance(item, kind):
-            raise TypeError(f"{name} must be {takes}, got an item that is {type(item).__name__}")
-        if isinstance(item, str) and any("\ud800" <= one <= "\udfff" for one in item):
-            raise _refused(name, "must not have surrogates, which UTF-8 cannot encode", repr(item))
+        _check_item(name, item, kind, takes)
+
+
+def listed(name: str, value: object, kind: Any, takes: str) -> list[Any]:
+    """Return the items of any iterable but text and bytes, all of which are checked."""
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{name} must be {takes}, got {type(value).__name__}")
+    items = []
+    for item in _iterator(name, value, takes):
+        _check_item(name, item, kind, takes)
+        items.append(item)
+    return items
+
+
+def _iterator(name: str, value: object, takes: str) -> Iterator[Any]:
+    check(name, value, Iterable, takes)
+    try:
+        return iter(value)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        # An array of numpy's without dimensions has the method, and cannot be iterated.
+        raise TypeError(f"{name} must be {takes}, got {type(value).__name__}") from None
+
+
+def _check_item(name: str, item: object, kind: Any, takes: str) -> None:
+    if not isinstance(item, kind):
+        raise TypeError(f"{name} must be {takes}, got an item that is {type(item).__name__}")
+    if isinstance(item, str):
+        _check_utf_8(name, item)
+
+
+def check_text(name: str, value: object, takes: str) -> None:
+    """Raise unless `value` is text that can be encoded."""
+    check(name, value, str, takes)
+    _check_utf_8(name, str(value))
+
+
+def _check_utf_8(name: str, text: str) -> None:
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        raise _refused(name, "must not have surrogates, which UTF-8 cannot encode", repr(text))
 
 
 def check_path(name: str, value: object) -> str:
@@ -52,7 +90,19 @@ def check_path(name: str, value: object) -> str:
         raise TypeError(f"{name} must be a str or a path of str, got {type(path).__name__}")
     if not path:
         raise _refused(name, "must name a directory", '""')
+    check_characters(name, path)
     return path
+
+
+def check_characters(name: str, path: str) -> None:
+    """Raise unless a path consists of characters that the name of a file can have."""
+    if "\0" in path:
+        raise _refused(name, "must not have zeros", repr(path))
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        rule = "must not have surrogates that stand for no byte"
+        raise _refused(name, rule, repr(path)) from None
 
 
 def check_seconds(name: str, value: object) -> float:

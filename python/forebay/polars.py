@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from forebay._forebay import Scan, Store
-from forebay.given import check, check_items
+from forebay.given import check, check_items, listed
 from forebay.selection import (
     UNBOUNDED,
     QueueRange,
@@ -113,7 +113,8 @@ def scan(
     plugins = require("polars.io.plugins", "polars")
     require("pyarrow", "polars")
     check("store", store, Store, "a store")
-    check("topic", topic, (str, Iterable, type(None)), "a topic, a list of topics, or None")
+    if topic is not None and not isinstance(topic, str):
+        topic = listed("topic", topic, str, "a topic, a list of topics, or None")
     if queues is not None:
         check_items("queues", queues, SupportsIndex, "a list of queues, or None")
     if tags is not None:
@@ -122,7 +123,7 @@ def scan(
 
     source = _Source(
         store,
-        [topic] if isinstance(topic, str) else None if topic is None else list(topic),
+        [topic] if isinstance(topic, str) else topic,
         None if queues is None else list(queues),
         start,
         end,

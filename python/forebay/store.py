@@ -156,8 +156,8 @@ def open(
         If an option is unknown, out of range, or does not match the files or, with
         ``mode="share"``, the other processes.
     UnsupportedError
-        If the store has a form that cannot be opened, or a partition log is opened with
-        ``mode="share"``.
+        If the store has a form that cannot be opened, or cannot be shared with ``mode="share"``:
+        on this file system, or with these options.
 
     Examples
     --------

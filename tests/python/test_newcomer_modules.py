@@ -6,6 +6,7 @@ import itertools
 import signal
 
 import duckdb
+import numpy
 import pytest
 from opentelemetry.metrics import get_meter
 
@@ -293,3 +294,51 @@ def test_items_of_a_wrong_type_are_named(there):
             forebay.convert(**least | given)
     with pytest.raises(TypeError, match=r"queues must be a list .*, got an item that is str"):
         forebay.polars.scan(there["store"], "orders", queues=["0"])
+
+
+@pytest.mark.parametrize(
+    "items", [[5], [None], [[]], {5: 5}.keys(), b"ab", numpy.array([5]), numpy.array(5)]
+)
+def test_lists_are_checked_whatever_holds_their_items(there, items):
+    store = there["store"]
+    with duckdb.connect() as con:
+        for call, name in [
+            (lambda: forebay.duckdb.attach(con, store, items), "topics"),
+            (lambda: forebay.duckdb.attach(con, store, {"orders": 5}), "topics"),
+            (lambda: forebay.console.Console(store, hosts=items), "hosts"),
+            # Each of its letters would be a name.
+            (lambda: forebay.console.Console(store, hosts="log.example"), "hosts"),
+            (lambda: forebay.polars.scan(store, items), "topic"),
+            (lambda: forebay.convert("store", "x", engine="partitionlog", topics=items), "topics"),
+        ]:
+            with pytest.raises(TypeError, match=f"{name} must be a .*, got"):
+                call()
+
+
+@pytest.mark.parametrize("name", ["engine", "flush", "isolation", "topics"])
+def test_a_conversion_refuses_text_that_cannot_be_encoded(there, name):
+    given = {"source": "store", "target": "odd", "engine": "partitionlog", name: "\ud800"}
+    with pytest.raises(forebay.InvalidOptionError, match=f"{name} must not have surrogates"):
+        forebay.convert(**given)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800"])
+def test_a_path_that_no_file_can_have_is_named(there, path):
+    for call, name in [
+        (lambda: there["store"].archive(path), "target"),
+        (lambda: forebay.archive.open(path), "target"),
+        (lambda: forebay.convert(path, "odd", engine="partitionlog"), "source"),
+        (lambda: forebay.convert("store", path, engine="partitionlog"), "target"),
+    ]:
+        with pytest.raises(forebay.InvalidOptionError, match=f"{name} must not have") as error:
+            call()
+        assert error.value.name == name
+
+
+def test_a_directory_that_cannot_be_read_is_an_error_of_the_disk_with_its_path(there, tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / ("x" * 300), tmp_path / "file"):
+        for call in (there["store"].archive, forebay.archive.open):
+            with pytest.raises(forebay.DiskError, match="cannot read") as error:
+                call(path)
+            assert str(path) in error.value.path

@@ -18,6 +18,7 @@ from forebay.archive.local import LocalFiles
 from forebay.archive.remote import RemoteFiles, pyarrow_fs, without_user
 from forebay.archive.writing import OnChunk
 from forebay.errors import InvalidOptionError
+from forebay.given import check_characters
 from forebay.redact import redacted
 
 __all__ = ["Files", "at", "normal"]
@@ -62,9 +63,10 @@ class Files(Protocol):
 
 def normal(target: str | os.PathLike[str]) -> str:
     """Return the URI of an archive, or the absolute path of its directory."""
-    if not isinstance(target, str | os.PathLike):
-        raise TypeError(f"target must be a path or a URI, got {type(target).__name__}")
-    text = os.fspath(target)
+    text = os.fspath(target) if isinstance(target, os.PathLike) else target
+    if not isinstance(text, str):
+        raise TypeError(f"target must be a path or a URI, got {type(text).__name__}")
+    check_characters("target", text)
     if not text:
         reason = "must name a directory, or be a URI"
         raise InvalidOptionError(f'target {reason}, got ""', name="target", value="", reason=reason)

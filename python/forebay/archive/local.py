@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.archive.writing import PART, OnChunk, named, read_next
+from forebay.archive.writing import PART, OnChunk, named, read_next, reading
 from forebay.durable import sync_directory, write_all
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LocalFiles:
     def folders(self) -> list[str]:
         """Return the names of the folders."""
         try:
-            with os.scandir(self._root) as entries:
+            with reading(self.describe()), os.scandir(self._root) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir())
         except FileNotFoundError:
             return []
@@ -56,7 +56,7 @@ class LocalFiles:
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return file sizes by name in a folder."""
         try:
-            with os.scandir(self._root / folder) as entries:
+            with reading(self.describe(folder)), os.scandir(self._root / folder) as entries:
                 return {
                     entry.name: entry.stat().st_size
                     for entry in entries
@@ -67,7 +67,8 @@ class LocalFiles:
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Read a range."""
-        with open(self._root / name, "rb", buffering=0) as file:
+        path = self.describe(name)
+        with reading(path), open(path, "rb", buffering=0) as file:
             file.seek(start)
             parts = []
             while length is None or length > 0:

@@ -1,4 +1,4 @@
-"""What directories and object stores share in writing an archive: names, copies, errors."""
+"""What directories and object stores share: names, copies, errors of the operating system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.errors import DiskError, DiskFullError, DiskPermissionError
 if TYPE_CHECKING:
     from io import FileIO
 
-__all__ = ["PART", "OnChunk", "named", "read_next"]
+__all__ = ["PART", "OnChunk", "named", "read_next", "reading"]
 
 #: Suffix of a file that is still being written.
 PART = ".part"
@@ -27,9 +27,24 @@ def read_next(source: FileIO, length: int) -> bytes:
     try:
         return os.read(source.fileno(), length)
     except OSError as error:
-        path, reason = str(source.name), os.strerror(error.errno or 0)
-        message = f"cannot read {path}: {reason}"
-        raise DiskError(message, path=path, errno=error.errno) from error
+        raise _unreadable(str(source.name), error) from error
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn the operating system's errors into Forebay's; a file may be missing, as with `open`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> DiskError:
+    kind = DiskPermissionError if isinstance(error, PermissionError) else DiskError
+    message = f"cannot read {path}: {os.strerror(error.errno or 0)}"
+    return kind(message, path=path, errno=error.errno)
 
 
 @contextlib.contextmanager

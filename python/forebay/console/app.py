@@ -32,7 +32,7 @@ from forebay.errors import (
     StoreClosedError,
     StoreLockedError,
 )
-from forebay.given import check
+from forebay.given import check, listed
 
 __all__ = ["Console"]
 
@@ -113,7 +113,7 @@ class Console:
         check("store", store, Store, "a store")
         check("token", token, (str, type(None)), "text, or None")
         check("write", write, bool, "True or False")
-        check("hosts", hosts, Iterable, "a list of names")
+        names = listed("hosts", hosts, str, "a list of names")
         check("interval", interval, (int, float), "a number of seconds")
         if token is not None and (len(token) < 16 or not token.isascii() or " " in token):
             raise ValueError("token must have at least 16 ASCII characters, and no spaces")
@@ -134,7 +134,7 @@ class Console:
         }
         app = Starlette(routes=self._routes(), exception_handlers=failed)
         app.router.redirect_slashes = False
-        self._app = Guard(app, self.token, LOOPBACK | set(hosts), _FILES)
+        self._app = Guard(app, self.token, LOOPBACK | set(names), _FILES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
