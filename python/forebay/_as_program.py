@@ -16,8 +16,9 @@ _is_program = getattr(sys, "argv", [])[:1] == ["-m"] and (
 waits = False
 
 if _is_program:
+    # The module `signal` imports others, which takes longer than all that is done here.
+    import _signal as signal  # type: ignore[import-not-found]
     import os
-    import signal
 
     waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if waits:

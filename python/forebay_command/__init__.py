@@ -4,6 +4,8 @@ Importing `forebay` takes most of a start, and no module inside it can surround 
 So this one is outside, and first imports only what Python has imported by then.
 """
 
+# The module `signal` imports others, and until the handler is set nothing may be imported.
+import _signal as signal  # type: ignore[import-not-found]
 import os
 
 __all__ = ["main", "run"]
@@ -11,16 +13,12 @@ __all__ = ["main", "run"]
 
 def main() -> int:
     """Run the command line and return its exit status; Ctrl-C ends it with 130 from here on."""
-    import signal
-
     waits = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return run(waits)
 
 
 def run(waits: bool) -> int:
     """Run the command line; `waits`: for Ctrl-C, which this process does not ignore."""
-    import signal
-
     try:
         if waits:
             # During an import, an exception of a signal handler may come up where Python prints and

@@ -218,17 +218,21 @@ def test_ctrl_c_while_the_verbs_are_imported_ends_with_130():
 
 #: Presses Ctrl-C when a module is imported.
 PRESS = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import _signal, sys
+_signal.signal(_signal.SIGINT, _signal.default_int_handler)
 class Press:
     def find_spec(self, name, path=None, target=None):
         if name == {name!r}:
-            signal.raise_signal(signal.SIGINT)
+            _signal.raise_signal(_signal.SIGINT)
 sys.meta_path.insert(0, Press())
 """
 
 
-@pytest.mark.parametrize("name", ["forebay", "forebay.store", "forebay.cli", "forebay.cli.send"])
+#: A module of the standard library that `signal` imports, and those of the command.
+COMMAND = ["enum", "signal", "forebay", "forebay.store", "forebay.cli", "forebay.cli.send"]
+
+
+@pytest.mark.parametrize("name", COMMAND)
 def test_ctrl_c_while_the_command_is_imported_ends_with_130(name):
     """It printed a traceback unless the package was imported already."""
     program = importlib.metadata.entry_points(group="console_scripts", name="forebay")
@@ -245,7 +249,7 @@ def test_ctrl_c_while_the_command_is_imported_ends_with_130(name):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize("name", ["forebay._forebay", "forebay.store", "forebay_command"])
+@pytest.mark.parametrize("name", ["signal", "forebay._forebay", "forebay.store", "forebay_command"])
 def test_ctrl_c_while_the_module_is_imported_ends_with_130(tmp_path, name):
     """Python imports the package itself before anything of the program runs."""
     # Python imports this module first of all.
