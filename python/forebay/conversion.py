@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType
 from typing import Unpack
 
 from forebay import _forebay
+from forebay.errors import InvalidOptionError
 from forebay.given import check, check_apart, check_items, check_path, check_text, listed
 from forebay.options import FileEngine, Flush, Options
 
@@ -106,16 +109,24 @@ def convert(
     isolation = options.pop("isolation", None) or "read_committed"
     check_text("isolation", isolation, "a str or None")
     check_apart(source, "target", target)
-    done = _forebay.convert_store(
-        source,
-        target,
-        engine,
-        topics,
-        dict(names or {}),
-        renumber,
-        isolation,
-        flush,
-        dict(options),
-        progress,
-    )
+    try:
+        done = _forebay.convert_store(
+            source,
+            target,
+            engine,
+            topics,
+            dict(names or {}),
+            renumber,
+            isolation,
+            flush,
+            dict(options),
+            progress,
+        )
+    except InvalidOptionError as error:
+        if error.name == "renumber":
+            # The same call would meet the same gap again, and another one is to follow.
+            unfinished = Path(target)
+            unfinished = unfinished.with_name(f"{unfinished.name}.converting")
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise
     return Conversion(done.messages, done.topics, done.left_out, done.damaged, done.resumed)

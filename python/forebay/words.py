@@ -23,6 +23,10 @@ _ADVICE = (
     (re.compile(r"must not have surrogates, which UTF-8 cannot encode"), "must be UTF-8"),
     (re.compile(r"; call roll\(\) on the writer to seal it"), "; --roll seals it"),
     (re.compile(r"; roll\(\) on the writer completes"), "; --roll completes"),
+    (
+        re.compile(r"--renumber is False: (.*), so offsets cannot be kept; with renumber messages"),
+        r"offsets cannot be kept, because \1; with --renumber messages",
+    ),
 )
 
 

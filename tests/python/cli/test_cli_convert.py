@@ -49,3 +49,26 @@ def test_an_interrupted_conversion_says_how_it_goes_on(run: Run, tmp_path):
     assert (status, err) == (0, "")
     assert out.decode().splitlines()[0].startswith("an earlier run had begun")
     assert [it.name for it in sorted(tmp_path.iterdir())] == ["events", "logs"]
+
+
+def test_a_message_that_is_lost_is_met_by_the_copy_and_the_advice_can_be_followed(
+    run: Run, tmp_path
+):
+    """What had been copied by then stayed, and the next command was refused for it."""
+    with forebay.open(tmp_path / "events", commitlog_file_size=1 << 20, default_queues=1) as store:
+        places = [store.send("orders", b"%03d" % number).position for number in range(10)]
+    log = tmp_path / "events" / "commitlog" / f"{0:020}"
+    with log.open("r+b") as file:
+        file.seek(places[5] + 20)
+        file.write(b"\xff" * 20)
+    words = ("convert", tmp_path / "events", tmp_path / "log", "--engine", "partitionlog")
+    status, _, err = run(*words)
+    assert status == 1
+    reason = "because queue 0 of orders has no message at offset 5"
+    assert err.startswith(f"forebay: offsets cannot be kept, {reason}; with --renumber messages")
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["events"]
+    # Status 1 says that the source is damaged.
+    assert run(*words, "--renumber")[0] == 1
+    with forebay.open(tmp_path / "log", mode="r") as reader:
+        found = [it.body for it in reader.tail("orders", start="earliest", follow=False)]
+    assert found == [b"%03d" % number for number in range(10) if number != 5]
