@@ -2,7 +2,7 @@
 
 use super::buffers;
 use super::offsets::offset;
-use super::source::{record, records};
+use super::source::records;
 use crate::engine::{RowRef, Rows};
 use crate::region::Region;
 use arrow_array::builder::NullBufferBuilder;
@@ -105,8 +105,8 @@ impl ViewColumn {
         }
         self.views.reserve(some.len());
         let mut last = None;
-        for row in some {
-            let body = record(rows, row).stored_body();
+        for (row, record) in some.iter().zip(records(rows, some)) {
+            let body = record.stored_body();
             let start = u64::from(row.start) + u64::from(row.layout.body_at());
             let span = start / WINDOW_SPAN;
             if body.len() <= MAX_INLINE_VIEW_LEN as usize {

@@ -133,7 +133,12 @@ impl LogWalk {
 /// The record of a row of these rows.
 #[inline]
 pub(crate) fn record<'a>(rows: &'a Rows, row: &RowRef) -> Row<'a> {
-    match rows.record(row) {
+    there(rows.record(row))
+}
+
+#[inline]
+fn there(record: Option<Row<'_>>) -> Row<'_> {
+    match record {
         Some(record) => record,
         None => unreachable!("a cursor adds a row together with its region and below its mark"),
     }
@@ -145,5 +150,5 @@ pub(crate) fn records<'a>(
     rows: &'a Rows,
     some: &'a [RowRef],
 ) -> impl ExactSizeIterator<Item = Row<'a>> {
-    some.iter().map(|row| record(rows, row))
+    rows.records(some).map(there)
 }

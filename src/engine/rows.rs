@@ -86,6 +86,26 @@ impl Rows {
         Row::with_layout(bytes, row.layout).ok()
     }
 
+    /// The records of some of these rows; `None` for a row of other `Rows`.
+    #[inline]
+    pub fn records<'a>(
+        &'a self,
+        some: &'a [RowRef],
+    ) -> impl ExactSizeIterator<Item = Option<Row<'a>>> {
+        // Rows that follow each other are mostly in the same region.
+        let mut last: (u32, &[u8]) = (u32::MAX, &[]);
+        some.iter().map(move |row| {
+            if row.region != last.0 {
+                let region = self.regions.get(row.region as usize)?;
+                match region.all_again() {
+                    Some(bytes) => last = (row.region, bytes),
+                    None => return self.record(row),
+                }
+            }
+            Row::with_layout(last.1.get(row.start as usize..)?, row.layout).ok()
+        })
+    }
+
     /// Loads a byte from each page of the rows from `first` on, which may have been read long ago.
     ///
     /// # Errors

@@ -77,6 +77,8 @@ pub struct Region {
     path: PathBuf,
     readable: ReadableMark,
     writable: bool,
+    /// Whether the memory has no file.
+    anonymous: bool,
     /// Tracks populated pages, where a load may find no room for a page.
     presence: Option<Box<Presence>>,
 }
@@ -112,6 +114,7 @@ impl Region {
             path: path.to_owned(),
             readable: ReadableMark::default(),
             writable,
+            anonymous: false,
             presence: None,
         })
     }
@@ -175,6 +178,7 @@ impl Region {
             path: name.to_owned(),
             readable,
             writable: true,
+            anonymous: true,
             presence: None,
         })
     }
@@ -220,6 +224,19 @@ impl Region {
         self.readable.raise_alone(end.min(self.len()));
     }
 
+    /// The bytes from the readable mark on, to be stored to in place; none of a mapped file. They
+    /// are zeros, or what the region held before [`Region::reuse`].
+    pub fn room(&mut self) -> &mut [u8] {
+        let (start, len) = (self.readable.get_own(), self.len());
+        if !self.anonymous {
+            return &mut [];
+        }
+        // SAFETY: `start..len` lies within the map because `publish` keeps the mark within it. The
+        // memory has no file, so no load of it faults and no other map shares it; `&mut self`
+        // proves that nobody has a slice of it or stores to it meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(start), len - start) }
+    }
+
     /// Resets the readable mark so that the region can be filled again.
     pub fn reuse(&mut self) {
         self.readable.reset();
@@ -259,6 +276,17 @@ impl Region {
     #[inline]
     pub fn slice_again(&self, start: usize, len: usize) -> Option<&[u8]> {
         self.untouched_below(self.readable(), start, len)
+    }
+
+    /// All readable bytes, as [`Region::slice_again`] returns parts of them; `None` if a load may
+    /// find no room for a page, so that only those that were read before may be loaded.
+    #[inline]
+    pub fn all_again(&self) -> Option<&[u8]> {
+        let mark = self.readable();
+        match self.presence {
+            None => self.untouched_below(mark, 0, mark),
+            Some(_) => None,
+        }
     }
 
     #[inline]
@@ -624,6 +652,7 @@ impl Region {
             path: path.to_owned(),
             readable: ReadableMark::default(),
             writable: access == Access::ReadWrite,
+            anonymous: false,
             presence: None,
         }
     }

@@ -174,9 +174,19 @@ impl Batches {
 
     /// The bytes of the last batch; fewer if the file was shortened.
     pub(super) fn bytes(&self, found: &FoundBatch) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read(found, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Replaces `bytes` by [`Batches::bytes`].
+    pub(super) fn read(&self, found: &FoundBatch, bytes: &mut Vec<u8>) -> Result<()> {
         match &self.walk {
-            Some(walk) => walk.batch(found),
-            None => Ok(Vec::new()),
+            Some(walk) => walk.reader.read_batch(found.position, &found.header, bytes),
+            None => {
+                bytes.clear();
+                Ok(())
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A cursor over bytes that were read from an archive: whole blocks of a segment.
 
-use super::cursor::{CHUNK_LEN, Taken};
+use super::taken::Taken;
 use crate::engine::fetched::{Expected, Fetched};
 use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::Result;
@@ -30,6 +30,7 @@ pub struct BatchCursor {
     at: usize,
     /// The batch that is being read, and where it begins.
     open: Option<(Opened, usize)>,
+    taken: Taken,
 }
 
 impl BatchCursor {
@@ -59,6 +60,7 @@ impl BatchCursor {
             check,
             at: 0,
             open: None,
+            taken: Taken::default(),
         };
         cursor.from.compare(blocks, check, |at, length| {
             let end = cursor.bytes.len().min(at + length);
@@ -68,13 +70,13 @@ impl BatchCursor {
     }
 
     /// Takes the next message, or goes to the next batch; `false` at the end.
-    fn step(&mut self, taken: &mut Taken) -> bool {
+    fn step(&mut self, rows: &mut Rows) -> Result<bool> {
         if self.open.is_some() {
-            self.take(taken);
-            return true;
+            self.take(rows)?;
+            return Ok(true);
         }
         if self.at >= self.bytes.len() {
-            return false;
+            return Ok(false);
         }
         let at = self.at;
         match self.batch(at) {
@@ -89,7 +91,7 @@ impl BatchCursor {
             }
             Err(flaw) => self.pass_over(at, &flaw),
         }
-        true
+        Ok(true)
     }
 
     /// The batch that begins at a place.
@@ -119,9 +121,9 @@ impl BatchCursor {
     }
 
     /// Takes the next record of the open batch.
-    fn take(&mut self, taken: &mut Taken) {
+    fn take(&mut self, rows: &mut Rows) -> Result<()> {
         let Some((opened, at)) = &mut self.open else {
-            return;
+            return Ok(());
         };
         let (at, header) = (*at, *opened.header());
         let home = Home {
@@ -132,10 +134,12 @@ impl BatchCursor {
         let added = match opened.next() {
             Ok(None) => {
                 self.open = None;
-                return;
+                return Ok(());
             }
             Ok(Some(entry)) if self.wanted.iter().any(|it| it.contains(&entry.offset)) => {
-                taken.add(&home, &header, &entry, &self.filter)
+                let place = (&home, &header);
+                let added = self.taken.add(place, &entry, &self.filter, rows)?;
+                added.map(drop)
             }
             Ok(Some(_)) => Ok(()),
             Err(flaw) => Err(flaw),
@@ -144,6 +148,7 @@ impl BatchCursor {
             self.open = None;
             self.from.tell(at, header.len as usize, flaw.to_string());
         }
+        Ok(())
     }
 }
 
@@ -158,9 +163,9 @@ fn begins(blocks: &[Expected]) -> Vec<usize> {
 
 impl Cursor for BatchCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        let mut taken = Taken::default();
-        while taken.len() < max_rows && taken.bytes() < CHUNK_LEN && self.step(&mut taken) {}
-        taken.move_to(rows)
+        self.taken.begin(max_rows);
+        while !self.taken.is_full() && self.step(rows)? {}
+        self.taken.hand_out(rows)
     }
 
     fn offset(&self) -> u64 {

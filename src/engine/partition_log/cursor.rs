@@ -1,24 +1,20 @@
 //! Walks the messages of a partition. It leaves out control records and, for readers of committed
 //! messages, those of transactions that are not committed.
 
+use super::Shared;
 use super::batches::Batches;
 use super::folder::View;
 use super::partition::Partition;
 use super::segments::walk::{FoundBatch, Step};
+use super::taken::Taken;
 use super::transactions::Outcome;
-use super::{NAME, Shared};
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, STEP};
-use crate::error::{At, Op, Result};
+use crate::error::Result;
 use crate::options::Isolation;
-use crate::record::kafka::{Entry, Header, Home, Layout, Opened, Record, record};
-use crate::record::{Flaw, Row};
-use crate::region::Region;
+use crate::record::Flaw;
+use crate::record::kafka::{Buffers, Header, Home, Opened};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
-
-/// Bytes of records that are collected before they are handed out.
-pub(super) const CHUNK_LEN: usize = 256 << 10;
 
 /// Walks a partition.
 pub(super) struct QueueCursor {
@@ -31,15 +27,11 @@ pub(super) struct QueueCursor {
     filter: Filter,
     check: Check,
     batch: Option<(Opened, FoundBatch)>,
+    /// The memory of the batch before.
+    buffers: Buffers,
+    taken: Taken,
     /// Offsets that were passed over because retention had deleted them.
     retired: u64,
-}
-
-/// Records that were taken out of their batches.
-#[derive(Default)]
-pub(super) struct Taken {
-    bytes: Vec<u8>,
-    records: Vec<(usize, Layout)>,
 }
 
 impl QueueCursor {
@@ -62,37 +54,38 @@ impl QueueCursor {
             filter,
             check,
             batch: None,
+            buffers: Buffers::default(),
+            taken: Taken::default(),
             retired: at - offsets.start.min(at),
         }
     }
 
-    /// Adds up to `max_rows` messages, in up to `advances` steps. Returns false at the end.
+    /// Adds up to `max_rows` messages, in up to `advances` steps: a step opens a batch, or passes
+    /// over a message. Returns false at the end.
     fn walk(&mut self, advances: u64, max_rows: usize, rows: &mut Rows) -> Result<bool> {
-        let mut taken = Taken::default();
+        let mut steps = advances;
         let mut has_more = true;
-        for _ in 0..advances {
-            let is_full = taken.len() >= max_rows || taken.bytes() >= CHUNK_LEN;
-            if !has_more || is_full {
-                break;
-            }
-            has_more = self.advance(&mut taken)?;
+        self.taken.begin(max_rows);
+        while has_more && steps > 0 && !self.taken.is_full() {
+            has_more = self.advance(&mut steps, rows)?;
         }
         // The next read may begin here.
         self.batches.keep_waypoint();
-        taken.move_to(rows)?;
+        self.taken.hand_out(rows)?;
         rows.retired += std::mem::take(&mut self.retired);
         Ok(has_more)
     }
 
-    /// Takes the next message if it passes the filter, otherwise skips it; `false` at the end.
-    fn advance(&mut self, taken: &mut Taken) -> Result<bool> {
+    /// Takes messages of the open batch, or opens the next one; `false` at the end.
+    fn advance(&mut self, steps: &mut u64, rows: &mut Rows) -> Result<bool> {
         if self.batches.at >= self.end.min(self.batches.end) {
             return Ok(false);
         }
         if self.batch.is_some() {
-            self.take(taken)?;
+            self.take(steps, rows)?;
             return Ok(true);
         }
+        *steps -= 1;
         match self.batches.next(&*self.shared.disk)? {
             Step::Batch(found) => self.enter(found)?,
             Step::Damage(bytes, flaw) => self.pass_over(bytes, flaw),
@@ -129,19 +122,22 @@ impl QueueCursor {
         }
         let outcome = self.outcome(header)?;
         let is_hidden = header.is_control() || !matches!(outcome, Outcome::Committed);
-        let bytes = self.batches.bytes(&found)?;
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let bytes = buffers.stored();
+        self.batches.read(&found, bytes)?;
         if bytes.len() < header.len as usize {
             return self.batches.reopen(&*self.shared.disk);
         }
         // A damaged header must not hide messages: only a whole batch is no message.
-        if is_hidden && header.has_crc_of(&bytes) {
+        if is_hidden && header.has_crc_of(bytes) {
             if let Outcome::Unknown(damage) = outcome {
                 self.report_unknown(damage, header);
             }
             self.move_to(header.last_offset() + 1);
+            self.buffers = buffers;
             return Ok(());
         }
-        match Opened::open(bytes, is_hidden || self.check == Check::Full) {
+        match Opened::open_in(buffers, is_hidden || self.check == Check::Full) {
             Ok(opened) => self.batch = Some((opened, found)),
             Err(flaw) => self.lose(&found, flaw)?,
         }
@@ -172,40 +168,54 @@ impl QueueCursor {
         self.partition.report(&self.shared.report, damage, offsets);
     }
 
-    /// Takes the next record of the open batch.
-    fn take(&mut self, taken: &mut Taken) -> Result<()> {
+    /// Takes records of the open batch.
+    fn take(&mut self, steps: &mut u64, rows: &mut Rows) -> Result<()> {
         let Some((opened, found)) = &mut self.batch else {
             return Ok(());
         };
-        let header = *opened.header();
-        match opened.next() {
-            Ok(Some(entry)) if entry.offset < self.batches.at => {}
-            Ok(Some(entry)) if entry.offset >= self.end => {
-                let offset = entry.offset;
-                self.move_after_end(offset);
+        let (found, header) = (*found, *opened.header());
+        let home = Home {
+            topic: &self.partition.topic,
+            queue: self.partition.queue,
+            position: found.position,
+        };
+        let end = self.end.min(self.batches.end);
+        let at = &mut self.batches.at;
+        let flaw = loop {
+            if *at >= end || *steps == 0 || self.taken.is_full() {
+                return Ok(());
             }
-            Ok(Some(entry)) => {
-                let home = Home {
-                    topic: &self.partition.topic,
-                    queue: self.partition.queue,
-                    position: found.position,
-                };
-                self.batches.at = entry.offset + 1;
-                if let Err(flaw) = taken.add(&home, &header, &entry, &self.filter) {
-                    let found = *found;
-                    self.lose(&found, flaw)?;
+            match opened.next() {
+                Ok(Some(entry)) if entry.offset < *at => *steps -= 1,
+                Ok(Some(entry)) if entry.offset >= self.end => {
+                    let offset = entry.offset;
+                    self.move_after_end(offset);
+                    return Ok(());
                 }
+                Ok(Some(entry)) => {
+                    *at = entry.offset + 1;
+                    let place = (&home, &header);
+                    match self.taken.add(place, &entry, &self.filter, rows)? {
+                        Ok(passes) => *steps -= u64::from(!passes),
+                        Err(flaw) => break flaw,
+                    }
+                }
+                Ok(None) => {
+                    self.leave();
+                    self.move_to(header.last_offset() + 1);
+                    return Ok(());
+                }
+                Err(flaw) => break flaw,
             }
-            Ok(None) => {
-                self.batch = None;
-                self.move_to(header.last_offset() + 1);
-            }
-            Err(flaw) => {
-                let found = *found;
-                self.lose(&found, flaw)?;
-            }
+        };
+        self.lose(&found, flaw)
+    }
+
+    /// Closes the open batch, and keeps its memory for the next one.
+    fn leave(&mut self) {
+        if let Some((opened, _)) = self.batch.take() {
+            self.buffers = opened.into_buffers();
         }
-        Ok(())
     }
 
     /// Reports a batch that cannot be read to its end, and skips it.
@@ -233,56 +243,6 @@ impl QueueCursor {
             let damage = Damage::new(DamageKind::Log, &segment.path, bytes, flaw);
             self.partition.report(&self.shared.report, damage, 0..0);
         }
-    }
-}
-
-impl Taken {
-    /// Number of records.
-    pub(super) fn len(&self) -> usize {
-        self.records.len()
-    }
-
-    /// Their bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Adds a record, if it passes the filter.
-    pub(super) fn add(
-        &mut self,
-        home: &Home<'_>,
-        header: &Header,
-        entry: &Entry<'_>,
-        filter: &Filter,
-    ) -> Result<(), Flaw> {
-        let start = self.bytes.len();
-        let layout = record::write(&mut self.bytes, home, header, entry)?;
-        let written = self.bytes.get(start..).unwrap_or_default();
-        let passes = filter.is_empty()
-            || Record::with_layout(written, layout)
-                .is_ok_and(|record| filter.passes(&Row::from(record)));
-        match passes {
-            true => self.records.push((start, layout)),
-            false => self.bytes.truncate(start),
-        }
-        Ok(())
-    }
-
-    /// Moves the records to `rows`.
-    pub(super) fn move_to(self, rows: &mut Rows) -> Result<()> {
-        if self.records.is_empty() {
-            return Ok(());
-        }
-        let name = Path::new(NAME);
-        let region = Region::anonymous(self.bytes.len(), name).at(Op::Allocate, name)?;
-        region.write(0, &self.bytes).at(Op::Allocate, name)?;
-        region.publish(self.bytes.len());
-        rows.copied += self.bytes.len() as u64;
-        let region = Arc::new(region);
-        for (start, layout) in self.records {
-            rows.push(&region, start, layout);
-        }
-        Ok(())
     }
 }
 

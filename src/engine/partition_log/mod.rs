@@ -38,6 +38,7 @@ mod staged;
 mod stats;
 #[cfg(test)]
 mod stepped;
+mod taken;
 mod time;
 mod transactions;
 mod verify;

@@ -1,6 +1,6 @@
 //! A batch whose records are read one by one.
 
-use super::compress::{Codec, Lz4Header};
+use super::compress::{Codec, Lz4Header, Unpacked};
 use super::entry::{Delta, Entry, TransactionMarker};
 use super::header::{HEAD_LEN, Header};
 use super::old::Messages;
@@ -14,6 +14,22 @@ pub struct Opened {
     records: Records,
 }
 
+/// Memory for the bytes of a batch, which one batch after another can use.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// The batch as stored.
+    stored: Vec<u8>,
+    /// Its records, if they are packed.
+    unpacked: Unpacked,
+}
+
+impl Buffers {
+    /// Where the batch is read to.
+    pub fn stored(&mut self) -> &mut Vec<u8> {
+        &mut self.stored
+    }
+}
+
 #[derive(Debug)]
 enum Records {
     New(Deltas),
@@ -23,7 +39,8 @@ enum Records {
 /// Records of format 2.
 #[derive(Debug)]
 struct Deltas {
-    bytes: Vec<u8>,
+    buffers: Buffers,
+    is_packed: bool,
     at: usize,
     left: u32,
     /// Where the first record begins.
@@ -39,21 +56,44 @@ impl Opened {
     ///
     /// The [`Flaw`] of bytes that are not a batch.
     pub fn open(bytes: Vec<u8>, check: bool) -> Result<Opened, Flaw> {
+        let buffers = Buffers {
+            stored: bytes,
+            unpacked: Unpacked::default(),
+        };
+        Opened::open_in(buffers, check)
+    }
+
+    /// Unpacks the batch that was read to `buffers`, as [`Opened::open`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Opened::open`].
+    pub fn open_in(buffers: Buffers, check: bool) -> Result<Opened, Flaw> {
+        let bytes = &buffers.stored;
         let header = Header::parse(bytes.get(..HEAD_LEN.min(bytes.len())).unwrap_or_default())?;
         if header.len as usize != bytes.len() {
             return Err(Flaw::Length(header.len.into()));
         }
-        if check && !header.has_crc_of(&bytes) {
+        if check && !header.has_crc_of(bytes) {
             return Err(Flaw::RecordChecksum);
         }
         let records = match header.record_count {
-            Some(left) => Records::New(Deltas::open(&header, bytes, left)?),
-            None => Records::Old(Messages::open(&header, bytes, check)?),
+            Some(left) => Records::New(Deltas::open(&header, buffers, left)?),
+            None => Records::Old(Messages::open(&header, buffers.stored, check)?),
         };
         Ok(Opened { header, records })
     }
 
+    /// Its memory.
+    pub fn into_buffers(self) -> Buffers {
+        match self.records {
+            Records::New(deltas) => deltas.buffers,
+            Records::Old(_) => Buffers::default(),
+        }
+    }
+
     /// The header.
+    #[inline]
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -97,16 +137,18 @@ impl Opened {
 }
 
 impl Deltas {
-    fn open(header: &Header, mut bytes: Vec<u8>, left: u32) -> Result<Deltas, Flaw> {
+    fn open(header: &Header, mut buffers: Buffers, left: u32) -> Result<Deltas, Flaw> {
         let codec = header.codec()?;
+        let is_packed = codec != Codec::None;
         let mut at = HEAD_LEN;
-        if codec != Codec::None {
-            let packed = bytes.get(HEAD_LEN..).unwrap_or_default();
-            bytes = codec.unpack(packed, Lz4Header::Checked)?;
+        if is_packed {
+            let packed = buffers.stored.get(HEAD_LEN..).unwrap_or_default();
+            codec.unpack_to(packed, Lz4Header::Checked, &mut buffers.unpacked)?;
             at = 0;
         }
         Ok(Deltas {
-            bytes,
+            buffers,
+            is_packed,
             at,
             left,
             first: at,
@@ -121,7 +163,11 @@ impl Deltas {
     }
 
     fn next(&mut self, header: &Header) -> Result<Option<Entry<'_>>, Flaw> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let bytes = match self.is_packed {
+            true => self.buffers.unpacked.bytes(),
+            false => &self.buffers.stored,
+        };
+        let rest = bytes.get(self.at..).unwrap_or_default();
         let Some(left) = self.left.checked_sub(1) else {
             return match rest.is_empty() {
                 true => Ok(None),

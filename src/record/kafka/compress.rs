@@ -5,13 +5,18 @@
 //!   Snappy block after its length (`i32`, big-endian). Without the magic, one raw block.
 //! - **lz4**: one frame of independent blocks; other bytes after its end mark are ignored.
 //! - **zstd**: frames.
+//!
+//! A thread keeps the tables of zstd from one batch to the next, as [`super::pack`] does.
 
 use super::varint::Reader;
 use crate::record::common::Flaw;
 use crate::record::common::check::BODY_LEN_MAX;
 use flate2::bufread::GzDecoder;
+use std::cell::Cell;
 use std::io::Read;
 use twox_hash::XxHash32;
+use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
+use zstd::zstd_safe::{DCtx, ErrorCode};
 
 /// How the records of a batch are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,57 +76,139 @@ impl Codec {
     ///
     /// [`Flaw::Field`] for damaged bytes, [`Flaw::Unpacked`] if there are too many.
     pub fn unpack(self, packed: &[u8], lz4: Lz4Header) -> Result<Vec<u8>, Flaw> {
+        let mut unpacked = Unpacked::default();
+        self.unpack_to(packed, lz4, &mut unpacked)?;
+        unpacked.memory.truncate(unpacked.len);
+        Ok(unpacked.memory)
+    }
+
+    /// Replaces `unpacked` by the contents of `packed`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Codec::unpack`].
+    pub fn unpack_to(
+        self,
+        packed: &[u8],
+        lz4: Lz4Header,
+        unpacked: &mut Unpacked,
+    ) -> Result<(), Flaw> {
+        unpacked.len = 0;
         match self {
-            Codec::None => Ok(packed.to_vec()),
-            Codec::Gzip => gzip(packed),
-            Codec::Snappy => snappy(packed),
-            Codec::Lz4 => lz4_frame(packed, lz4),
-            Codec::Zstd => zstd(packed),
+            Codec::None => {
+                unpacked.room(packed.len())?.copy_from_slice(packed);
+                unpacked.len = packed.len();
+                Ok(())
+            }
+            Codec::Gzip => gzip(packed, unpacked),
+            Codec::Snappy => snappy(packed, unpacked),
+            Codec::Lz4 => lz4_frame(packed, lz4, unpacked),
+            Codec::Zstd => zstd(packed, unpacked),
         }
+    }
+}
+
+/// Bytes that were unpacked, in memory that one batch after another can use.
+#[derive(Debug, Default)]
+pub struct Unpacked {
+    /// Longer than what it holds: to clear it for each batch would take long.
+    memory: Vec<u8>,
+    len: usize,
+}
+
+impl Unpacked {
+    /// What was unpacked.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.memory.get(..self.len).unwrap_or_default()
+    }
+
+    /// Memory for the next `len` bytes, with any contents.
+    fn room(&mut self, len: usize) -> Result<&mut [u8], Flaw> {
+        if len > BODY_LEN_MAX - self.len {
+            return Err(TOO_LONG);
+        }
+        let end = self.len + len;
+        if self.memory.len() < end {
+            if self.len == 0 {
+                // The system supplies zeroed memory, so nothing has to be written.
+                self.memory = vec![0; end];
+            } else {
+                self.memory.resize(end, 0);
+            }
+        }
+        Ok(self.memory.get_mut(self.len..end).unwrap_or_default())
+    }
+
+    /// [`Unpacked::room`] for as much as there is memory, but at least `len` bytes or what may
+    /// still be unpacked.
+    fn any_room(&mut self, len: usize) -> Result<&mut [u8], Flaw> {
+        let have = self.memory.len().saturating_sub(self.len);
+        self.room(len.max(have).min(BODY_LEN_MAX - self.len))
     }
 }
 
 const TOO_LONG: Flaw = Flaw::Unpacked(BODY_LEN_MAX as u64);
 
 /// Reads the rest of `reader`; `damaged` if it fails.
-fn read_bounded(reader: impl Read, unpacked: &mut Vec<u8>, damaged: Flaw) -> Result<(), Flaw> {
-    let left = BODY_LEN_MAX - unpacked.len();
+fn read_bounded(reader: impl Read, unpacked: &mut Unpacked, damaged: Flaw) -> Result<(), Flaw> {
+    let left = BODY_LEN_MAX - unpacked.len;
     let mut reader = reader.take(left as u64 + 1);
-    reader.read_to_end(unpacked).map_err(|_| damaged)?;
-    match unpacked.len() > BODY_LEN_MAX {
+    unpacked.memory.truncate(unpacked.len);
+    let read = reader.read_to_end(&mut unpacked.memory);
+    unpacked.len += read.map_err(|_| damaged)?;
+    match unpacked.len > BODY_LEN_MAX {
         true => Err(TOO_LONG),
         false => Ok(()),
     }
 }
 
-fn gzip(mut packed: &[u8]) -> Result<Vec<u8>, Flaw> {
+fn gzip(mut packed: &[u8], unpacked: &mut Unpacked) -> Result<(), Flaw> {
     let damaged = Flaw::Field("gzip data");
-    let mut unpacked = Vec::new();
     let mut is_first = true;
     loop {
         let mut member = GzDecoder::new(packed);
         if member.header().is_none() && !is_first {
-            return Ok(unpacked);
+            return Ok(());
         }
-        read_bounded(&mut member, &mut unpacked, damaged)?;
+        read_bounded(&mut member, unpacked, damaged)?;
         packed = member.into_inner();
         is_first = false;
         if packed.is_empty() {
-            return Ok(unpacked);
+            return Ok(());
         }
     }
 }
 
-fn zstd(packed: &[u8]) -> Result<Vec<u8>, Flaw> {
-    /// Largest window that a decoder allocates: 128 MiB.
-    const WINDOW_LOG_MAX: u32 = 27;
+thread_local! {
+    /// The tables of zstd; taken while a batch is unpacked.
+    static KEPT: Cell<Option<DCtx<'static>>> = const { Cell::new(None) };
+}
+
+fn zstd(packed: &[u8], unpacked: &mut Unpacked) -> Result<(), Flaw> {
+    /// Bytes of the first attempt for each one that is stored.
+    const RATIO: usize = 8;
+    const NO_ROOM: ErrorCode =
+        (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg();
     let damaged = Flaw::Field("zstd data");
-    let mut decoder = zstd::Decoder::with_buffer(packed).map_err(|_| damaged)?;
-    let limited = decoder.window_log_max(WINDOW_LOG_MAX);
-    limited.map_err(|_| damaged)?;
-    let mut unpacked = Vec::new();
-    read_bounded(decoder, &mut unpacked, damaged)?;
-    Ok(unpacked)
+    if packed.is_empty() {
+        return Err(damaged);
+    }
+    let mut tables = KEPT.take().unwrap_or_default();
+    // A frame need not state how long its contents are. To unpack it in pieces takes longer.
+    let mut len = packed.len().saturating_mul(RATIO);
+    let done = loop {
+        let room = unpacked.any_room(len)?;
+        len = room.len();
+        match tables.decompress(room, packed) {
+            Err(NO_ROOM) if len == BODY_LEN_MAX => return Err(TOO_LONG),
+            Err(NO_ROOM) => len *= 2,
+            done => break done,
+        }
+    };
+    KEPT.set(Some(tables));
+    unpacked.len = done.map_err(|_| damaged)?;
+    Ok(())
 }
 
 /// Beginning of a stream of snappy-java.
@@ -129,12 +216,10 @@ const XERIAL: &[u8; 8] = b"\x82SNAPPY\0";
 /// Bytes of the two versions after it.
 const XERIAL_VERSIONS: usize = 8;
 
-fn snappy(packed: &[u8]) -> Result<Vec<u8>, Flaw> {
+fn snappy(packed: &[u8], unpacked: &mut Unpacked) -> Result<(), Flaw> {
     let damaged = Flaw::Field("snappy data");
-    let mut unpacked = Vec::new();
     if !packed.starts_with(XERIAL) {
-        snappy_block(packed, &mut unpacked)?;
-        return Ok(unpacked);
+        return snappy_block(packed, unpacked);
     }
     let mut reader = Reader::new(packed);
     while !reader.rest().is_empty() {
@@ -144,12 +229,12 @@ fn snappy(packed: &[u8]) -> Result<Vec<u8>, Flaw> {
         }
         let len = reader.i32().and_then(|len| usize::try_from(len).ok());
         let block = len.and_then(|len| reader.take(len)).ok_or(damaged)?;
-        snappy_block(block, &mut unpacked)?;
+        snappy_block(block, unpacked)?;
     }
-    Ok(unpacked)
+    Ok(())
 }
 
-fn snappy_block(block: &[u8], unpacked: &mut Vec<u8>) -> Result<(), Flaw> {
+fn snappy_block(block: &[u8], unpacked: &mut Unpacked) -> Result<(), Flaw> {
     /// A block of Snappy unpacks to fewer than 64 bytes for each byte that is stored.
     const RATIO_MAX: usize = 64;
     let damaged = Flaw::Field("snappy data");
@@ -157,27 +242,15 @@ fn snappy_block(block: &[u8], unpacked: &mut Vec<u8>) -> Result<(), Flaw> {
     if len > block.len().saturating_mul(RATIO_MAX) {
         return Err(damaged);
     }
-    let room = make_room(unpacked, len)?;
+    let room = unpacked.room(len)?;
     let done = snap::raw::Decoder::new().decompress(block, room);
     match done {
-        Ok(done) if done == len => Ok(()),
+        Ok(done) if done == len => {
+            unpacked.len += len;
+            Ok(())
+        }
         _ => Err(damaged),
     }
-}
-
-/// Lengthens `unpacked` by `len` bytes, and returns these.
-fn make_room(unpacked: &mut Vec<u8>, len: usize) -> Result<&mut [u8], Flaw> {
-    let start = unpacked.len();
-    if len > BODY_LEN_MAX - start {
-        return Err(TOO_LONG);
-    }
-    if unpacked.is_empty() {
-        // The system supplies zeroed memory, so nothing has to be written.
-        *unpacked = vec![0; len];
-    } else {
-        unpacked.resize(start + len, 0);
-    }
-    Ok(unpacked.get_mut(start..).unwrap_or_default())
 }
 
 /// Bits of the first byte of an LZ4 frame's descriptor.
@@ -200,15 +273,14 @@ struct Frame {
 const LZ4_RATIO_MAX: usize = 256;
 const LZ4_DAMAGED: Flaw = Flaw::Field("lz4 data");
 
-fn lz4_frame(packed: &[u8], rule: Lz4Header) -> Result<Vec<u8>, Flaw> {
+fn lz4_frame(packed: &[u8], rule: Lz4Header, unpacked: &mut Unpacked) -> Result<(), Flaw> {
     const RAW: u32 = 1 << 31;
     let mut reader = Reader::new(packed);
     let frame = lz4_header(&mut reader, rule).ok_or(LZ4_DAMAGED)?;
-    let mut unpacked = Vec::new();
     loop {
         let size = little(&mut reader).ok_or(LZ4_DAMAGED)?;
         if size == 0 {
-            return Ok(unpacked);
+            return Ok(());
         }
         let len = (size & !RAW) as usize;
         let block = reader.take(len).ok_or(LZ4_DAMAGED)?;
@@ -219,16 +291,15 @@ fn lz4_frame(packed: &[u8], rule: Lz4Header) -> Result<Vec<u8>, Flaw> {
             return Err(LZ4_DAMAGED);
         }
         if size & RAW != 0 {
-            make_room(&mut unpacked, len)?.copy_from_slice(block);
+            unpacked.room(len)?.copy_from_slice(block);
+            unpacked.len += len;
             continue;
         }
-        let start = unpacked.len();
         // The last block may be near the limit without filling its room.
         let room = frame.block_len_max.min(LZ4_RATIO_MAX * len);
-        let room = room.min(BODY_LEN_MAX - start);
-        let room = make_room(&mut unpacked, room)?;
+        let room = unpacked.room(room.min(BODY_LEN_MAX - unpacked.len))?;
         let done = lz4_flex::block::decompress_into(block, room);
-        unpacked.truncate(start + done.map_err(|_| LZ4_DAMAGED)?);
+        unpacked.len += done.map_err(|_| LZ4_DAMAGED)?;
     }
 }
 

@@ -24,7 +24,7 @@ pub mod rebuild;
 pub mod record;
 pub mod varint;
 
-pub use batch::Opened;
+pub use batch::{Buffers, Opened};
 pub use compress::Codec;
 pub use encode::{Batch, Form, Part};
 pub use entry::{Entry, TransactionMarker};

@@ -107,6 +107,68 @@ impl Layout {
         Ok(layout)
     }
 
+    /// The places that the parts of a record get.
+    ///
+    /// # Errors
+    ///
+    /// [`Flaw::Length`] if its parts are too long for one record.
+    #[inline]
+    pub fn of(home: &Home<'_>, header: &Header, entry: &Entry<'_>) -> Result<Layout, Flaw> {
+        let len = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+        let parts = [
+            FIXED_LEN,
+            home.topic.len(),
+            len(entry.key),
+            entry.headers.bytes.len(),
+            len(entry.value),
+        ];
+        let total: usize = parts.iter().sum();
+        let too_long = Flaw::Length(total as i64);
+        let flag_if = |is_set, bit| if is_set { bit } else { 0 };
+        Ok(Layout {
+            total_len: i32::try_from(total).map_err(|_| too_long)?.cast_unsigned(),
+            topic_len: u16::try_from(home.topic.len()).map_err(|_| too_long)?,
+            flags: flag_if(header.has_append_time(), flag::APPEND_TIME)
+                | flag_if(entry.key.is_none(), flag::NULL_KEY)
+                | flag_if(entry.value.is_none(), flag::NULL_VALUE),
+            key_len: short(len(entry.key)),
+            headers_len: short(entry.headers.bytes.len()),
+            value_len: short(len(entry.value)),
+        })
+    }
+
+    /// Writes the record with this layout to `to`, which is as long as it.
+    #[inline]
+    pub fn write(&self, mut to: &mut [u8], home: &Home<'_>, entry: &Entry<'_>) {
+        let mut fixed = [0; FIXED_LEN];
+        fixed[..AT_MAGIC].copy_from_slice(&self.total_len.to_be_bytes());
+        fixed[AT_MAGIC..AT_OFFSET].copy_from_slice(&MAGIC.to_be_bytes());
+        fixed[AT_OFFSET..AT_POSITION].copy_from_slice(&entry.offset.to_be_bytes());
+        fixed[AT_POSITION..AT_TIMESTAMP].copy_from_slice(&home.position.to_be_bytes());
+        fixed[AT_TIMESTAMP..AT_QUEUE].copy_from_slice(&entry.timestamp.to_be_bytes());
+        fixed[AT_QUEUE..AT_FLAGS].copy_from_slice(&home.queue.to_be_bytes());
+        fixed[AT_FLAGS] = self.flags;
+        fixed[AT_TOPIC_LEN..AT_KEY_LEN].copy_from_slice(&self.topic_len.to_be_bytes());
+        fixed[AT_KEY_LEN..AT_VALUE_LEN].copy_from_slice(&self.key_len.to_be_bytes());
+        fixed[AT_VALUE_LEN..AT_HEADERS_LEN].copy_from_slice(&self.value_len.to_be_bytes());
+        fixed[AT_HEADERS_LEN..AT_HEADERS].copy_from_slice(&self.headers_len.to_be_bytes());
+        fixed[AT_HEADERS..].copy_from_slice(&entry.headers.count.to_be_bytes());
+        let parts = [
+            &fixed,
+            home.topic.as_bytes(),
+            entry.key.unwrap_or_default(),
+            entry.headers.bytes,
+            entry.value.unwrap_or_default(),
+        ];
+        for part in parts {
+            let Some((place, rest)) = to.split_at_mut_checked(part.len()) else {
+                return;
+            };
+            place.copy_from_slice(part);
+            to = rest;
+        }
+    }
+
     /// First byte of the value.
     #[inline]
     pub fn value_at(&self) -> u32 {
@@ -129,59 +191,6 @@ pub struct Home<'a> {
     pub queue: u32,
     /// The byte of the segment file at which the batch begins.
     pub position: u64,
-}
-
-/// Adds a record to `to`, and returns its layout.
-///
-/// # Errors
-///
-/// [`Flaw::Length`] if its parts are too long for one record.
-pub fn write(
-    to: &mut Vec<u8>,
-    home: &Home<'_>,
-    header: &Header,
-    entry: &Entry<'_>,
-) -> Result<Layout, Flaw> {
-    let len = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
-    let sums = [
-        FIXED_LEN,
-        home.topic.len(),
-        len(entry.key),
-        entry.headers.bytes.len(),
-        len(entry.value),
-    ];
-    let total: usize = sums.iter().sum();
-    let too_long = Flaw::Length(total as i64);
-    let total_len = i32::try_from(total).map_err(|_| too_long)?.cast_unsigned();
-    let flag_if = |is_set, bit| if is_set { bit } else { 0 };
-    let layout = Layout {
-        total_len,
-        topic_len: u16::try_from(home.topic.len()).map_err(|_| too_long)?,
-        flags: flag_if(header.has_append_time(), flag::APPEND_TIME)
-            | flag_if(entry.key.is_none(), flag::NULL_KEY)
-            | flag_if(entry.value.is_none(), flag::NULL_VALUE),
-        key_len: short(len(entry.key)),
-        headers_len: short(entry.headers.bytes.len()),
-        value_len: short(len(entry.value)),
-    };
-    to.reserve(total);
-    to.extend_from_slice(&total_len.to_be_bytes());
-    to.extend_from_slice(&MAGIC.to_be_bytes());
-    to.extend_from_slice(&entry.offset.to_be_bytes());
-    to.extend_from_slice(&home.position.to_be_bytes());
-    to.extend_from_slice(&entry.timestamp.to_be_bytes());
-    to.extend_from_slice(&home.queue.to_be_bytes());
-    to.extend_from_slice(&[layout.flags, 0]);
-    to.extend_from_slice(&layout.topic_len.to_be_bytes());
-    to.extend_from_slice(&layout.key_len.to_be_bytes());
-    to.extend_from_slice(&layout.value_len.to_be_bytes());
-    to.extend_from_slice(&layout.headers_len.to_be_bytes());
-    to.extend_from_slice(&entry.headers.count.to_be_bytes());
-    to.extend_from_slice(home.topic.as_bytes());
-    to.extend_from_slice(entry.key.unwrap_or_default());
-    to.extend_from_slice(entry.headers.bytes);
-    to.extend_from_slice(entry.value.unwrap_or_default());
-    Ok(layout)
 }
 
 /// One record, read by field.

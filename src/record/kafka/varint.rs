@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of variable length, at most 5 bytes.
-    #[inline]
+    #[inline(always)]
     pub fn varint(&mut self) -> Option<i32> {
         let bits = self.groups(5)?.to_be_bytes();
         let bits = u32::from_be_bytes(*bits.last_chunk::<4>()?);
@@ -79,14 +79,29 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of variable length, at most 10 bytes.
-    #[inline]
+    #[inline(always)]
     pub fn varlong(&mut self) -> Option<i64> {
         let bits = self.groups(10)?;
         Some((bits >> 1).cast_signed() ^ -(bits & 1).cast_signed())
     }
 
-    #[inline]
+    #[inline(always)]
     fn groups(&mut self, len_max: u32) -> Option<u64> {
+        // Most numbers have one or two bytes.
+        match self.rest {
+            [first, rest @ ..] if *first < 0x80 => {
+                self.rest = rest;
+                Some((*first).into())
+            }
+            [first, second, rest @ ..] if *second < 0x80 => {
+                self.rest = rest;
+                Some(u64::from(first & 0x7F) | u64::from(*second) << 7)
+            }
+            _ => self.all_groups(len_max),
+        }
+    }
+
+    fn all_groups(&mut self, len_max: u32) -> Option<u64> {
         let mut bits = 0;
         for number in 0..len_max {
             let byte = self.byte()?;

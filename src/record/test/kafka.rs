@@ -2,9 +2,7 @@
 
 use crate::record::common::{Copied, Labels};
 use crate::record::kafka::entry::Headers;
-use crate::record::kafka::{
-    Codec, Entry, Form, HEAD_LEN, Header, Home, Layout, Opened, Record, record,
-};
+use crate::record::kafka::{Codec, Entry, Form, HEAD_LEN, Header, Home, Layout, Opened, Record};
 use crate::record::{Message, PropertyKind, Row};
 use proptest::prelude::*;
 
@@ -31,8 +29,9 @@ fn held(key: Option<&[u8]>, value: Option<&[u8]>, headers: Headers<'_>) -> (Vec<
         queue: 7,
         position: 1 << 40,
     };
-    let mut bytes = Vec::new();
-    let layout = record::write(&mut bytes, &home, &header, &entry).unwrap();
+    let layout = Layout::of(&home, &header, &entry).unwrap();
+    let mut bytes = vec![0; layout.total_len as usize];
+    layout.write(&mut bytes, &home, &entry);
     (bytes, layout)
 }
 

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Bytes read at once.
 const WINDOW_LEN: usize = 32 << 10;
+/// Bytes read at once where those before were read, too.
+const NEXT_WINDOW_LEN: usize = 96 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
 /// Entries of an index that are tried after damaged bytes.
 const ENTRIES_TRIED: usize = 16;
@@ -96,11 +98,17 @@ impl Reader {
         let end = self.window_at + self.window_len as u64;
         let want = (position + HEAD_LEN as u64).min(self.len);
         if position < self.window_at || want > end {
-            if self.window.is_empty() {
-                self.window = vec![0; WINDOW_LEN];
+            let goes_on = self.window_len > 0 && (self.window_at..=end).contains(&position);
+            let len = match goes_on {
+                true => NEXT_WINDOW_LEN,
+                false => WINDOW_LEN,
+            };
+            if self.window.len() < len {
+                self.window.resize(len, 0);
             }
+            let window = self.window.get_mut(..len).unwrap_or_default();
             self.window_len = 0;
-            self.window_len = read(&self.file, position, &mut self.window)?;
+            self.window_len = read(&self.file, position, window)?;
             self.window_at = position;
         }
         let rest = self.ready(position);
@@ -118,16 +126,26 @@ impl Reader {
 
     /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
     pub fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read_batch(position, header, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Replaces `bytes` by those of [`Reader::batch`].
+    pub fn read_batch(&self, position: u64, header: &Header, bytes: &mut Vec<u8>) -> Result<()> {
         let len = header.len as usize;
-        let mut bytes = vec![0; len];
         match self.ready(position).get(..len) {
-            Some(ready) => bytes.copy_from_slice(ready),
+            Some(ready) => {
+                bytes.clear();
+                bytes.extend_from_slice(ready);
+            }
             None => {
-                let have = read(&self.file, position, &mut bytes)?;
+                bytes.resize(len, 0);
+                let have = read(&self.file, position, bytes)?;
                 bytes.truncate(have);
             }
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Bytes of the file at a position; fewer where it ends.
@@ -247,6 +265,7 @@ impl Reader {
     /// them. A sparse file has many zeros that take no space.
     fn zeros(&self, position: u64) -> u64 {
         let rest = self.ready(position);
+        let rest = rest.get(..ZEROS.len()).unwrap_or(rest);
         // A comparison of memory is many times as fast as a loop over bytes.
         let zeros = match ZEROS.get(..rest.len()) == Some(rest) {
             true => rest.len(),

@@ -9,6 +9,7 @@ mod live;
 mod removal;
 mod retention;
 mod stats;
+mod taken;
 mod transactions;
 mod write;
 

@@ -2,7 +2,8 @@
 
 use crate::record::common::Flaw;
 use crate::record::common::check::BODY_LEN_MAX;
-use crate::record::kafka::compress::{Codec, Lz4Header};
+use crate::record::kafka::compress::{Codec, Lz4Header, Unpacked};
+use crate::record::kafka::pack::pack;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{Read, Write, repeat};
@@ -57,6 +58,26 @@ fn snappy_takes_streams_of_blocks_and_one_raw_block() {
     // A block of 6 bytes that claims 2 GiB.
     let claim = [0xFF, 0xFF, 0xFF, 0xFF, 0x07, 0];
     assert_eq!(unpack(Codec::Snappy, &claim), damaged);
+}
+
+#[test]
+fn memory_that_was_used_before_holds_the_bytes_of_the_last_batch_alone() {
+    let long: Vec<u8> = (0..200_000_u32).map(|at| (at / 900) as u8).collect();
+    for codec in [Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+        let mut unpacked = Unpacked::default();
+        for plain in [&b"short"[..], &long, b"one", &long[..70_000], b"two"] {
+            let mut packed = Vec::new();
+            pack(codec, plain, &mut packed).unwrap();
+            let cut = &packed[..packed.len() / 2];
+            assert!(
+                codec
+                    .unpack_to(cut, Lz4Header::Checked, &mut unpacked)
+                    .is_err()
+            );
+            let done = codec.unpack_to(&packed, Lz4Header::Checked, &mut unpacked);
+            assert_eq!((done, unpacked.bytes()), (Ok(()), plain), "{codec:?}");
+        }
+    }
 }
 
 /// A frame of one raw block.

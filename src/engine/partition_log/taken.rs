@@ -1,0 +1,168 @@
+//! Records that a cursor has taken out of their batches, in memory that it uses again.
+
+use super::NAME;
+use crate::engine::{Filter, Rows};
+use crate::error::{At, Op, Result};
+use crate::record::kafka::{Entry, Header, Home, Layout, Record};
+use crate::record::{Flaw, Row};
+use crate::region::{PAGE, Region};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of memory that records are collected in.
+const CHUNK_LEN: usize = 256 << 10;
+/// Bytes after which they are handed out: a last record of up to 16 KiB needs no other chunk.
+const FULL_LEN: usize = CHUNK_LEN - (16 << 10);
+/// The room that is made for each record requested, before the length of any is known.
+const RECORD_LEN: usize = 256;
+/// How many chunks are kept: a few more than the rows of a batch of a scan take.
+const KEPT_MAX: usize = 72;
+
+/// Records in the order in which they were added, until they are handed out.
+///
+/// The first touch of a page of new memory takes as long as copying several records. So a cursor
+/// keeps the chunks that it has handed out, and fills one again once no reader has it any more.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// The chunk that is being filled, of which nothing is readable.
+    chunk: Option<Region>,
+    filled: usize,
+    /// What the chunk has.
+    records: Vec<(usize, Layout)>,
+    /// Records and bytes added since [`Taken::begin`].
+    added: (usize, usize),
+    rows_max: usize,
+    /// Mean length of the records added before; 0 before the first.
+    mean_len: usize,
+    /// Chunks that were handed out, the oldest first.
+    kept: VecDeque<Arc<Region>>,
+}
+
+impl Taken {
+    /// Begins to collect up to so many records. Records that were not handed out are dropped.
+    pub(super) fn begin(&mut self, rows_max: usize) {
+        self.clear();
+        let (records, bytes) = std::mem::take(&mut self.added);
+        self.mean_len = bytes.checked_div(records).unwrap_or(self.mean_len);
+        self.rows_max = rows_max;
+    }
+
+    /// Whether there are as many records, or bytes, as are handed out at once.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        let (records, bytes) = self.added;
+        records >= self.rows_max || bytes >= FULL_LEN
+    }
+
+    /// Adds a record if it passes the filter, and returns whether it does; the [`Flaw`] of one that
+    /// is too long. Hands out to `rows` what leaves no room for it.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        (home, header): (&Home<'_>, &Header),
+        entry: &Entry<'_>,
+        filter: &Filter,
+        rows: &mut Rows,
+    ) -> Result<Result<bool, Flaw>> {
+        let layout = match Layout::of(home, header, entry) {
+            Ok(layout) => layout,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let len = layout.total_len as usize;
+        let start = match &self.chunk {
+            Some(chunk) if chunk.len() - self.filled >= len => self.filled,
+            _ => {
+                self.make_room(len, rows)?;
+                0
+            }
+        };
+        let chunk = self.chunk.as_mut().map(Region::room);
+        let place = chunk.and_then(|room| room.get_mut(start..start + len));
+        let place = place.unwrap_or_default();
+        layout.write(place, home, entry);
+        let passes = filter.is_empty()
+            || Record::with_layout(place, layout)
+                .is_ok_and(|record| filter.passes(&Row::from(record)));
+        if passes {
+            self.records.push((start, layout));
+            self.filled = start + len;
+            self.added.0 += 1;
+            self.added.1 += len;
+        }
+        Ok(Ok(passes))
+    }
+
+    /// Takes a chunk with room for a record of this length.
+    #[cold]
+    fn make_room(&mut self, len: usize, rows: &mut Rows) -> Result<()> {
+        self.hand_out(rows)?;
+        let left = self.rows_max.saturating_sub(self.added.0);
+        let mean_len = match self.mean_len {
+            0 => RECORD_LEN,
+            mean => mean + mean / 4,
+        };
+        let wanted = left.saturating_mul(mean_len).clamp(PAGE, CHUNK_LEN);
+        let wanted = wanted.next_power_of_two().max(len);
+        if self.chunk.as_ref().is_some_and(|it| it.len() >= wanted) {
+            return Ok(());
+        }
+        let name = Path::new(NAME);
+        self.chunk = Some(match self.free(wanted) {
+            Some(chunk) => chunk,
+            None => Region::anonymous(wanted, name).at(Op::Allocate, name)?,
+        });
+        Ok(())
+    }
+
+    /// The oldest chunk that was handed out, if no reader has it any more.
+    fn free(&mut self, wanted: usize) -> Option<Region> {
+        let oldest = self.kept.front()?;
+        if wanted > CHUNK_LEN || Arc::strong_count(oldest) > 1 {
+            return None;
+        }
+        let mut chunk = Arc::into_inner(self.kept.pop_front()?)?;
+        chunk.reuse();
+        Some(chunk)
+    }
+
+    /// Hands out the records that were not yet.
+    pub(super) fn hand_out(&mut self, rows: &mut Rows) -> Result<()> {
+        let name = Path::new(NAME);
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let filled = self.filled;
+        // Its readers keep all of a chunk.
+        let is_dense = |chunk: &Region| chunk.len() <= (2 * filled).max(PAGE);
+        let region = match self.chunk.take_if(|chunk| is_dense(chunk)) {
+            Some(chunk) => chunk,
+            None => {
+                let copy = Region::anonymous(filled, name).at(Op::Allocate, name)?;
+                let room = self.chunk.as_mut().map(Region::room).unwrap_or_default();
+                let bytes = room.get(..filled).unwrap_or_default();
+                copy.write(0, bytes).at(Op::Allocate, name)?;
+                copy
+            }
+        };
+        region.publish(filled);
+        rows.copied += filled as u64;
+        let region = Arc::new(region);
+        for (start, layout) in &self.records {
+            rows.push(&region, *start, *layout);
+        }
+        if region.len() == CHUNK_LEN {
+            if self.kept.len() == KEPT_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(region);
+        }
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.filled = 0;
+        self.records.clear();
+    }
+}
