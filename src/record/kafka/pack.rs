@@ -6,13 +6,14 @@
 //!   raw.
 //! - **zstd**: one frame of the default level, without checksum and content size.
 //!
-//! A thread keeps the tables of zstd from one batch to the next: to make them takes longer than to
-//! pack a small batch.
+//! A thread keeps the tables of lz4 and zstd from one batch to the next: to make those of zstd
+//! takes longer than to pack a small batch.
 
 use super::compress::Codec;
 use crate::num::short;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use std::cell::Cell;
 use std::io::{self, Write};
 use zstd::bulk::Compressor;
@@ -33,6 +34,8 @@ const LZ4_RAW: u32 = 1 << 31;
 thread_local! {
     /// The tables of zstd; taken while a batch is packed.
     static KEPT: Cell<Option<Compressor<'static>>> = const { Cell::new(None) };
+    /// As `KEPT`, of lz4.
+    static KEPT_LZ4: Cell<Option<CompressTable>> = const { Cell::new(None) };
 }
 
 /// Appends the packed form of `plain` to `to`.
@@ -91,15 +94,29 @@ fn snappy(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
 
 fn lz4(plain: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(&LZ4_HEAD);
+    let mut table = KEPT_LZ4.take().unwrap_or_default();
     for block in plain.chunks(LZ4_BLOCK) {
-        let packed = lz4_flex::block::compress(block);
-        if packed.len() < block.len() {
-            to.extend_from_slice(&short(packed.len()).to_le_bytes());
-            to.extend_from_slice(&packed);
+        // It becomes one for longer blocks, with which shorter ones get other bytes.
+        if block.len() < LZ4_BLOCK && matches!(table, CompressTable::Large(_)) {
+            table = CompressTable::default();
+        }
+        let start = to.len();
+        let begin = start + size_of::<u32>();
+        to.resize(begin + get_maximum_output_size(block.len()), 0);
+        let place = to.get_mut(begin..).unwrap_or_default();
+        let packed = compress_into_with_table(block, place, &mut table).unwrap_or(usize::MAX);
+        let len = if packed < block.len() {
+            to.truncate(begin + packed);
+            short(packed)
         } else {
-            to.extend_from_slice(&(short(block.len()) | LZ4_RAW).to_le_bytes());
+            to.truncate(begin);
             to.extend_from_slice(block);
+            short(block.len()) | LZ4_RAW
+        };
+        if let Some(place) = to.get_mut(start..begin) {
+            place.copy_from_slice(&len.to_le_bytes());
         }
     }
+    KEPT_LZ4.set(Some(table));
     to.extend_from_slice(&[0; 4]);
 }
