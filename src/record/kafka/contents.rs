@@ -1,7 +1,7 @@
 //! The contents of a record in format 2, as they are written: key, value and headers.
 
 use super::own;
-use super::varint::{put, put_bytes, signed, size};
+use super::varint::{Numbers, put, put_bytes, signed, size};
 use crate::record::common::Draft;
 
 /// Bytes that the length of a record can take.
@@ -91,51 +91,89 @@ impl<'a> Contents<'a> {
             + usize::from(self.times.is_some())
     }
 
-    /// Bytes of the record after its length, at most.
-    pub fn len_max(&self) -> usize {
-        let part = |part: Option<&[u8]>| LENGTH_MAX + part.map_or(0, <[u8]>::len);
-        let header = |it: HeaderParts<'_>| LENGTH_MAX + it.name_len() + part(it.value);
-        let headers = match self.header_count() {
-            0 => 0,
-            _ => self.headers().map(header).sum(),
-        };
-        // Attributes, time, offset, and the number of headers.
-        1 + 10 + LENGTH_MAX + part(self.key()) + part(self.value()) + LENGTH_MAX + headers
+    /// The lengths of its parts.
+    #[inline]
+    pub fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        sizes.add(self.key());
+        sizes.add(self.value());
+        sizes.count = self.header_count();
+        if sizes.count > 0 {
+            for header in self.headers() {
+                sizes.add_len(header.name_len());
+                sizes.add(header.value);
+            }
+        }
+        sizes
     }
 
     /// Writes the record, with its length.
-    pub fn write(&self, to: &mut Vec<u8>, timestamp: i64, delta: u32) {
-        let len = self.len(timestamp, delta);
-        put(to, signed(len));
-        to.push(0);
-        put(to, timestamp);
-        put(to, i64::from(delta));
-        put_bytes(to, self.key());
+    #[inline]
+    pub fn write(&self, to: &mut Vec<u8>, sizes: &Sizes, (timestamp, delta): (i64, u32)) {
+        let len = sizes.len(timestamp, delta);
+        to.reserve(LENGTH_MAX + len);
+        let mut head = Numbers::default();
+        head.put(signed(len));
+        head.put(0);
+        head.put(timestamp);
+        head.put(i64::from(delta));
+        head.put(self.key().map_or(-1, |key| signed(key.len())));
+        to.extend_from_slice(head.bytes());
+        to.extend_from_slice(self.key().unwrap_or_default());
         put_bytes(to, self.value());
-        put(to, signed(self.header_count()));
-        for header in self.headers() {
-            put(to, signed(header.name_len()));
-            to.extend_from_slice(header.prefix.as_bytes());
-            to.extend_from_slice(header.name.as_bytes());
-            put_bytes(to, header.value);
+        put(to, signed(sizes.count));
+        if sizes.count > 0 {
+            for header in self.headers() {
+                put(to, signed(header.name_len()));
+                to.extend_from_slice(header.prefix.as_bytes());
+                to.extend_from_slice(header.name.as_bytes());
+                put_bytes(to, header.value);
+            }
+        }
+    }
+}
+
+/// The lengths of the parts of a record: all that its place in a batch does not change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
+    /// Bytes of key, value and headers, each with its length.
+    parts: usize,
+    /// The same, if each length took [`LENGTH_MAX`].
+    parts_max: usize,
+    /// Number of headers.
+    count: usize,
+}
+
+impl Sizes {
+    #[inline]
+    fn add(&mut self, part: Option<&[u8]>) {
+        match part {
+            None => {
+                self.parts += 1;
+                self.parts_max += LENGTH_MAX;
+            }
+            Some(bytes) => self.add_len(bytes.len()),
         }
     }
 
+    #[inline]
+    fn add_len(&mut self, len: usize) {
+        self.parts += size(signed(len)) + len;
+        self.parts_max += LENGTH_MAX + len;
+    }
+
+    /// Bytes of the record after its length, at most.
+    #[inline]
+    pub fn len_max(&self) -> usize {
+        // Attributes, time, offset, and the number of headers.
+        1 + 10 + LENGTH_MAX + LENGTH_MAX + self.parts_max
+    }
+
     /// Bytes of the record after its length.
+    #[inline]
     pub fn len(&self, timestamp: i64, delta: u32) -> usize {
-        let part = |part: Option<&[u8]>| match part {
-            None => 1,
-            Some(bytes) => size(signed(bytes.len())) + bytes.len(),
-        };
-        let header =
-            |it: HeaderParts<'_>| size(signed(it.name_len())) + it.name_len() + part(it.value);
-        let count = self.header_count();
-        let headers = match count {
-            0 => 0,
-            _ => self.headers().map(header).sum(),
-        };
-        let numbers = size(timestamp) + size(i64::from(delta)) + size(signed(count));
-        1 + numbers + part(self.key()) + part(self.value()) + headers
+        let count = size(signed(self.count));
+        1 + size(timestamp) + size(i64::from(delta)) + count + self.parts
     }
 }
 

@@ -181,17 +181,19 @@ impl Batch {
             further,
             times: times.as_deref(),
         };
-        let len_max = HEAD_LEN + LENGTH_MAX + contents.len_max();
+        let sizes = contents.sizes();
+        let len_max = HEAD_LEN + LENGTH_MAX + sizes.len_max();
         if len_max > self.form.batch_len_max {
             return Err(too_large("record", len_max, self.form.batch_len_max));
         }
-        let number = self.part_for(queue, LENGTH_MAX + contents.len_max(), timestamp);
+        let number = self.part_for(queue, LENGTH_MAX + sizes.len_max(), timestamp);
         let Some(part) = self.parts.get_mut(number as usize) else {
             unreachable!("the part was found or made just now")
         };
         let before = part.bytes.len();
         let delta = part.count;
-        contents.write(&mut part.bytes, timestamp - part.base_timestamp, delta);
+        let place = (timestamp - part.base_timestamp, delta);
+        contents.write(&mut part.bytes, &sizes, place);
         part.count += 1;
         part.max_timestamp = part.max_timestamp.max(timestamp);
         self.encoded_len += part.bytes.len() - before;
@@ -256,7 +258,7 @@ impl Batch {
         };
         let last = self.parts().last();
         let (base, count) = last.map_or((timestamp, 0), |it| (it.base_timestamp, it.count));
-        let len = contents.len(timestamp.wrapping_sub(base), count);
+        let len = contents.sizes().len(timestamp.wrapping_sub(base), count);
         let head = if last.is_none() { HEAD_LEN } else { 0 };
         self.encoded_len + head + size(signed(len)) + len
     }

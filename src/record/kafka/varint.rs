@@ -164,6 +164,41 @@ pub fn put(to: &mut Vec<u8>, number: i64) {
     to.push(low_u8(index(bits)));
 }
 
+/// Numbers of variable length that are written together: at most five, only one of them longer
+/// than 5 bytes.
+#[derive(Default)]
+pub struct Numbers {
+    bytes: [u8; 30],
+    len: usize,
+}
+
+impl Numbers {
+    /// Adds a number.
+    #[inline]
+    pub fn put(&mut self, number: i64) {
+        let mut bits = zigzag(number);
+        while bits >= 0x80 {
+            self.push(low_u8(index(bits & 0x7F)) | 0x80);
+            bits >>= 7;
+        }
+        self.push(low_u8(index(bits)));
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        if let Some(to) = self.bytes.get_mut(self.len) {
+            *to = byte;
+            self.len += 1;
+        }
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
 /// Writes bytes after their length; null has the length -1.
 #[inline]
 pub fn put_bytes(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
