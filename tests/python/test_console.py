@@ -755,7 +755,8 @@ def test_the_pages_show_what_is_known_of_the_log(tmp_path, browser, engine):
 
 WRITER = """
 import forebay, sys
-with forebay.open(sys.argv[1]) as store:
+path, mode, engine = sys.argv[1:]
+with forebay.open(path, mode, engine=engine) as store:
     for number in range(100):
         store.send("orders", b"%d" % number)
     print("sent", flush=True)
@@ -763,8 +764,11 @@ with forebay.open(sys.argv[1]) as store:
 """
 
 
-def test_the_overview_shows_the_latency_of_a_writer_in_another_process(tmp_path, browser):
-    command = [sys.executable, "-c", WRITER, str(tmp_path / "events")]
+@pytest.mark.parametrize(("mode", "engine"), [("a", "commitlog"), ("share", "partitionlog")])
+def test_the_overview_shows_the_latency_of_a_writer_in_another_process(
+    tmp_path, browser, mode, engine
+):
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "events"), mode, engine]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
         assert child.stdout.readline() == "sent\n"
