@@ -123,8 +123,12 @@ pub enum Bug {
     CompactUnsaved,
     /// Retention removes segments of a partition before its first offset is durable.
     StartUnsaved,
-    /// Recovery takes what a removal of segments has left for the end of a partition.
+    /// Retention removes several log files before the names of the first are durably gone.
+    RetireTogether,
+    /// Recovery takes what a removal has left for the end of a partition, or of a queue.
     EndAtRemoved,
+    /// What a process has left that died with the append lock of a partition log is not cut off.
+    KeepUnpublished,
     /// An opening ignores what an atomic batch was about to append.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.
@@ -151,6 +155,12 @@ thread_local! {
 #[cfg(test)]
 pub fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
+}
+
+/// The bug that is active in this thread.
+#[cfg(test)]
+pub fn current() -> Option<Bug> {
+    PLANTED.get()
 }
 
 /// Activates a bug in this thread, or none.
@@ -220,6 +230,12 @@ thread_local! {
 #[cfg(test)]
 pub fn at(point: Point, act: impl FnOnce() + 'static) {
     ACT.set(Some((point, Box::new(act))));
+}
+
+/// Has this thread do nothing at any point.
+#[cfg(test)]
+pub fn nowhere() {
+    ACT.set(None);
 }
 
 /// Passes a point. Dies there if the environment says so: `FOREBAY_DIE_AT` names the point, after a

@@ -3,7 +3,7 @@
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
-use super::frame::{Breach, hold};
+use super::frame::{Breach, hold, undamaged};
 use super::random::Random;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::commit_log::CommitLog;
@@ -269,6 +269,47 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
     let engine = open_by(&disk, root, &kept)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
     hold!(found.damage.is_empty(), "verify found {:?}", found.damage);
+    Ok(())
+}
+
+/// The power fails during a step of retention, so that any of the files that it removes are left:
+/// log files without a gap, queue files with longer ones than damage leaves, index files. What
+/// follows is still there, and was not lost for a moment: nothing is built again.
+pub fn removed_in_part(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let options = Options {
+        queue_file_entries: Some(1),
+        retention_bytes: Some(1),
+        index_entries: Some(20),
+        ..options(true)
+    };
+    let root = Path::new("/store");
+    let disk = new_disk(seed, Stop::Power);
+    let engine = open_by(&disk, root, &options)?;
+    let all = 90 + random.below(40) as u32;
+    send(&engine, 0..all, true).map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
+    // Nearly none, half or nearly all of the removals are durable by then.
+    disk.keep_names(random.pick(&[2, 50, 98]));
+    disk.end_within(1 + random.below(160));
+    engine.step_retention(1_700_000_000_000, Instant::now());
+
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open_by(&disk, root, &options)?;
+    let rebuilt = engine.report().recovery().queue_entries_rebuilt;
+    hold!(rebuilt == 0, "{rebuilt} durable entries were built again");
+    let found = undamaged(&engine)?;
+    let topic = engine.topics().get("orders").ok_or("the topic is gone")?;
+    let bounds = engine.bounds(&topic, 0).map_err(said)?.unwrap_or_default();
+    let end = u64::from(all);
+    hold!(bounds.end == end, "the queue ends at {bounds:?}, not {end}");
+    let there = end - bounds.start;
+    let entries = (found.records, found.queue_entries, found.index_entries);
+    hold!(
+        entries == (there, there, there),
+        "{entries:?} for {bounds:?}"
+    );
     Ok(())
 }
 

@@ -151,7 +151,8 @@ fn join_queues(parts: &Parts, name: &str) -> Result<()> {
     for id in list_queues(&*parts.disk, &directory)? {
         let (topic, _) = parts.topics.get_or_add(name, id + 1);
         if parts.queues.get(&topic, id)?.is_none() {
-            let queue = ConsumeQueue::open(&parts.queues.store, name, id)?;
+            let min = parts.log.min_position();
+            let queue = ConsumeQueue::open(&parts.queues.store, name, id, min)?;
             queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
             parts.queues.add(&topic, Arc::new(queue));
         }

@@ -78,7 +78,8 @@ pub fn load_queue(
     log: &Log,
     counted: Option<(u64, u64)>,
 ) -> Result<(Arc<ConsumeQueue>, bool)> {
-    let queue = Arc::new(ConsumeQueue::open(store, &topic.name, id)?);
+    let min = log.min_position();
+    let queue = Arc::new(ConsumeQueue::open(store, &topic.name, id, min)?);
     let is_stale = find_bounds(&queue, topic, log, counted)?;
     Ok((queue, is_stale))
 }

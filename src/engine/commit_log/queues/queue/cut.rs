@@ -3,6 +3,7 @@
 use super::{ConsumeQueue, ENTRY_LEN, Files};
 use crate::error::Result;
 use crate::mapped::queue::file_name;
+use crate::plant::{Bug, planted};
 use crate::region::Access;
 use std::sync::atomic::Ordering;
 
@@ -99,17 +100,47 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// Whether the files found so far are left of a removal: no entry points into a log that begins
+    /// at `min_position`. When the power fails, names need not disappear in order, so an older file
+    /// may be there and many later ones may not.
+    pub(super) fn is_removed(&self, min_position: u64) -> Result<bool> {
+        if planted(Bug::EndAtRemoved) {
+            return Ok(false);
+        }
+        let first = self.first_on_disk().unwrap_or(0);
+        for number in (first..self.last_on_disk()?).rev() {
+            if let Some(entry) = self.readable(number)? {
+                return Ok(entry.end() <= min_position);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Deletes all files; a reader forgets them.
+    pub(super) fn remove_all(&self) -> Result<()> {
+        let mut files = self.files.lock();
+        while let Some((start, _)) = files.on_disk.first_key_value() {
+            let start = *start;
+            match self.store.access {
+                Access::ReadWrite => self.remove(&mut files, start)?,
+                Access::Read => self.forget(&mut files, start),
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes the file that begins with entry `start`.
     fn remove(&self, files: &mut Files, start: u64) -> Result<()> {
         self.unlink(start)?;
-        if files
-            .on_disk
-            .remove(&start)
-            .is_some_and(|file| file.region.is_some())
-        {
+        self.forget(files, start);
+        Ok(())
+    }
+
+    fn forget(&self, files: &mut Files, start: u64) {
+        let gone = files.on_disk.remove(&start);
+        if gone.is_some_and(|file| file.region.is_some()) {
             self.store.mapped.fetch_sub(1, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// Unlinks the file that begins with entry `start`. Durable with the next flush.

@@ -105,28 +105,36 @@ struct QueueFile {
 }
 
 impl ConsumeQueue {
-    /// A queue whose files, if any, are listed but not read yet.
-    pub fn open(store: &Arc<QueueStore>, topic: &str, id: u32) -> Result<ConsumeQueue> {
+    /// A queue whose files, if any, are listed. The log begins at `min_position`.
+    pub fn open(
+        store: &Arc<QueueStore>,
+        topic: &str,
+        id: u32,
+        min_position: u64,
+    ) -> Result<ConsumeQueue> {
         let directory = store.directory.join(topic).join(id.to_string());
         let queue = ConsumeQueue::absent(store, topic, id);
         let file_len = store.file_entries * ENTRY_LEN;
-        let mut files = queue.files.lock();
         let mut end = None;
         for file in list_files(&*store.disk, &directory)? {
             // A file of another length, or with an impossible start, holds nothing that cannot be
             // rebuilt from the log. Nor does a file far after all others.
+            let is_sound = file.len == file_len && file.start % file_len == 0;
             let gap = end.map_or(0, |end| file.start.saturating_sub(end));
-            let near = gap <= FILE_GAP_MAX * file_len;
-            if file.len == file_len && file.start % file_len == 0 && near {
+            let mut is_near = gap <= FILE_GAP_MAX * file_len;
+            if is_sound && !is_near && queue.is_removed(min_position)? {
+                queue.remove_all()?;
+                is_near = true;
+            }
+            if is_sound && is_near {
                 end = Some(file.start + file_len);
-                files
-                    .on_disk
-                    .insert(file.start / ENTRY_LEN, QueueFile::default());
+                let mut files = queue.files.lock();
+                let start = file.start / ENTRY_LEN;
+                files.on_disk.insert(start, QueueFile::default());
             } else if store.access == Access::ReadWrite {
                 queue.unlink(file.start / ENTRY_LEN)?;
             }
         }
-        drop(files);
         Ok(queue)
     }
 

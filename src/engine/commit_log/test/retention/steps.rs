@@ -4,7 +4,7 @@ use super::{Bench, FILE_LEN, by_age};
 use crate::disk::{Call, HookedDisk, RealDisk};
 use crate::engine::commit_log::log::search::next_record;
 use crate::engine::commit_log::log::walker::{Step, Walker};
-use crate::engine::commit_log::queues::queue::QueueEntry;
+use crate::engine::commit_log::queues::queue::{ENTRY_LEN, GAP_MAX, QueueEntry};
 use crate::engine::commit_log::read::view;
 use crate::engine::commit_log::repair::repair;
 use crate::engine::commit_log::services::Services;
@@ -19,6 +19,7 @@ use crate::engine::{Check, Cursor, Filter, Rows, Stretch};
 use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::queue::list_files;
+use crate::plant::{Bug, plant};
 use crate::sync::Mutex;
 use std::fs;
 use std::io;
@@ -411,4 +412,42 @@ fn a_message_that_retires_is_not_taken_for_hidden() {
     assert!(!is_hidden_for_good(parts, is_hidden));
     // The lock is held by the verification, so that retention does not raise anything meanwhile.
     assert_eq!(are_raising, [false, true]);
+}
+
+/// The names of removed files need not disappear in order when the power fails: the first file of a
+/// queue is still there, and so many after it are gone that the last one seemed to be far off. It
+/// was removed, and what it points to was then refused, because no gap is as long.
+#[test]
+fn a_queue_file_that_a_removal_leaves_takes_no_later_one_away() {
+    const ENTRIES: u64 = 1 << 20;
+    const BEGIN: u64 = GAP_MAX + 3 * ENTRIES;
+    for bug in [None, Some(Bug::EndAtRemoved)] {
+        let mut bench = Bench::new(|options| {
+            by_age(options);
+            options.queue_file_entries = Some(ENTRIES);
+        });
+        let parts = bench.parts();
+        let (topic, _) = parts.topics.get_or_add("a", 1);
+        let queue = parts.queues.get_or_add(&topic, 0).unwrap();
+        queue.load_bounds(BEGIN, BEGIN);
+        parts.tail.lock().raise_next_offset(&topic, 0, BEGIN);
+        bench.fill("a", &[1, 1, 1]);
+        let entry = queue.entry(BEGIN).unwrap().unwrap();
+        let mut first = entry.position.to_be_bytes().to_vec();
+        first.extend(entry.size.to_be_bytes());
+        first.extend(entry.tags_code.to_be_bytes());
+        assert_eq!(bench.step(10_000), [3]);
+        assert_eq!(bench.bounds("a"), (BEGIN + 9, BEGIN + 10));
+        let left = bench.dir.path().join(format!("consumequeue/a/0/{:020}", 0));
+        fs::write(&left, first).unwrap();
+        let file = fs::File::options().write(true).open(&left).unwrap();
+        file.set_len(ENTRIES * ENTRY_LEN).unwrap();
+        plant(bug);
+        bench.reopen();
+        plant(None);
+        let is_kept = bench.bounds("a") == (BEGIN + 9, BEGIN + 10);
+        let damage = bench.parts().report.damage();
+        assert_eq!(is_kept && damage.is_empty(), bug.is_none(), "{damage:?}");
+        assert!(bug.is_some() || !left.exists());
+    }
 }
