@@ -101,7 +101,7 @@ pub use cleanup::{CleanupPolicy, Compaction, Policy};
 pub use clock::{Clock, ManualClock};
 pub use consumer::{
     ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, Polled,
-    ProgressRow, Receipt, Start, record_progress,
+    ProgressRow, Receipt, Start,
 };
 pub use convert::{ConvertSpec, Converted, NameMap, convert_store};
 pub use disk::{Disk, FileSystem, RealDisk};
@@ -133,7 +133,7 @@ pub use stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, Stager,
     check_target, commit,
 };
-pub use store::{ReadBatch, ReadStatus, Store};
+pub use store::{ReadBatch, ReadStatus, Store, record_progress};
 #[cfg(all(feature = "python", not(test)))]
 pub(crate) use sync::{Mutex, TimedMutex};
 pub use tail::{AtEnd, Step, Tail, TailCloser};

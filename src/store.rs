@@ -11,6 +11,7 @@ mod path;
 mod read;
 mod upkeep;
 
+pub use groups::record_progress;
 #[cfg(test)]
 pub(crate) use opened::{Filed, Opened};
 pub use read::{ReadBatch, ReadStatus};

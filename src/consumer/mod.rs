@@ -51,7 +51,7 @@ pub use lane::{Delivery, Order, Receipt};
 pub use member::{Assigned, Consumer, Polled};
 pub use options::ConsumerOptions;
 pub use overview::GroupQueue;
-pub use progress::{ProgressRow, record as record_progress};
+pub use progress::{ProgressRow, record};
 pub use retry::ATTEMPTS_MAX;
 pub use start::Start;
 

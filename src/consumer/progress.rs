@@ -263,22 +263,21 @@ fn path_of(place: &TablePlace) -> PathBuf {
     place.config(offsets::FILE_NAME)
 }
 
-/// Sets rows of the table in the directory `config` of a store and keeps all others. Durable on
-/// return.
+/// Sets rows of the table of a store and keeps all others. Durable on return.
 ///
 /// # Errors
 ///
 /// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read; it is then
 /// left unchanged. [`Error::Busy`] if another process keeps the table locked; [`Error::Io`].
-pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()> {
+pub fn record(place: &TablePlace, rows: &[ProgressRow]) -> Result<()> {
     let progress = rows.iter().map(|row| GroupProgress {
         topic: row.topic.clone(),
         group: row.group.clone(),
         offsets: vec![(row.queue, row.offset)],
         log: Saved::Beside(None),
     });
-    let path = config.join(offsets::FILE_NAME);
-    record_in(None, disk, &path, &progress.collect::<Vec<_>>()).map(drop)
+    let progress: Vec<_> = progress.collect();
+    record_in(None, &*place.disk, &path_of(place), &progress).map(drop)
 }
 
 /// [`record`], without reading the table again if the file is unchanged since `kept` was written.

@@ -7,11 +7,12 @@ use super::named;
 use super::pickle::plain;
 use super::progress::interruptible;
 use super::store::Store;
-use crate::{ProgressRow, RealDisk};
+use crate::{Disk, ProgressRow, RealDisk};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 plain!(
@@ -116,7 +117,8 @@ pub(crate) fn record_offsets(
         offset,
     };
     let rows: Vec<ProgressRow> = offsets.into_iter().map(row).collect();
-    Ok(py.detach(|| crate::record_progress(&RealDisk, &path.join("config"), &rows))?)
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    Ok(py.detach(|| crate::record_progress(&disk, &path, &rows))?)
 }
 
 #[pymethods]

@@ -15,12 +15,12 @@ use super::faults::{Faults, Stop};
 use super::frame::{Breach, ROOT, Story, World, hold};
 use super::random::Random;
 use super::rare::{options, said};
-use crate::consumer::{ProgressRow, record_progress};
+use crate::consumer::ProgressRow;
 use crate::disk::Disk;
 use crate::engine::Meanings;
 use crate::engine::{Durability, Filter};
 use crate::error::{Error, Result as Done};
-use crate::{Consumer, ConsumerOptions, Delay, Delivery, Draft, Order, Store};
+use crate::{Consumer, ConsumerOptions, Delay, Delivery, Draft, Order, Store, record_progress};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl Consumers {
                     consumer.commit()?;
                     self.flushed();
                 }
-                11 => self.write_beside(&*shared(disk))?,
+                11 => self.write_beside(&shared(disk))?,
                 _ => {}
             }
         }
@@ -210,7 +210,7 @@ impl Consumers {
     }
 
     /// What a driver of Spark does in its own process.
-    fn write_beside(&mut self, disk: &dyn Disk) -> Done<()> {
+    fn write_beside(&mut self, disk: &Arc<dyn Disk>) -> Done<()> {
         let offset = self.foreign.map_or(1, |offset| offset + 1);
         let row = ProgressRow {
             topic: "orders".into(),
@@ -218,7 +218,7 @@ impl Consumers {
             queue: 0,
             offset,
         };
-        record_progress(disk, &Path::new(ROOT).join("config"), &[row])?;
+        record_progress(disk, Path::new(ROOT), &[row])?;
         self.foreign = Some(offset);
         Ok(())
     }

@@ -2,11 +2,31 @@
 
 use super::Store;
 use crate::bound::Bound;
-use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue};
+use crate::consumer::{Anchor, Consumer, ConsumerOptions, GroupQueue, ProgressRow, record};
+use crate::disk::Disk;
+use crate::engine::partition_log::segments::names::is_log_directory;
 use crate::error::Result;
+use crate::table::TablePlace;
 #[cfg(doc)]
 use crate::{engine::Engine, error::Error};
+use std::path::Path;
 use std::sync::Arc;
+
+/// Sets rows of the table of offsets of the store at `root`, for groups that consume elsewhere, and
+/// keeps all others. Durable on return.
+///
+/// # Errors
+///
+/// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read; it is then
+/// left unchanged. [`Error::Busy`] if another process keeps the table locked; [`Error::Io`].
+pub fn record_progress(disk: &Arc<dyn Disk>, root: &Path, rows: &[ProgressRow]) -> Result<()> {
+    let (own, root) = (Arc::clone(disk), root.to_owned());
+    let place = match is_log_directory(&**disk, &root)? {
+        true => TablePlace::flat(own, root),
+        false => TablePlace::nested(own, root),
+    };
+    record(&place, rows)
+}
 
 impl Store {
     /// A consumer of `topics` in `group`; see [`Consumer`]. Missing topics are created.

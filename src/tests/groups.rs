@@ -127,7 +127,8 @@ fn a_row_that_another_process_has_changed_is_reset_too() {
         queue: 0,
         offset: 1,
     };
-    crate::record_progress(&crate::RealDisk, &bed.path.join("config"), &[row]).unwrap();
+    let disk = crate::machine::Machine::real().disk;
+    crate::record_progress(&disk, &bed.path, &[row]).unwrap();
     assert_eq!(group(&bed.store, "orders", 0).committed, 1);
     reset(crate::Bound::Earliest);
     assert_eq!(group(&bed.store, "orders", 0).committed, 0);

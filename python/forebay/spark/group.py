@@ -1,7 +1,7 @@
 """The progress of a stream, recorded as a consumer group for other tools to see.
 
 RocketMQ keeps the offsets of all groups in one table of a store, ``config/consumerOffset.json``,
-which is replaced as a whole. The writer of a store and streams in other processes may all write
+which is replaced as a whole; in a partition log it is ``forebay.consumerOffset.json``. The writer of a store and streams in other processes may all write
 it: each locks a file beside the table, reads the table again and replaces only its own rows. A
 directory that Forebay has not written to is left alone: its broker overwrites the table every few
 seconds from memory.
@@ -37,7 +37,8 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
     OSError
         If a file operation fails.
     """
-    if not os.path.exists(os.path.join(path, "forebay.state")):
+    marks = ("forebay.state", "forebay.partitionlog")
+    if not any(os.path.exists(os.path.join(path, mark)) for mark in marks):
         raise ForeignStoreError(
             f"the offset table of {path} belongs to a broker; a stream must not write to it",
             path=path,
