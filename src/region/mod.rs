@@ -38,6 +38,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The longest sleep on a word. Nobody can wake the sleepers of a file that was truncated.
+#[cfg(target_os = "linux")]
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
 /// The mapped bytes. On the simulated disk all maps of a file share one memory.
 #[cfg(not(test))]
 type Memory = MmapRaw;
@@ -528,8 +532,9 @@ impl Region {
         };
         #[cfg(target_os = "linux")]
         {
+            let timeout = timeout.min(SLEEP_MAX);
             let time = libc::timespec {
-                tv_sec: timeout.as_secs().min(3600).cast_signed(),
+                tv_sec: timeout.as_secs().cast_signed(),
                 tv_nsec: i64::from(timeout.subsec_nanos()),
             };
             // SAFETY: the word is aligned, lies within the map and outlives the call, and so does

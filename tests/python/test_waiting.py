@@ -333,6 +333,43 @@ def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
     assert (leader.returncode, follower.returncode) == (0, 0)
 
 
+#: Shares the store, and once it is told to go on, closes it while a message is not durable.
+LEAVE = """
+import sys, forebay
+store = forebay.open(sys.argv[1], mode="share", engine=sys.argv[2], flush="sync")
+input()
+ticket = store.producer("orders").send_nowait(b"x")
+print("waits", flush=True)
+try:
+    store.close()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+input()
+try:
+    ticket.result(3600)
+except forebay.FlushTimeoutError as error:
+    print(error.timeout_ms, flush=True)
+"""
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_ctrl_c_ends_the_close_of_a_store_whose_leader_is_stopped(tmp_path, engine):
+    """So it ends the wait of those whose messages the leader was to make durable."""
+    path = tmp_path / "store"
+    lead = "import sys, forebay\n"
+    lead += "store = forebay.open(sys.argv[1], mode='share', engine=sys.argv[2], flush='sync')\n"
+    lead += "print('leads', flush=True)\ninput()"
+    with running(lead, path, engine) as leader:
+        assert leader.stdout.readline() == "leads\n"
+        with running(LEAVE, path, engine) as follower:
+            check_an_interrupt(leader, follower)
+            rest, _ = follower.communicate("\n")
+        leader.communicate("\n")
+    assert (leader.returncode, follower.returncode) == (0, 0)
+    # They are not left to the limit for a leader that hangs.
+    assert int(rest) < 30_000
+
+
 def check_an_interrupt(leader, follower):
     """Check that a process that waits for a leader that is stopped is interrupted."""
     os.kill(leader.pid, signal.SIGSTOP)

@@ -484,7 +484,8 @@ impl Durable for Core {
         self.member.page.get(Mark::Durable)
     }
 
-    /// Waits until the leader has flushed. Ends early only if writing has failed.
+    /// Waits until the leader has flushed. Ends early only if writing has failed, or if the store
+    /// is being closed and has waited long enough.
     fn flush_to(&self, position: u64) -> Result<()> {
         let page = &self.member.page;
         let position = position.min(Core::published(self));
@@ -513,7 +514,7 @@ impl Durable for Core {
             }
             let waited = began.elapsed();
             let is_late = waited > CLOSE_TIMEOUT || interrupt::is_raised();
-            if self.health.is_closed() && is_late {
+            if self.shutdown.has_begun() || self.health.is_closed() && is_late {
                 let timeout_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::FlushTimeout { timeout_ms });
             }

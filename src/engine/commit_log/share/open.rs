@@ -175,8 +175,9 @@ impl Share {
         let flushed = core.flush_to(core.published());
         // The leader may have flushed all that this process has published before it failed.
         let flushed = flushed.and(core.health.check());
-        self.group.end();
+        // From here on no thread of this process waits for a leader that hangs.
         core.shutdown.begin();
+        self.group.end();
         let watcher = self.watcher.lock().take();
         if let Some(watcher) = watcher {
             let _ = watcher.join();

@@ -120,7 +120,7 @@ impl Parts {
             }
             let waited = began.elapsed();
             let is_late = waited > CLOSE_TIMEOUT || interrupt::is_raised();
-            if self.health.is_closed() && is_late {
+            if shared.shutdown.has_begun() || self.health.is_closed() && is_late {
                 let timeout_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::FlushTimeout { timeout_ms });
             }

@@ -30,7 +30,7 @@ use crate::engine::topic::initial_queues;
 use crate::engine::{Recovery, Report, Topics};
 use crate::error::{At, Error, Op, Result};
 use crate::interrupt;
-use crate::machine::Machine;
+use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
 use crate::options::{EngineKind, Options};
 use crate::plant::{Point, pass};
@@ -109,7 +109,7 @@ impl Writer {
         })?;
         let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
         (writer.known_times, writer.groups) = (known_times, Some(groups));
-        if let Err(error) = writer.begin_sharing(leads) {
+        if let Err(error) = writer.begin_sharing(leads, machine.drive) {
             // The threads that did start would go on without the locks of this process.
             let _ = writer.close();
             return Err(error);
@@ -117,12 +117,15 @@ impl Writer {
         Ok((writer, opened, recovery))
     }
 
-    /// Starts the threads. `leads`: this process has recovered the store.
-    fn begin_sharing(&self, leads: bool) -> Result<()> {
+    /// Starts the threads, if there are any. `leads`: this process has recovered the store.
+    fn begin_sharing(&self, leads: bool, drive: Drive) -> Result<()> {
         let parts = &self.parts;
         if leads && let Some(shared) = &parts.shared {
             *shared.role.lock() = Role::Leader;
             shared.lead.begin();
+        }
+        if drive != Drive::Threads {
+            return Ok(());
         }
         self.start()?;
         let own = Arc::clone(parts);
@@ -187,8 +190,9 @@ impl Writer {
         let flushed = parts.flush_to(parts.published());
         // The leader may have flushed all that this process has published before it failed.
         let flushed = flushed.and(parts.health.check());
-        self.services.end();
+        // From here on no thread of this process waits for a leader that hangs.
         shared.shutdown.begin();
+        self.services.end();
         shared.page().notify(Word::Wanted);
         parts.tell();
         let watcher = self.watcher.lock().take();
