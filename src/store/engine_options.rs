@@ -1,25 +1,22 @@
 //! Options that only one engine has.
 
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::options::{Isolation, Options};
+use crate::options::{EngineKind, Isolation, Options};
 
-/// Refuses options that mean nothing to an engine.
+/// Refuses options that mean nothing to an engine, before it changes anything.
 ///
 /// # Errors
 ///
 /// [`Error::InvalidOption`].
-pub(super) fn check(engine: &dyn Engine, options: &Options) -> Result<()> {
-    check_isolation(engine, options.isolation)?;
-    check_segments(engine, options)?;
-    check_commit_log(engine, options)
+pub(super) fn check(engine: EngineKind, options: &Options) -> Result<()> {
+    match engine {
+        EngineKind::PartitionLog => check_commit_log(options),
+        _ => check_isolation(options.isolation).and_then(|()| check_segments(options)),
+    }
 }
 
 /// Refuses options of a commit log for a partition log, which would not do what they say.
-fn check_commit_log(engine: &dyn Engine, options: &Options) -> Result<()> {
-    if !engine.meanings().in_kafka_form {
-        return Ok(());
-    }
+fn check_commit_log(options: &Options) -> Result<()> {
     let count = |value: Option<u32>| value.map(|value| value.to_string());
     let given = [
         (
@@ -44,8 +41,8 @@ fn check_commit_log(engine: &dyn Engine, options: &Options) -> Result<()> {
 }
 
 /// Refuses an isolation for engines that keep no transactions.
-fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<()> {
-    let Some(isolation) = isolation.filter(|_| !engine.meanings().in_kafka_form) else {
+fn check_isolation(isolation: Option<Isolation>) -> Result<()> {
+    let Some(isolation) = isolation else {
         return Ok(());
     };
     let rule = "only a partition log has transactions";
@@ -57,10 +54,7 @@ fn check_isolation(engine: &dyn Engine, isolation: Option<Isolation>) -> Result<
 }
 
 /// Refuses the options of segments for engines that have none.
-fn check_segments(engine: &dyn Engine, options: &Options) -> Result<()> {
-    if engine.meanings().in_kafka_form {
-        return Ok(());
-    }
+fn check_segments(options: &Options) -> Result<()> {
     let number = |value: Option<u64>| value.map(|value| value.to_string());
     let compression = options.compression.map(|it| format!("{:?}", it.word()));
     let timestamps = options.message_timestamp_type;

@@ -15,7 +15,7 @@ use crate::error::{At, Error, Op, Result};
 use crate::handle::{Again, Handle, Reopen};
 use crate::machine::Machine;
 use crate::meter::Meters;
-use crate::options::{Mode, Options};
+use crate::options::{EngineKind, Mode, Options};
 use crate::stages::intake::Intake;
 use crate::table::TablePlace;
 use std::path::Path;
@@ -41,6 +41,7 @@ pub(super) fn open_handle(
         if let Some((mode, reason)) = refused {
             return Err(Error::option("mode", mode, reason));
         }
+        engine_options::check(EngineKind::Memory, &options)?;
         let engine = Memory::open(Arc::clone(&machine.clock), &options)?;
         (Arc::from(engine), None)
     } else {
@@ -50,6 +51,7 @@ pub(super) fn open_handle(
             crate::region::guard::install();
         }
         if is_partition_log(machine, &root, &options)? {
+            engine_options::check(EngineKind::PartitionLog, &options)?;
             let opened = Opened::<PartitionLog>::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             // Keys are found by scanning.
@@ -59,6 +61,7 @@ pub(super) fn open_handle(
             place = Some(TablePlace::flat(Arc::clone(&machine.disk), root));
             (opened.engine, opened.intake)
         } else {
+            engine_options::check(EngineKind::CommitLog, &options)?;
             let opened = Opened::<CommitLog>::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             services = opened.services();
@@ -67,7 +70,6 @@ pub(super) fn open_handle(
             (opened.engine, opened.intake)
         }
     };
-    engine_options::check(&*engine, &options)?;
     let meters = Meters::new(&engine.report().warnings, Arc::clone(&machine.clock));
     let meters = Arc::new(meters);
     engine.show_meters(&meters);

@@ -335,9 +335,12 @@ fn a_process_with_the_slot_of_a_dead_one_does_not_hold_its_lock() {
 /// bytes as durable, and none may close the store as if it were whole.
 #[test]
 fn a_failed_sync_of_a_follower_ends_writing_for_good() {
+    ENGINES.into_iter().for_each(fail_sync_of_a_follower);
+}
+
+fn fail_sync_of_a_follower(engine: EngineKind) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
-    let engine = EngineKind::CommitLog;
     let options = || options(engine, Flush::Async);
     let open = |machine: &Machine| Store::open_on(machine, &root, options()).unwrap();
     let leader = open(&Machine::real());
@@ -345,8 +348,15 @@ fn a_failed_sync_of_a_follower_ends_writing_for_good() {
     leader.flush().unwrap();
     // It leaves unpublished bytes, which the next sender erases.
     let sent = die(&root, engine, "Stored:20").len();
-    let disk = HookedDisk::shared(|call, path: &Path| {
-        let is_log = path.to_string_lossy().contains("commitlog");
+    if engine == EngineKind::PartitionLog {
+        // A batch that is whole would be kept, and nothing cut off.
+        tear(&root);
+    }
+    let disk = HookedDisk::shared(move |call, path: &Path| {
+        let is_log = match engine {
+            EngineKind::PartitionLog => path.extension().is_some_and(|it| it == "log"),
+            _ => path.to_string_lossy().contains("commitlog"),
+        };
         match is_log && call == Call::Fsync {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),
             false => Ok(()),
@@ -373,10 +383,14 @@ fn a_failed_sync_of_a_follower_ends_writing_for_good() {
 /// locks are gone, and another process may write the store.
 #[test]
 fn an_opening_that_fails_leaves_no_services_behind() {
-    ENGINES.into_iter().for_each(fail_to_open);
+    for engine in ENGINES {
+        for mode in [Mode::Append, Mode::Share] {
+            fail_to_open(engine, mode);
+        }
+    }
 }
 
-fn fail_to_open(engine: EngineKind) {
+fn fail_to_open(engine: EngineKind, mode: Mode) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
     let store = Store::open(&root, options(engine, Flush::Async)).unwrap();
@@ -398,12 +412,19 @@ fn fail_to_open(engine: EngineKind) {
             disk,
             ..Machine::real()
         };
-        let opened = Store::open_on(&machine, &root, options(engine, Flush::Async));
-        match opened {
+        let given = Options {
+            mode,
+            ..options(engine, Flush::Async)
+        };
+        match Store::open_on(&machine, &root, given) {
             Ok(store) => drop(store),
             Err(_) => failed += 1,
         }
-        assert_eq!(Arc::strong_count(&machine.disk), 1, "{engine:?} call {at}");
+        assert_eq!(
+            Arc::strong_count(&machine.disk),
+            1,
+            "{engine:?} {mode:?} call {at}"
+        );
         if calls.load(Ordering::Relaxed) > 0 {
             break;
         }
@@ -411,6 +432,21 @@ fn fail_to_open(engine: EngineKind) {
     assert!(failed > 10, "{failed}");
     let alone = Store::open(&root, Options::default()).unwrap();
     assert_eq!(all(&alone).len(), 1);
+}
+
+/// Tears the last batch of a partition.
+fn tear(root: &Path) {
+    let logs = std::fs::read_dir(root.join("orders-0")).unwrap();
+    let logs = logs.map(|entry| entry.unwrap().path());
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|it| it == "log");
+    let mut logs: Vec<_> = logs.filter(is_log).collect();
+    logs.sort();
+    let mut bytes = std::fs::read(logs.last().unwrap()).unwrap();
+    let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[last] ^= 1;
+    let mut log = std::fs::OpenOptions::new();
+    let log = log.write(true).open(logs.last().unwrap()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&log, &bytes[..=last], 0).unwrap();
 }
 
 /// What verifying finds after a process has died with a batch that it had stored, and another one
@@ -422,18 +458,7 @@ fn go_on_after(harm: bool) -> (u64, u64, bool) {
     let first = Store::open(&root, options(engine, Flush::Async)).unwrap();
     let sent = die(&root, engine, "Stored:20").len() as u64;
     if harm {
-        // The batch is the last of the partition.
-        let logs = std::fs::read_dir(root.join("orders-0")).unwrap();
-        let logs = logs.map(|entry| entry.unwrap().path());
-        let is_log = |path: &PathBuf| path.extension().is_some_and(|it| it == "log");
-        let mut logs: Vec<_> = logs.filter(is_log).collect();
-        logs.sort();
-        let mut bytes = std::fs::read(logs.last().unwrap()).unwrap();
-        let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-        bytes[last] ^= 1;
-        let mut log = std::fs::OpenOptions::new();
-        let log = log.write(true).open(logs.last().unwrap()).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&log, &bytes[..=last], 0).unwrap();
+        tear(&root);
     }
     let (offset, _) = send(&first, b"mine");
     first.close().unwrap();

@@ -7,6 +7,7 @@ transient error (no descriptors, no memory) the store sends and reads again.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -47,6 +48,7 @@ NUMBERS = {
     "fchmod": (errno.EIO,),
     "linkat": (errno.ENOSPC, errno.EPERM),
     "stat": (errno.ENOMEM,),
+    "thread": (errno.EAGAIN,),
 }
 #: The errno values of transient errors.
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -250,13 +252,20 @@ def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
     assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
 
 
+#: The options of each engine, and of how many calls one is tried: in `src/sim/openings.rs` each
+#: call of an opening of a partition log fails.
+SWEPT = pytest.mark.parametrize(
+    ("options", "step"), [(OPTIONS, 1), (LOG_OPTIONS, 1 if PROOF else 5)], ids=["commits", "log"]
+)
+
+
 def sweep_once(
-    nurseries: list[Nursery], sweep: Sweep, begin: str, call: str, number: int, calls_max: int
+    nurseries: list[Nursery], sweep: Sweep, begin: str, call: str, number: int, numbers: range
 ) -> list[str]:
     """Let each call of a kind fail once, in a store of its own; return what is wrong."""
     sweep.prepare(nurseries[0])
     complaints: list[str] = []
-    left = iter(range(1, calls_max + 1))
+    left = iter(numbers)
 
     def work(nursery: Nursery) -> None:
         for at in left:
@@ -270,29 +279,69 @@ def sweep_once(
     return complaints and [f"FOREBAY_SEED={SEED}", *complaints]
 
 
+@SWEPT
 def test_an_opening_that_briefly_lacks_descriptors_costs_nothing(
-    nurseries: list[Nursery], tmp_path: Path, fast_path: Path
+    nurseries: list[Nursery],
+    tmp_path: Path,
+    fast_path: Path,
+    options: dict[str, Any],
+    step: int,
 ) -> None:
     """The n-th open fails with EMFILE, once, in a store whose writer was killed.
 
     If the error were taken for a missing record, a queue would be cut: messages would be lost, and
     their offsets assigned again.
     """
-    sweep = Sweep(tmp_path, nurseries, fast_path)
-    complaints = sweep_once(nurseries, sweep, "behind", "open", errno.EMFILE, OPENS)
+    sweep = Sweep(tmp_path, nurseries, fast_path, options)
+    at = range(1, OPENS + 1, step)
+    complaints = sweep_once(nurseries, sweep, "behind", "open", errno.EMFILE, at)
     assert not complaints, "\n".join(complaints)
 
 
+@SWEPT
 def test_a_file_that_briefly_cannot_be_mapped_is_created_again(
-    nurseries: list[Nursery], tmp_path: Path, fast_path: Path
+    nurseries: list[Nursery],
+    tmp_path: Path,
+    fast_path: Path,
+    options: dict[str, Any],
+    step: int,
 ) -> None:
     """The n-th map fails with ENOMEM, once: a half-made file must not block a roll."""
-    sweep = Sweep(tmp_path, nurseries, fast_path)
-    complaints = sweep_once(nurseries, sweep, "closed", "mmap", errno.ENOMEM, MAPS)
+    sweep = Sweep(tmp_path, nurseries, fast_path, options)
+    at = range(1, MAPS + 1, step)
+    complaints = sweep_once(nurseries, sweep, "closed", "mmap", errno.ENOMEM, at)
     assert not complaints, "\n".join(complaints)
 
 
-def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:
+LINGERING: dict[str, Any] = {"engine": "partitionlog", "linger": 0.01, "retention": 3600.0}
+#: Options with which a store of each engine starts all the threads that it can.
+THREADS: list[dict[str, Any]] = [
+    {"retention": 3600.0, "transient_pool": 1},
+    {"mode": "share", "retention": 3600.0},
+    {**LINGERING, "cleanup_policy": "compact,delete"},
+    {**LINGERING, "mode": "share"},
+]
+
+
+@pytest.mark.parametrize("options", THREADS, ids=["commits", "shared", "log", "shared-log"])
+def test_an_opening_that_cannot_start_a_thread_leaves_none_behind(
+    nurseries: list[Nursery], fast_path: Path, options: dict[str, Any]
+) -> None:
+    """A thread would go on without the lock of the store, beside its next writer."""
+    for at in itertools.count(1):
+        place = fast_path / str(at)
+        place.mkdir()
+        plan = {"call": "thread", "action": "fail", "at": at, "errno": errno.EAGAIN}
+        about = {"options": options, "plan": {**plan, "below": str(place)}}
+        task = {"role": "begin", "root": str(place / "store"), **about}
+        met = nurseries[0].run(task)
+        assert met.status == 0 and not met.complaints, (at, met)
+        if calls(met)["thread"] < at:
+            break
+    assert at > 2
+
+
+def hazy(nursery: Nursery, root: Path, number: int, kinds: tuple[dict[str, Any], ...]) -> list[str]:
     """Run a store several times while calls fail at random, and check it against the law."""
     draw = random.Random(f"{SEED}.{number}")
     said: list[str] = []
@@ -303,7 +352,8 @@ def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:
             "seed": draw.getrandbits(63),
             "below": str(root.parent),
         }
-        options = draw.choice((OPTIONS, UNSETTLED)) | {"flush": draw.choice(("async", "sync"))}
+        flush = draw.choice(("async", "sync"))
+        options = draw.choice(kinds) | {"flush": flush}
         about = {"plan": plan, "patient": True, "dies": draw.random() < 0.6}
         met = nursery.run(task("write", root, options, life=life, **about))
         said += met.of("ack")
@@ -312,26 +362,32 @@ def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:
             wrong.append(f"the writer of life {life} ends with status {met.status}")
     ledger = root.with_name("ledger")
     ledger.write_text("".join(line + "\n" for line in said))
-    modes = ["r", "a", "r"] if any((root / "commitlog").glob("*")) else ["a", "r"]
+    has_files = any((root / "commitlog").glob("*")) or (root / "forebay.partitionlog").exists()
+    modes = ["r", "a", "r"] if has_files else ["a", "r"]
     about = {"ledger": str(ledger), "modes": modes, "gapless": False}
-    checked = nursery.run(task("check", root, OPTIONS, **about))
+    checked = nursery.run(task("check", root, kinds[0], **about))
     wrong += checked.complaints
     if checked.status != 0:
         wrong.append(f"the checker ends with status {checked.status}")
     return wrong
 
 
+@pytest.mark.parametrize(
+    ("kinds", "stores"),
+    [((OPTIONS, UNSETTLED), HAZY_STORES), ((LOG_OPTIONS,), HAZY_STORES // 3)],
+    ids=["commits", "log"],
+)
 def test_randomly_failing_calls_cost_nothing_acknowledged_and_no_offset_is_assigned_twice(
-    nurseries: list[Nursery], fast_path: Path
+    nurseries: list[Nursery], fast_path: Path, kinds: tuple[dict[str, Any], ...], stores: int
 ) -> None:
     complaints: list[str] = []
-    left = iter(part(HAZY_STORES))
+    left = iter(part(stores))
 
     def work(nursery: Nursery) -> None:
         for number in left:
             root = fast_path / f"hazy-{number}" / "store"
             root.parent.mkdir()
-            if wrong := hazy(nursery, root, number):
+            if wrong := hazy(nursery, root, number, kinds):
                 complaints.append("\n  ".join([f"store {number}", *wrong[:12]]))
             shutil.rmtree(root.parent)
 

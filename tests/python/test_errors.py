@@ -426,6 +426,8 @@ def test_an_engine_that_contradicts_the_files_is_an_error_with_both(tmp_path, mo
 def test_an_option_of_a_commit_log_is_refused_for_a_partition_log(tmp_path, option):
     with pytest.raises(forebay.InvalidOptionError, match="only a commit log has this option"):
         forebay.open(tmp_path / "log", engine="partitionlog", **option)
+    # Else a store would be there, whose threads go on.
+    assert not (tmp_path / "log").exists()
 
 
 def test_an_option_that_is_no_word_is_shown_as_it_was_given(tmp_path):

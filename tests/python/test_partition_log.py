@@ -260,6 +260,7 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
                 store.consumer("t", group=group)
     with pytest.raises(forebay.InvalidOptionError, match="segment_bytes"):
         forebay.open(tmp_path / "commits", segment_bytes=8192)
+    assert not (tmp_path / "commits").exists()
     with pytest.raises(forebay.InvalidOptionError, match=r"linger is 0\.5: only a partition log"):
         forebay.open(tmp_path / "commits", linger=0.5)
     for option in (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import glob
 import importlib
 import json
 import os
@@ -34,6 +35,7 @@ import forebay
 CALLS = (
     *("open", "fsync", "msync", "mmap", "fallocate", "ftruncate", "pwrite", "pread"),
     *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod", "linkat", "stat"),
+    "thread",
 )
 ACTIONS = ("pass", "fail", "kill before", "kill after", "lie")
 TOPICS = ("orders", "bills", "rare")
@@ -253,6 +255,19 @@ def write(task: dict[str, Any]) -> None:
                 doing()
     counts = {name: counted(name) for name in CALLS}
     say("calls " + json.dumps(counts))
+
+
+def begin(task: dict[str, Any]) -> None:
+    """Open a store, which may fail; none of its threads goes on. Then open it again."""
+    counted = arm(task["plan"])
+    with contextlib.suppress(forebay.ForebayError):
+        forebay.open(task["root"], **task["options"]).close()
+    say("calls " + json.dumps({name: counted(name) for name in CALLS}))
+    names = [Path(file).read_text().strip() for file in glob.glob("/proc/self/task/*/comm")]
+    say(*(f"wrong: {name} goes on" for name in names if name.startswith("forebay")))
+    arm({**task["plan"], "action": "pass"})
+    with forebay.open(task["root"], **task["options"]) as store:
+        store.send("orders", b"again", key="k")
 
 
 def fill(task: dict[str, Any]) -> None:

@@ -2,13 +2,14 @@
  * the process does, or says that it is done and is not; or calls of all kinds fail now and then.
  * Loaded by LD_PRELOAD; does nothing before `shim_arm` or `shim_haze` is called.
  *
- * Only calls on files below the armed directory count. `msync` takes an address: every one counts,
- * since nothing but a store calls it in the processes that are tested.
+ * Only calls on files below the armed directory count. `msync` takes an address, and the start of a thread
+ * neither: every one counts, since nothing but a store calls them in the processes that are tested.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -22,7 +23,7 @@
 #include <dirent.h>
 
 enum call { OPEN, FSYNC, MSYNC, MMAP, FALLOCATE, FTRUNCATE, PWRITE, PREAD, RENAME, UNLINK, MKDIR, SYNCFS,
-            OPENDIR, FCHMOD, LINKAT, STAT, CALLS };
+            OPENDIR, FCHMOD, LINKAT, STAT, THREAD, CALLS };
 enum action { PASS, FAIL, KILL_BEFORE, KILL_AFTER, LIE };
 
 static char root[4096];
@@ -41,6 +42,7 @@ static const int haze_errors[CALLS] = {
     [OPEN] = EMFILE, [FSYNC] = EIO, [MSYNC] = EIO, [MMAP] = ENOMEM, [FALLOCATE] = ENOSPC, [FTRUNCATE] = EIO,
     [PWRITE] = EIO, [PREAD] = EIO, [RENAME] = EIO, [UNLINK] = EIO, [MKDIR] = ENOSPC, [SYNCFS] = EIO,
     [OPENDIR] = EMFILE, [FCHMOD] = EIO, [LINKAT] = ENOSPC, [STAT] = ENOMEM,
+    [THREAD] = EAGAIN,
 };
 
 void shim_arm(const char *below, int call, int action, long at, int forever, int error) {
@@ -177,6 +179,16 @@ static int is_looked_at(int at, const char *volatile given) {
 
 STAND_IN(STAT, is_looked_at(at, path), int, -1, statx,
          (int at, const char *path, int flags, unsigned mask, struct statx *to), (at, path, flags, mask, to))
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *with, void *(*run)(void *), void *given) {
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!real) real = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(RTLD_NEXT, "pthread_create");
+    int action = root_len ? meet(THREAD) : PASS;
+    if (action == FAIL) return met_error;
+    int result = real(thread, with, run, given);
+    if (action == KILL_AFTER) die();
+    return result;
+}
 
 int open64(const char *path, int flags, ...) {
     static int (*real)(const char *, int, ...);

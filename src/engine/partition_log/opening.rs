@@ -7,7 +7,7 @@ use super::segments::names;
 use super::write::{Opened, Writer};
 use super::{PartitionLog, Shared};
 use crate::engine::service::hold::Hold;
-use crate::engine::{Recovery, Topics};
+use crate::engine::{Engine, Recovery, Topics};
 use crate::error::{At, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::options::{Mode, Options};
@@ -103,14 +103,12 @@ impl PartitionLog {
             self.add(&topic, queue, ends);
         }
         let begun = self.begin_services((machine, options), holds, &writer);
+        self.writer = Some(writer);
         if let Err(error) = begun {
-            if options.mode == Mode::Share {
-                // Its threads would go on, with the locks of this process.
-                let _ = writer.close();
-            }
+            // The threads that did start would go on without the locks.
+            let _ = self.close();
             return Err(error);
         }
-        self.writer = Some(writer);
         Ok(recovery)
     }
 
@@ -124,6 +122,7 @@ impl PartitionLog {
         let rules = CompactRules::new(&options.compaction);
         let warnings = &self.shared.report.warnings;
         let compactor = Arc::new(Compactor::new(rules, warnings));
+        self.compactor = Some(Arc::clone(&compactor));
         let known_times = writer.known_times.clone();
         let retention = Arc::new(Retention::new(
             options,
@@ -131,6 +130,7 @@ impl PartitionLog {
             known_times,
             holds,
         )?);
+        self.retention = Some(Arc::clone(&retention));
         if options.mode != Mode::Share {
             retention.complete(&writer.parts)?;
         }
@@ -139,8 +139,6 @@ impl PartitionLog {
             let started = started.and_then(|()| retention.start(&writer.parts));
             started.at(Op::StartThreads, &self.root)?;
         }
-        self.compactor = Some(compactor);
-        self.retention = Some(retention);
         Ok(())
     }
 }

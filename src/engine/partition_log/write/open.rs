@@ -171,8 +171,12 @@ impl Writer {
         let options = &begun.options;
         let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
         (writer.known_times, writer.lock) = (begun.known_times, Mutex::new(Some(lock)));
-        if machine.drive == Drive::Threads {
-            writer.start()?;
+        if machine.drive == Drive::Threads
+            && let Err(error) = writer.start()
+        {
+            // The threads that did start would go on without the lock.
+            let _ = writer.close();
+            return Err(error);
         }
         Ok((writer, opened, begun.recovery))
     }
