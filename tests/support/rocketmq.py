@@ -40,6 +40,10 @@ JDK_FLAGS = (
 )
 # Without TLS the broker need not spend seconds on generating a key.
 JVM_FLAGS = ("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
+# Seconds that a command may take, and that each store which it lists adds: on a busy machine one
+# takes more than a second.
+COMMAND_S = 300
+STORE_S = 10
 # Except for a measurement, the process ends before an optimising compiler pays off.
 QUICK_FLAGS = ("-XX:TieredStopAtLevel=1",)
 
@@ -195,7 +199,8 @@ def list_stores(
             roots.append(root)
             words += _target(root, sizes, record_checksum=job.record_checksum)
         before = [store_files.fingerprints(root) for root in roots]
-        lines = _java(version, "list", words) if roots else []
+        limit_s = COMMAND_S + STORE_S * len(roots)
+        lines = _java(version, "list", words, limit_s) if roots else []
         after = [store_files.fingerprints(root) for root in roots]
     changed = [store_files.difference(old, new) for old, new in zip(before, after, strict=True)]
     return _listings(lines, [Path(_directory_of(job)) for job in jobs], roots, changed)
@@ -308,7 +313,9 @@ def _target(root: Path, sizes: Sizes, *, record_checksum: bool) -> list[str]:
     return [str(root), *sizes.arguments(), *(["--record-checksum"] if record_checksum else [])]
 
 
-def _java(version: Version, command: str, words: Sequence[str]) -> list[Row]:
+def _java(
+    version: Version, command: str, words: Sequence[str], limit_s: float = COMMAND_S
+) -> list[Row]:
     """Run one command; return its lines, or raise an error with the end of its stderr."""
     with tempfile.TemporaryDirectory(prefix="forebay-java-") as home:
         run = subprocess.run(
@@ -322,7 +329,7 @@ def _java(version: Version, command: str, words: Sequence[str]) -> list[Row]:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=300,
+            timeout=limit_s,
         )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     if run.returncode != 0:
