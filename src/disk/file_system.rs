@@ -1,6 +1,8 @@
 //! The calls to the file system that a disk is made of, with bare errors.
 
-use super::{Entry, Holder, Identity, LockState, OpenFile, Synced, Volume, lock, syscall};
+use super::{
+    ByteLocks, Entry, Holder, Identity, LockState, OpenFile, Synced, Volume, lock, syscall,
+};
 use crate::region::{Access, Region};
 use std::fmt::Debug;
 use std::fs::File;
@@ -147,6 +149,11 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Tries to lock a store's lock file at `path`, creating it if it is missing.
     fn lock(&self, path: &Path) -> io::Result<LockState> {
         lock::lock(path)
+    }
+
+    /// Opens the file at `path` to lock bytes of it, creating it if it is missing.
+    fn byte_locks(&self, path: &Path) -> io::Result<ByteLocks> {
+        ByteLocks::open(path)
     }
 
     /// Whether some process holds a byte of the lock file at `path`. Changes nothing.

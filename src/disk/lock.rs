@@ -153,9 +153,34 @@ pub fn is_byte_locked(path: &Path, byte: u32) -> io::Result<bool> {
 pub struct ByteLocks {
     file: Option<File>,
     generation: u32,
+    #[cfg(test)]
+    simulated: Option<Box<dyn SimulatedLocks>>,
+}
+
+/// The locks of a simulated process.
+#[cfg(test)]
+pub trait SimulatedLocks: std::fmt::Debug + Send + Sync {
+    /// [`ByteLocks::set`].
+    fn set(&self, byte: u32, lock: ByteLock) -> bool;
+
+    /// [`ByteLocks::is_taken`].
+    fn is_taken(&self, byte: u32) -> bool;
+
+    /// [`ByteLocks::release`].
+    fn release(&self);
 }
 
 impl ByteLocks {
+    /// The locks of a simulated process.
+    #[cfg(test)]
+    pub fn simulated(locks: Box<dyn SimulatedLocks>) -> ByteLocks {
+        ByteLocks {
+            file: None,
+            generation: syscall::fork_generation(),
+            simulated: Some(locks),
+        }
+    }
+
     /// Opens the file at `path`, creating it if it is missing. Nothing is locked.
     ///
     /// # Errors
@@ -167,6 +192,8 @@ impl ByteLocks {
         Ok(ByteLocks {
             file: Some(file),
             generation: syscall::fork_generation(),
+            #[cfg(test)]
+            simulated: None,
         })
     }
 
@@ -183,6 +210,10 @@ impl ByteLocks {
     ///
     /// Those of the system call.
     pub fn set(&self, byte: u32, lock: ByteLock) -> io::Result<bool> {
+        #[cfg(test)]
+        if let Some(simulated) = &self.simulated {
+            return Ok(simulated.set(byte, lock));
+        }
         syscall::lock_byte(self.file()?, byte, lock)
     }
 
@@ -192,6 +223,10 @@ impl ByteLocks {
     ///
     /// Those of the system call.
     pub fn is_taken(&self, byte: u32) -> io::Result<bool> {
+        #[cfg(test)]
+        if let Some(simulated) = &self.simulated {
+            return Ok(simulated.is_taken(byte));
+        }
         syscall::is_byte_locked(self.file()?, byte)
     }
 
@@ -201,6 +236,10 @@ impl ByteLocks {
     ///
     /// Those of the system call.
     pub fn unshared_file_system(&self) -> io::Result<Option<&'static str>> {
+        #[cfg(test)]
+        if self.simulated.is_some() {
+            return Ok(None);
+        }
         syscall::unshared_file_system(self.file()?)
     }
 
@@ -210,6 +249,11 @@ impl ByteLocks {
     ///
     /// Those of the system call.
     pub fn release(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if let Some(simulated) = &self.simulated {
+            simulated.release();
+            return Ok(());
+        }
         syscall::unlock_all(self.file()?)
     }
 
@@ -219,12 +263,20 @@ impl ByteLocks {
     ///
     /// Those of writing.
     pub fn fill(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.simulated.is_some() {
+            return Ok(());
+        }
         fill(self.file()?)
     }
 }
 
 impl Drop for ByteLocks {
     fn drop(&mut self) {
+        #[cfg(test)]
+        if let Some(simulated) = &self.simulated {
+            simulated.release();
+        }
         release(self.file.take(), self.generation, syscall::unlock_all);
     }
 }

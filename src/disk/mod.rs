@@ -23,6 +23,8 @@ pub use event::Event;
 pub use file_system::FileSystem;
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
+#[cfg(test)]
+pub use lock::SimulatedLocks;
 pub use lock::{ByteLocks, FileLock, LockState, SIGNATURE_LEN_MAX, signer};
 pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
@@ -229,6 +231,11 @@ pub trait Disk: Send + Sync + Debug {
     /// [`FileSystem::lock`].
     fn lock(&self, path: &Path) -> Result<LockState> {
         self.raw().lock(path).at(Op::Lock, path)
+    }
+
+    /// [`FileSystem::byte_locks`].
+    fn byte_locks(&self, path: &Path) -> Result<ByteLocks> {
+        self.raw().byte_locks(path).at(Op::Lock, path)
     }
 
     /// [`FileSystem::is_byte_locked`].

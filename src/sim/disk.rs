@@ -13,13 +13,14 @@
 
 use super::faults::{CALLS_AFTER_LIE, Faults, Stop};
 use super::inode::{Inode, survivor};
+use super::locks::Locks;
 use super::meanwhile::Meanwhile;
 use super::names::{Name, Names, Node, below, move_names};
 use super::random::Random;
 use super::sites;
 use crate::disk::{
-    Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, OpenFile, ReadAt, Synced,
-    Volume,
+    ByteLocks, Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, OpenFile, ReadAt,
+    Synced, Volume,
 };
 use crate::region::{Access, Region};
 use crate::sync::Mutex;
@@ -29,10 +30,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The machine with its disk.
 #[derive(Debug)]
-struct State {
+pub struct State {
     random: Random,
-    faults: Faults,
+    /// What goes wrong.
+    pub faults: Faults,
     inodes: Vec<Inode>,
     names: Names,
     synced_names: Names,
@@ -40,9 +43,10 @@ struct State {
     moved: Vec<(Name, Name)>,
     /// Renames of files.
     renamed: BTreeSet<usize>,
-    calls: u64,
-    maps: u64,
-    tried: u64,
+    /// Calls so far.
+    pub calls: u64,
+    pub maps: u64,
+    pub tried: u64,
     /// The surviving image, once the machine has stopped.
     left: Option<Box<State>>,
     boot: u8,
@@ -51,9 +55,11 @@ struct State {
     /// Whether everything that the last process stored is present.
     kept: bool,
     /// Synced files, and the ends of the synced ranges.
-    syncs: Vec<(PathBuf, usize)>,
+    pub syncs: Vec<(PathBuf, usize)>,
     /// A directory that can be traversed but not read.
-    unreadable: Option<Name>,
+    pub unreadable: Option<Name>,
+    /// How many of 100 changes of names survive that no sync has made durable.
+    pub names_kept: u64,
 }
 
 /// The bytes of every file; `None` for a directory.
@@ -62,9 +68,14 @@ pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 /// The same of what a machine that stops leaves.
 type Left = BTreeMap<Name, Option<Vec<u8>>>;
 
-/// The disk.
+/// The disk, as a process uses it.
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    /// The machine, which its processes share.
+    pub state: Arc<Mutex<State>>,
+    /// The locks of all processes.
+    locks: Arc<Locks>,
+    /// Number of the process.
+    process: u64,
     /// What to do in the middle of calls.
     pub meanwhile: Meanwhile,
 }
@@ -88,8 +99,25 @@ impl SimDisk {
     fn holding(state: State) -> SimDisk {
         SimDisk {
             state: Arc::new(Mutex::new(state)),
+            locks: Arc::default(),
+            process: 0,
             meanwhile: Meanwhile::default(),
         }
+    }
+
+    /// The disk, as another process of the machine uses it.
+    pub fn beside(&self, process: u64) -> SimDisk {
+        SimDisk {
+            state: Arc::clone(&self.state),
+            locks: Arc::clone(&self.locks),
+            process,
+            meanwhile: Meanwhile::default(),
+        }
+    }
+
+    /// Releases the locks of the process, which has died.
+    pub fn release_locks(&self) {
+        self.locks.release_of(self.process);
     }
 
     /// Stops the machine here, unless it has stopped already, and restarts it. Returns the disk as
@@ -127,58 +155,9 @@ impl SimDisk {
         faults.failing_syncs > 0 || faults.full > 0 || faults.fail_calls()
     }
 
-    /// From here on, makes this many of 1,000 syncs fail.
-    pub fn fail_syncs(&self, of_1000: u64) {
-        self.state.lock().faults.failing_syncs = of_1000;
-    }
-
-    /// From here on, makes this many of 1,000 calls find no space.
-    pub fn fill(&self, of_1000: u64) {
-        self.state.lock().faults.full = of_1000;
-    }
-
-    /// From here on, a directory can be traversed but not read.
-    pub fn make_unreadable(&self, path: &Path) {
-        self.state.lock().unreadable = Some(Name::of(path));
-    }
-
     /// Number of calls so far at which the machine could have stopped.
     pub fn calls(&self) -> u64 {
         self.state.lock().calls
-    }
-
-    /// Stops the machine at the `calls`th call from here.
-    pub fn end_within(&self, calls: u64) {
-        let mut state = self.state.lock();
-        state.faults.dies_at = Some(state.calls + calls);
-    }
-
-    /// Runs `act` with [`Faults::fail_calls`] switched off.
-    pub fn without_failing_calls<T>(&self, act: impl FnOnce() -> T) -> T {
-        let of_1000 = self.faults().failing_calls;
-        self.set_failing_calls(0);
-        let done = act();
-        self.set_failing_calls(of_1000);
-        done
-    }
-
-    /// From here on, makes this many of 1,000 calls fail, and no particular one.
-    pub fn set_failing_calls(&self, of_1000: u64) {
-        let mut state = self.state.lock();
-        state.faults.failing_calls = of_1000;
-        state.faults.failing_map = None;
-        state.faults.failing_call = None;
-    }
-
-    /// Number of maps so far, and of calls that could have failed, also those that only read.
-    pub fn tried(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        (state.maps, state.tried)
-    }
-
-    /// Files that were synced since the last call, with the ends of the ranges.
-    pub fn take_syncs(&self) -> Vec<(PathBuf, usize)> {
-        std::mem::take(&mut self.state.lock().syncs)
     }
 
     /// Changes bytes of a file, in the cache and on the platter.
@@ -223,6 +202,15 @@ impl SimDisk {
 }
 
 impl State {
+    /// A file that is open for reading.
+    fn opened(&mut self, number: usize) -> io::Result<&Inode> {
+        if self.left.is_some() {
+            return Err(dead());
+        }
+        self.fails()?;
+        Ok(&self.inodes[number])
+    }
+
     fn tick(&mut self) -> io::Result<()> {
         if self.left.is_some() {
             return Err(dead());
@@ -313,7 +301,8 @@ impl State {
         self.sync(number, start, start + len)
     }
 
-    fn sync_all(&mut self) -> io::Result<()> {
+    /// Syncs everything.
+    pub fn sync_all(&mut self) -> io::Result<()> {
         for number in 0..self.inodes.len() {
             let len = self.inodes[number].len;
             self.sync(number, 0, len)?;
@@ -404,6 +393,7 @@ impl State {
             kept: false,
             syncs: Vec::new(),
             unreadable: None,
+            names_kept: 50,
         }
     }
 
@@ -459,7 +449,7 @@ impl State {
         let mut renames = BTreeMap::new();
         for name in names {
             let (now, synced) = (self.names.get(name), self.synced_names.get(name));
-            let mut random = || self.random.chance(50);
+            let mut random = || self.random.chance(self.names_kept);
             let survives = match now.or(synced) {
                 // A renamed file has its old name or its new one.
                 Some(Node::File(number)) if self.renamed.contains(number) => {
@@ -723,6 +713,10 @@ impl FileSystem for SimDisk {
         self.peek(|_| Ok(LockState::Held(FileLock::simulated())))
     }
 
+    fn byte_locks(&self, _: &Path) -> io::Result<ByteLocks> {
+        self.peek(|_| Ok(self.locks.open(self.process)))
+    }
+
     fn is_byte_locked(&self, _: &Path, _: u32) -> io::Result<bool> {
         self.peek(|_| Ok(false))
     }
@@ -761,11 +755,7 @@ struct Opened {
 impl Opened {
     fn peek<T>(&self, act: impl FnOnce(&Inode) -> T) -> io::Result<T> {
         let mut state = self.state.lock();
-        if state.left.is_some() {
-            return Err(dead());
-        }
-        state.fails()?;
-        Ok(act(&state.inodes[self.number]))
+        state.opened(self.number).map(act)
     }
 }
 

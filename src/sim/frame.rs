@@ -433,7 +433,7 @@ impl<E: Steps> Life<E> {
 
 /// Appends messages, all of one topic. They may or may not be in the log if the machine has stopped
 /// meanwhile, and if an error reports that they were appended.
-fn append(
+pub fn append(
     engine: &impl Engine,
     disk: &SimDisk,
     batch: &mut Batch,

@@ -7,8 +7,9 @@ use super::commits::Commits;
 use super::compactions::Compactions;
 use super::consumers::Consumers;
 use super::life::Lives;
+use super::members::Members;
 use super::partitions::Partitions;
-use super::{Tell, partitions, rare, repairs, reported, sites, tell};
+use super::{Tell, members, partitions, rare, repairs, reported, sites, tell};
 use crate::seeds::{Seeds, in_proof};
 use sites::{Site, What};
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
 /// have their own crashes.
-const KINDS: [(&str, Tell, bool); 37] = [
+const KINDS: [(&str, Tell, bool); 39] = [
     steps!(reported::at_its_end),
     steps!(reported::meddled_with),
     steps!(reported::at_its_begin),
@@ -58,7 +59,9 @@ const KINDS: [(&str, Tell, bool); 37] = [
     ("consumers", tell::<Consumers>, true),
     ("partitions", tell::<Partitions>, true),
     ("compactions", tell::<Compactions>, true),
+    ("members", tell::<Members>, true),
     steps!(partitions::unlinked_by_the_dead),
+    steps!(members::torn_by_the_dead),
 ];
 
 /// Number of seeds of each kind that together reach all syncs.
@@ -70,36 +73,24 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 46] = [
-    (
-        "src/engine/partition_log/write/mend.rs",
-        "cut 1",
-        What::File,
-        "the simulator has one process; `src/tests/shared_processes.rs` kills some of several",
-    ),
-    (
-        "src/engine/partition_log/write/mend.rs",
-        "cut 1",
-        What::Directory,
-        "as above",
-    ),
+const UNSHOWN: [(&str, &str, What, &str); 44] = [
     (
         "src/engine/partition_log/write/indexing.rs",
         "index 1",
         What::Directory,
-        "as above",
+        "for the names of indexes, which may be missing",
     ),
     (
         "src/engine/partition_log/write/files.rs",
         "sync_small 1",
         What::File,
-        "as above",
+        "a small file that is torn is written again before the next append",
     ),
     (
         "src/engine/partition_log/write/files.rs",
         "sync_small 1",
         What::Directory,
-        "as above",
+        "as above, for one that is missing; names of segments have their own sync",
     ),
     (
         "src/engine/directory/page.rs",
@@ -323,7 +314,7 @@ const UNSHOWN: [(&str, &str, What, &str); 46] = [
         "src/engine/commit_log/log/append/shared.rs",
         "erase_unpublished 1",
         What::Directory,
-        "the simulator has one process; `tests/faults/test_share.py` kills some of several",
+        "the simulator shares partition logs only; `tests/faults/test_share.py` kills processes",
     ),
     (
         "src/engine/commit_log/log/append/shared.rs",
@@ -353,7 +344,19 @@ const UNSHOWN: [(&str, &str, What, &str); 46] = [
 
 /// Syncs that few stories show, and the kind that does. Trying that kind alone takes a fifth of the
 /// time of trying all.
-const SHOWN_BY: [(&str, &str, What, &str); 21] = [
+const SHOWN_BY: [(&str, &str, What, &str); 23] = [
+    (
+        "src/engine/partition_log/write/mend.rs",
+        "cut 1",
+        What::File,
+        "members::torn_by_the_dead",
+    ),
+    (
+        "src/engine/partition_log/write/mend.rs",
+        "cut 1",
+        What::Directory,
+        "members::torn_by_the_dead",
+    ),
     (
         "src/engine/partition_log/retention/service.rs",
         "unlink 1",

@@ -12,7 +12,9 @@
 //! knows their messages and checks the store. Those of [`commits`], with its [`driver`] and the
 //! engines in [`targets`], are of rows that are staged, committed and taken up, each exactly once,
 //! those of [`consumers`] of messages that are settled, retried and delayed: none is skipped. Those
-//! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted.
+//! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted,
+//! those of [`members`] of one that processes share, some of which die ([`locks`]). In [`openings`]
+//! each call of an opening fails.
 //! [`rare`], [`reported`], [`interrupted`] and [`repairs`] cover cases that these reach too seldom.
 //! [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
 
@@ -27,6 +29,7 @@
 mod commits;
 mod compactions;
 mod consumers;
+mod controls;
 mod disk;
 mod driver;
 mod faults;
@@ -35,9 +38,12 @@ mod inode;
 mod interrupted;
 mod left_out;
 mod life;
+mod locks;
 mod meanwhile;
+mod members;
 mod model;
 mod names;
+mod openings;
 mod partitions;
 mod random;
 mod rare;
@@ -54,6 +60,7 @@ use compactions::Compactions;
 use consumers::Consumers;
 use frame::{Breach, Story};
 use life::Lives;
+use members::Members;
 use partitions::Partitions;
 use std::time::Instant;
 
@@ -65,7 +72,8 @@ const STORIES: u64 = 300;
 const CRASHES_TO_FIND: u64 = 40_000;
 /// Bugs that few stories find, and the seed of one that does. The gate's search begins there: if a
 /// change of the code has made it another story, the search goes on from it.
-const FOUND_AT: [(Bug, u64); 5] = [
+const FOUND_AT: [(Bug, u64); 6] = [
+    (Bug::KeepUnpublished, 165),
     (Bug::VouchBlindly, 1326),
     (Bug::TrustEntries, 4230),
     (Bug::TrustZeros, 1157),
@@ -266,6 +274,14 @@ fn a_log_file_that_comes_back_has_its_queue_entries() {
 }
 
 #[test]
+fn what_a_removal_leaves_of_log_queues_and_index_takes_nothing_away() {
+    tell_all(rare::removed_in_part);
+    for bug in [Bug::EndAtRemoved, Bug::RetireTogether] {
+        find(bug, 1000, rare::removed_in_part);
+    }
+}
+
+#[test]
 fn a_torn_index_is_not_trusted_after_a_life_without_index() {
     tell_all(rare::index_after_a_life_without);
 }
@@ -380,6 +396,26 @@ fn a_segment_that_a_dead_process_removed_does_not_come_back() {
 fn what_a_removal_leaves_of_a_partition_takes_nothing_away() {
     tell_all(partitions::removed_in_part);
     find(Bug::EndAtRemoved, 1000, partitions::removed_in_part);
+}
+
+#[test]
+fn a_failed_call_while_a_partition_log_is_opened_takes_nothing_away() {
+    tell_all(openings::failing_call);
+}
+
+#[test]
+fn what_processes_share_outlives_their_deaths_and_every_power_loss() {
+    tell_all(members::torn_by_the_dead);
+    hold_through(crashes() / 60, tell::<Members>);
+}
+
+#[test]
+fn the_simulator_finds_planted_bugs_of_processes_that_share_a_log() {
+    find_each(
+        &[Bug::KeepUnpublished, Bug::ForgetIntent],
+        CRASHES_TO_FIND / 10,
+        tell::<Members>,
+    );
 }
 
 #[test]

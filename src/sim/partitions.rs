@@ -39,13 +39,13 @@ const STOPS: [Stop; 6] = [
 ];
 
 /// Topic and queue.
-type Place = (&'static str, u32);
+pub type Place = (&'static str, u32);
 
 /// A store over several lives.
 pub struct Partitions {
-    world: World,
-    options: Options,
-    sent: BTreeMap<Place, Vec<Sent>>,
+    pub world: World,
+    pub options: Options,
+    pub sent: BTreeMap<Place, Vec<Sent>>,
     /// The first offsets that were seen, or are durable.
     starts: BTreeMap<Place, u64>,
     /// The highest first offset that was asked for.
@@ -55,7 +55,7 @@ pub struct Partitions {
     /// Messages that linger, in their order in each partition.
     lingering: Vec<(Lingering, Sent)>,
     /// Where the messages of atomic batches are, since the store was opened.
-    whole: Vec<Vec<(Place, usize)>>,
+    pub whole: Vec<Vec<(Place, usize)>>,
 }
 
 impl Story for Partitions {
@@ -347,7 +347,7 @@ impl Partitions {
     }
 
     /// Encodes messages of one topic, each for some queue.
-    fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<Sent>) {
+    pub fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<Sent>) {
         let topic = self.world.random.pick(&TOPICS);
         let mut batch = engine.form().batch();
         let mut sent = Vec::new();
@@ -366,7 +366,7 @@ impl Partitions {
         (batch, sent)
     }
 
-    fn send(&mut self, life: &mut Life<PartitionLog>, rows: u64) -> Result<(), Breach> {
+    pub fn send(&mut self, life: &mut Life<PartitionLog>, rows: u64) -> Result<(), Breach> {
         self.world.clock.advance(self.world.random.below(3));
         let encoded = self.encode(rows, &life.engine);
         let waits = self.world.random.chance(50);
@@ -464,7 +464,7 @@ impl Partitions {
     }
 
     /// What was appended up to `durable` outlives every crash.
-    fn acknowledge(&mut self, durable: u64) {
+    pub fn acknowledge(&mut self, durable: u64) {
         let all = self.sent.values_mut().flatten();
         for sent in all.filter(|sent| sent.certain && sent.end <= durable) {
             sent.acknowledged = true;

@@ -51,6 +51,11 @@ pub fn leave_out(site: Option<&Site>, hasty: bool) {
     HASTY.set(hasty);
 }
 
+/// What [`leave_out`] was last called with.
+pub fn left_out() -> (Option<Site>, bool) {
+    (LEFT_OUT.with_borrow(Option::clone), HASTY.get())
+}
+
 /// Places that this thread has reached since the last call.
 pub fn take_met() -> BTreeSet<Site> {
     MET.take()

@@ -1,10 +1,10 @@
 """The progress of a stream, recorded as a consumer group for other tools to see.
 
 RocketMQ keeps the offsets of all groups in one table of a store, ``config/consumerOffset.json``,
-which is replaced as a whole; in a partition log it is ``forebay.consumerOffset.json``. The writer of a store and streams in other processes may all write
-it: each locks a file beside the table, reads the table again and replaces only its own rows. A
-directory that Forebay has not written to is left alone: its broker overwrites the table every few
-seconds from memory.
+which is replaced as a whole; in a partition log it is ``forebay.consumerOffset.json``. The writer
+of a store and streams in other processes may all write it: each locks a file beside the table,
+reads the table again and replaces only its own rows. A directory that Forebay has not written to is
+left alone: its broker overwrites the table every few seconds from memory.
 """
 
 from __future__ import annotations

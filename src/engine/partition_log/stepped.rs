@@ -3,6 +3,8 @@
 use super::PartitionLog;
 use super::write::Writer;
 use crate::engine::service::durability::Durable;
+use crate::error::Result;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// For a caller that steps.
@@ -35,6 +37,23 @@ impl PartitionLog {
         if let Some(retention) = &self.retention {
             retention.step(&self.written().parts, wall_ms, now);
         }
+    }
+
+    /// Whether this process runs the services for all that share the log, or does from now on.
+    pub(crate) fn try_lead(&self) -> Result<bool> {
+        self.written().parts.try_lead()
+    }
+
+    /// Takes the append lock, and with that removes what a process has left that died with it.
+    /// Returns the next offsets of all partitions.
+    pub(crate) fn mended_ends(&self) -> Result<Vec<(Arc<str>, u32, u64)>> {
+        let parts = &self.written().parts;
+        drop(parts.take(parts.clock.now_ms())?);
+        let all = parts.all_ends()?;
+        Ok(all
+            .into_iter()
+            .map(|(topic, queue, ends)| (topic, queue, ends.next_offset(false)))
+            .collect())
     }
 
     fn written(&self) -> &Writer {

@@ -106,7 +106,7 @@ impl Member {
         agreed: &Agreed,
     ) -> Result<Member> {
         let path = root.join(meeting.lock);
-        let locks = ByteLocks::open(&path).at(Op::Lock, &path)?;
+        let locks = disk.byte_locks(&path)?;
         if let Some(name) = locks.unshared_file_system().at(Op::Lock, &path)? {
             let what = format!("mode=\"share\" on {name}: {}", root.display());
             return Err(Error::Unsupported { what });

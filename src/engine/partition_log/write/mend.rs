@@ -137,7 +137,7 @@ impl Parts {
         let disk = &*self.disk;
         let added: u64 = found.segments.iter().map(|(_, len)| *len).sum();
         let added = added.saturating_sub(found.published.len);
-        if !found.is_strewn {
+        if !found.is_strewn || planted(Bug::KeepUnpublished) {
             return Ok(added);
         }
         for base in found.strays.iter().rev() {
