@@ -104,6 +104,8 @@ pub enum Error {
     },
     /// This version does not read or write this format.
     Unsupported { what: String },
+    /// This version reads the store, and does not write to it: `reason` says why.
+    ReadableOnly { path: PathBuf, reason: String },
     /// The file system has no space for the write.
     Full {
         path: PathBuf,

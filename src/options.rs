@@ -56,6 +56,16 @@ impl EngineKind {
         }
     }
 
+    /// Whether its stores are directories.
+    pub fn keeps_files(self) -> bool {
+        self != EngineKind::Memory
+    }
+
+    /// Whether its stores keep all messages in one log, whose positions are bytes.
+    pub fn has_one_log(self) -> bool {
+        self == EngineKind::CommitLog
+    }
+
     /// Whether its stores are log directories of Kafka's, in which messages can have no body, any
     /// bytes as key, and headers.
     pub fn in_kafka_form(self) -> bool {

@@ -2498,6 +2498,12 @@ class EngineKind:
     def name(self) -> str:
         """Its name."""
     @property
+    def keeps_files(self) -> bool:
+        """Whether its stores are directories."""
+    @property
+    def has_one_log(self) -> bool:
+        """Whether its stores keep all messages in one log, whose positions are bytes."""
+    @property
     def in_kafka_form(self) -> bool:
         """Whether messages can have no body, any bytes as key, and headers, as in Kafka."""
 
@@ -2505,6 +2511,9 @@ class EngineKind:
 class Meanings:
     """What names, times and messages mean in a store."""
 
+    @property
+    def kind(self) -> EngineKind:
+        """The kind of its engine."""
     @property
     def append_times(self) -> bool:
         """Whether times never decrease in a queue."""

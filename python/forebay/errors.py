@@ -245,7 +245,16 @@ class CorruptError(ForebayError, OSError):
 
 
 class UnsupportedError(ForebayError, NotImplementedError):
-    """The files or the call need a feature that this version does not support."""
+    """The files or the call need a feature that this version does not support.
+
+    Attributes
+    ----------
+    path, reason
+        A store that this version reads and does not write to, and why; None otherwise.
+    """
+
+    path: str | None = None
+    reason: str | None = None
 
 
 class DiskError(ForebayError, OSError):

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from forebay.errors import InvalidOptionError
+from forebay.words import Worded
 
 __all__ = [
     "check",
@@ -23,7 +24,11 @@ __all__ = [
     "check_seconds",
     "check_text",
     "listed",
+    "with_surrogates",
 ]
+
+#: Arguments of the shell that are not UTF-8 have surrogates.
+_NO_SURROGATES = Worded("must not have surrogates, which UTF-8 cannot encode", "must be UTF-8")
 
 
 def check(name: str, value: object, kinds: type | tuple[type, ...], takes: str) -> None:
@@ -80,7 +85,12 @@ def check_text(name: str, value: object, takes: str) -> None:
 
 def _check_utf_8(name: str, text: str) -> None:
     if any("\ud800" <= one <= "\udfff" for one in text):
-        raise _refused(name, "must not have surrogates, which UTF-8 cannot encode", repr(text))
+        raise with_surrogates(name, repr(text))
+
+
+def with_surrogates(name: str, value: str) -> InvalidOptionError:
+    """Return the error for text that UTF-8 cannot encode."""
+    return _refused(name, _NO_SURROGATES, value)
 
 
 def check_path(name: str, value: object) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
+from typing import Any
 
 from forebay.errors import (
     ForebayError,
@@ -15,19 +15,36 @@ from forebay.errors import (
     UnsupportedError,
 )
 
-__all__ = ["advice_of_the_shell", "in_words_of_the_shell", "named_as_options"]
+__all__ = ["Worded", "in_words_of_the_shell", "named_as_options", "text_of_the_shell"]
 
-#: Advice within texts that is about calls and arguments of Python, and what replaces it.
-_ADVICE = (
-    (re.compile(r"; read it with mode=\"r\""), "; the verbs that only read work"),
-    (re.compile(r"must not have surrogates, which UTF-8 cannot encode"), "must be UTF-8"),
-    (re.compile(r"; call roll\(\) on the writer to seal it"), "; --roll seals it"),
-    (re.compile(r"; roll\(\) on the writer completes"), "; --roll completes"),
-    (
-        re.compile(r"--renumber is False: (.*), so offsets cannot be kept; with renumber messages"),
-        r"offsets cannot be kept, because \1; with --renumber messages",
-    ),
-)
+#: What the reason of an error of this argument has between the cause and what the option does.
+_UNKEPT = ", so offsets cannot be kept; with renumber messages"
+
+
+class Worded(str):
+    """A text about calls and arguments of Python.
+
+    Attributes
+    ----------
+    in_shell
+        What the shell says instead.
+    """
+
+    in_shell: str
+
+    def __new__(cls, text: str, in_shell: str) -> Worded:
+        """Make a text that has another wording."""
+        found = super().__new__(cls, text)
+        found.in_shell = in_shell
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Worded, (str(self), self.in_shell)
+
+
+def text_of_the_shell(text: str) -> str:
+    """Return what the shell says instead of a text."""
+    return text.in_shell if isinstance(text, Worded) else text
 
 
 def in_words_of_the_shell(error: Exception) -> Exception:
@@ -41,30 +58,37 @@ def in_words_of_the_shell(error: Exception) -> Exception:
         return ForeignStoreError(text, path=error.path)
     if isinstance(error, StoreLockedError):
         return _locked(error)
-    text = advice_of_the_shell(str(error))
-    if isinstance(error, UnsupportedError):
-        return UnsupportedError(text)
-    if isinstance(error, InvalidOptionError):
-        facts = {"value": error.value, "reason": error.reason}
-        return InvalidOptionError(text, name=error.name, **facts)
-    return error
-
-
-def advice_of_the_shell(text: str) -> str:
-    """Return a text whose advice is about the command line."""
-    for pattern, words in _ADVICE:
-        text = pattern.sub(words, text)
-    return text
+    if isinstance(error, UnsupportedError) and error.path is not None:
+        text = (
+            f"not supported: writing to {error.path}: {error.reason}; the verbs that only read work"
+        )
+        return UnsupportedError(text, path=error.path, reason=error.reason)
+    return _of_argument(error) if isinstance(error, InvalidOptionError) else error
 
 
 def named_as_options(error: InvalidOptionError, options: Container[str]) -> InvalidOptionError:
     """Return an error that names the option of the command that has the name of an argument."""
+    error = _of_argument(error)
     option = f"--{error.name.replace('_', '-')}"
     text = str(error)
     if option not in options or not text.startswith(f"{error.name} "):
         return error
     text = option + text.removeprefix(error.name)
     return InvalidOptionError(text, name=error.name, value=error.value, reason=error.reason)
+
+
+def _of_argument(error: InvalidOptionError) -> InvalidOptionError:
+    # An error of a row has no fields.
+    name, reason = vars(error).get("name"), vars(error).get("reason", "")
+    if isinstance(reason, Worded):
+        reason = reason.in_shell
+        text = f"{name} {reason}, got {error.value}"
+    elif name == "renumber" and _UNKEPT in reason:
+        why, _, rest = reason.partition(_UNKEPT)
+        text = f"offsets cannot be kept, because {why}; with --renumber messages{rest}"
+    else:
+        return error
+    return InvalidOptionError(text, name=error.name, value=error.value, reason=reason)
 
 
 def _locked(error: StoreLockedError) -> ForebayError:

@@ -32,6 +32,7 @@ def forebay_store(request: pytest.FixtureRequest, forebay_clock: Clock) -> Itera
     `forebay.open`: ``{"engine": "commitlog"}`` and ``{"engine": "partitionlog"}`` are stores on
     disk, in a directory of the test.
     """
+    from forebay._forebay import EngineKind
     from forebay.testing import open
 
     given = getattr(request, "param", {})
@@ -42,10 +43,11 @@ def forebay_store(request: pytest.FixtureRequest, forebay_clock: Clock) -> Itera
             raise TypeError(f"forebay_store has its own {name}: leave it out of the options")
     options: dict[str, Any] = {"default_queues": 1, **given}
     engine = options.get("engine", "memory")
+    kind = EngineKind("commitlog" if engine is None else engine)
     path: Any = ":memory:"
-    if engine != "memory":
+    if kind.keeps_files:
         path = request.getfixturevalue("tmp_path") / "forebay"
-    if engine in ("commitlog", None):
+    if kind.has_one_log:
         options.setdefault("commitlog_file_size", 16 << 20)
     with open(path, clock=forebay_clock, **options) as store:
         yield store

@@ -53,6 +53,11 @@ impl fmt::Display for Error {
                 )
             }
             Error::Unsupported { what } => write!(f, "not supported: {what}"),
+            Error::ReadableOnly { path, reason } => write!(
+                f,
+                "not supported: writing to {}: {reason}; read it with mode=\"r\"",
+                path.display()
+            ),
             Error::Full { path, needed, free } => write!(
                 f,
                 "no space for {needed} bytes at {}: {free} bytes are free; nothing was appended, \

@@ -187,9 +187,23 @@ pub(super) fn word<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
     let Ok(text) = object.cast::<PyString>() else {
         return Err(wrong_type(name, object, "a str"));
     };
-    let surrogate = "not have surrogates, which UTF-8 cannot encode";
-    text.to_str()
-        .map_err(|_| must(name, shown(object), surrogate))
+    text.to_str().map_err(|_| with_surrogates(name, object))
+}
+
+/// The error for text that UTF-8 cannot encode. The command line has words of its own for it.
+#[cold]
+fn with_surrogates(name: &str, object: &Bound<'_, PyAny>) -> PyErr {
+    let given = object.py().import("forebay.given");
+    let made = given.and_then(|it| it.call_method1("with_surrogates", (name, shown(object))));
+    // Nothing is imported any more while the interpreter shuts down.
+    let plain = |_| {
+        must(
+            name,
+            shown(object),
+            "not have surrogates, which UTF-8 cannot encode",
+        )
+    };
+    made.map_or_else(plain, PyErr::from_value)
 }
 
 /// The text of an argument: `str`, or UTF-8 `bytes`.

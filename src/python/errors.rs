@@ -184,6 +184,11 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
             )
         }
         Error::Unsupported { .. } => Ok("UnsupportedError"),
+        Error::ReadableOnly { path, reason } => put(
+            facts,
+            [("path", &text(path)), ("reason", reason)],
+            "UnsupportedError",
+        ),
         Error::Full { path, needed, free } => {
             facts.set_item("path", text(path))?;
             put(facts, [("needed", needed), ("free", free)], "DiskFullError")

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 /// A kind of engine, by the name that the option ``engine`` has for it.
 #[pyclass(frozen, eq, module = "forebay._forebay")]
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct EngineKind(pub(super) crate::EngineKind);
 
 #[pymethods]
@@ -21,6 +21,18 @@ impl EngineKind {
         self.0.word()
     }
 
+    /// Whether its stores are directories.
+    #[getter]
+    fn keeps_files(&self) -> bool {
+        self.0.keeps_files()
+    }
+
+    /// Whether its stores keep all messages in one log, whose positions are bytes.
+    #[getter]
+    fn has_one_log(&self) -> bool {
+        self.0.has_one_log()
+    }
+
     /// Whether messages can have no body, any bytes as key, and headers, as in Kafka.
     #[getter]
     fn in_kafka_form(&self) -> bool {
@@ -31,6 +43,8 @@ impl EngineKind {
 /// What names, times and messages mean in a store.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct Meanings {
+    /// The kind of its engine.
+    kind: EngineKind,
     /// Whether times never decrease in a queue.
     append_times: bool,
     /// Whether positions of the log mean the same when the store is opened again.
@@ -46,6 +60,7 @@ pub(crate) struct Meanings {
 impl From<&crate::Meanings> for Meanings {
     fn from(meanings: &crate::Meanings) -> Meanings {
         Meanings {
+            kind: EngineKind(meanings.kind),
             append_times: meanings.append_times,
             lasting_positions: meanings.lasting_positions,
             in_kafka_form: meanings.in_kafka_form,

@@ -15,6 +15,7 @@ from forebay.archive.record import record
 from forebay.archive.segments import archive_segments
 from forebay.errors import CorruptError, StoreExistsError
 from forebay.given import check_apart, check_function
+from forebay.words import Worded
 
 if TYPE_CHECKING:
     from forebay import Store
@@ -81,14 +82,15 @@ def _why_nothing(sealed: list[SealedFile], gone: set[int], position: int, publis
     if sealed:
         rest = published - (sealed[-1].start + sealed[-1].length)
         text = "all sealed log files are already in the archive"
-        return f"{text}; {_written(rest)}" if rest > 0 else text
+        return _unsealed(text, rest) if rest > 0 else text
     if published > position:
-        return f"no log file is sealed and durable yet; {_written(published - position)}"
+        return _unsealed("no log file is sealed and durable yet", published - position)
     return "the store is empty"
 
 
-def _written(count: int) -> str:
-    return f"the current log file holds {count:,} bytes; call roll() on the writer to seal it"
+def _unsealed(text: str, count: int) -> Worded:
+    text = f"{text}; the current log file holds {count:,} bytes"
+    return Worded(f"{text}; call roll() on the writer to seal it", f"{text}; --roll seals it")
 
 
 class _Copier:

@@ -20,6 +20,7 @@ from forebay.archive.files import Files
 from forebay.archive.marker import PARTITION_LOG, claim
 from forebay.archive.record import record
 from forebay.errors import CorruptError, StoreExistsError
+from forebay.words import Worded
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -89,7 +90,10 @@ def archive_segments(
         reason = "no segment is complete and durable yet"
         if known:
             reason = "all complete segments are already in the archive"
-        reason += "; roll() on the writer completes those in use"
+        reason = Worded(
+            f"{reason}; roll() on the writer completes those in use",
+            f"{reason}; --roll completes those in use",
+        )
     return Archived(
         target=files.describe(),
         files=copier.files,

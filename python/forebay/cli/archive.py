@@ -13,7 +13,7 @@ from forebay.cli.arguments import UsageError, add_store, directory, open_existin
 from forebay.cli.inspect import damage_line
 from forebay.output import counted, human, write_json, write_line
 from forebay.progress import Bar
-from forebay.words import advice_of_the_shell
+from forebay.words import text_of_the_shell
 
 __all__ = ["add"]
 
@@ -67,7 +67,7 @@ def _archive(arguments: argparse.Namespace) -> int:
         archive = open_archive(arguments.target)
         with Bar("verifying", "bytes") as progress:
             damage = archive.verify(progress)
-    reason = None if done.reason is None else advice_of_the_shell(done.reason)
+    reason = None if done.reason is None else text_of_the_shell(done.reason)
     if arguments.json:
         facts = asdict(done) | {"reason": reason}
         if arguments.verify:

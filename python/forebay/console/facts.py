@@ -58,10 +58,10 @@ def marks(store: Store, stats: Stats) -> dict[str, int | None]:
     Only the positions of a commit log are bytes of one log. What is on the disk, only the process
     that writes a partition log knows. What is not known is None.
     """
-    is_one = store.engine == "commitlog"
-    is_known = is_one or (store.engine == "partitionlog" and store.mode != "r")
+    kind = store._meanings.kind
+    is_known = kind.has_one_log or (kind.keeps_files and store.mode != "r")
     return {
-        "position": stats.published if is_one else None,
+        "position": stats.published if kind.has_one_log else None,
         "behind": stats.flush_behind if is_known else None,
     }
 

@@ -129,14 +129,13 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] for layouts that cannot be written.
+/// [`Error::ReadableOnly`] for layouts that cannot be written.
 pub fn prepare(disk: &dyn Disk, root: &Path, maker: Maker) -> Result<()> {
     if geometry::has_foreign_queues(disk, root)? {
-        let what = format!(
-            "writing to {}: its queues are kept in RocksDB or in batches; read it with mode=\"r\"",
-            root.display()
-        );
-        return Err(Error::Unsupported { what });
+        return Err(Error::ReadableOnly {
+            path: root.to_owned(),
+            reason: "its queues are kept in RocksDB or in batches".to_owned(),
+        });
     }
     // Checked before anything is created in a directory whose log cannot be opened.
     geometry::log_files(disk, root, maker == Maker::Forebay)?;
