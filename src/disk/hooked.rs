@@ -25,7 +25,7 @@ pub enum Call {
     Sync,
     /// The sync after [`Call::Sync`].
     Fsync,
-    /// [`FileSystem::read_at`].
+    /// [`FileSystem::read_at`], [`FileSystem::next_data`] and [`FileSystem::open`].
     Read,
     /// [`FileSystem::write_at`].
     Write,
@@ -127,6 +127,7 @@ impl FileSystem for HookedDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        (self.before)(Call::Read, path)?;
         RealDisk.open(path)
     }
 
@@ -139,6 +140,7 @@ impl FileSystem for HookedDisk {
     }
 
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
+        (self.before)(Call::Read, path)?;
         RealDisk.next_data(path, start)
     }
 

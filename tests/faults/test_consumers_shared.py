@@ -221,6 +221,8 @@ def test_consumers_in_processes_outlive_one_another(herd: Herd):
         herd.kill(name)
     herd.drain()
     sent, journals = herd.sent(), herd.journals()
+    told = f"{herd.started} processes, {len(sent)} messages, none left {len(herd.deserted)} times"
+    print(f"FOREBAY_SEED={SEED}, {herd.engine}: {told}")
     found = violations(journals, sent, herd.deserted)
     assert not found, f"seed {SEED}: {len(found)}: {found[:5]}"
     herd.end()

@@ -9,38 +9,52 @@ use super::mark::mark_running;
 use super::rebuild::walk;
 use super::trim::trim;
 use crate::engine::commit_log::parts::Parts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::options::Options;
+use crate::options::{Mode, Options};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// How often an opening for reading begins, if files are removed meanwhile.
+const ATTEMPTS: usize = 10;
 
 /// Opens the store at `root` with these options. On return everything kept is durable, and nothing
 /// follows the end of its log.
 ///
 /// # Errors
 ///
-/// Those of [`find`], and [`Error::Io`](crate::Error::Io) if a step cannot read or write. The
+/// Those of [`find`], and [`Error::Io`] if a step cannot read or write. The
 /// opening then ends, and the next one starts over.
 pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
     let began = Instant::now();
-    let mut found = find(machine, root, options)?;
-    let mut opened = if found.is_live {
-        follow(found)?
-    } else {
-        let begin = begin(&found)?;
-        mark_running(&found, &begin)?;
-        lengthen(&mut found)?;
-        let walked = match walk_later(&found, &begin)? {
-            Some(walked) => walked,
-            None => walk(&found, begin)?,
-        };
-        let trimmed = trim(&found, &walked)?;
-        assemble(found, walked, trimmed)?
-    };
+    let mut opened = attempt(machine, root, options);
+    let is_gone = |error: &Error| options.mode == Mode::Read && error.is_not_found();
+    for _ in 1..ATTEMPTS {
+        // A writer has come meanwhile, and has removed a file that was found.
+        if opened.as_ref().is_err_and(is_gone) {
+            opened = attempt(machine, root, options);
+        }
+    }
+    let mut opened = opened?;
     opened.recovery.elapsed = began.elapsed();
     Ok(opened)
+}
+
+fn attempt(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+    let mut found = find(machine, root, options)?;
+    if found.is_live {
+        return follow(found);
+    }
+    let begin = begin(&found)?;
+    mark_running(&found, &begin)?;
+    lengthen(&mut found)?;
+    let walked = match walk_later(&found, &begin)? {
+        Some(walked) => walked,
+        None => walk(&found, begin)?,
+    };
+    let trimmed = trim(&found, &walked)?;
+    assemble(found, walked, trimmed)
 }
 
 /// Opens a store beside the process that runs its services, for reading.

@@ -10,7 +10,7 @@ use crate::engine::service::durability::Durable;
 use crate::plant::{Bug, plant};
 use crate::sync::Mutex;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Of three messages each.
 const SEGMENTS: usize = 20;
@@ -180,4 +180,40 @@ fn a_segment_that_a_removal_leaves_is_not_the_last_one() {
     let (_left, engine) = removed_in_part(true);
     plant(None);
     assert_eq!(engine.report().damage().len(), 1);
+}
+
+/// Opens a store for reading. Before its call with this number, its writer removes all segments but
+/// the last. Returns whether there was that call.
+fn open_beside_a_removal(number: usize) -> bool {
+    let store = Stepped::new(Options::default());
+    store.send("t", [NOW; 10]);
+    store.engine.flush(&mut || true).unwrap();
+    let root = store.root.path().to_owned();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let disk = HookedDisk::shared(move |_, _| {
+        if counted.fetch_add(1, Ordering::Relaxed) == number {
+            delete(&store, 9, true);
+        }
+        Ok(())
+    });
+    let machine = Machine {
+        disk,
+        ..Machine::real()
+    };
+    let options = Options {
+        mode: Mode::Read,
+        ..Options::default()
+    };
+    let engine = PartitionLog::open(&machine, &root, &options);
+    let engine = engine.unwrap_or_else(|error| panic!("call {number}: {error}"));
+    assert_eq!(engine.report().damage(), [], "call {number}");
+    assert_eq!(bounds(&engine).end, 10, "call {number}");
+    calls.load(Ordering::Relaxed) > number
+}
+
+#[test]
+fn a_log_can_be_opened_for_reading_whenever_segments_are_removed() {
+    let tried = (0..).take_while(|number| open_beside_a_removal(*number));
+    assert!(tried.count() > 0);
 }

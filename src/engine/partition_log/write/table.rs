@@ -350,6 +350,8 @@ impl Table {
         }
         fence(Ordering::Release);
         self.set_word(at, next);
+        // The next move overwrites the place that a reader of the number before this one loads.
+        fence(Ordering::Release);
     }
 
     /// The first offset of a partition.

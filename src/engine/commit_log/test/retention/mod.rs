@@ -1,5 +1,6 @@
 //! Steps by hand, in a store without threads: nothing happens between two lines of a test.
 
+mod readers;
 mod rules;
 mod steps;
 
@@ -74,9 +75,17 @@ impl Bench {
 
     /// Opens the store again without closing it, as after its process died.
     fn reopen(&mut self) {
+        self.die();
+        self.revive();
+    }
+
+    fn die(&mut self) {
         // A thread that is still creating a file ends with its process.
         self.parts().allocator.stop();
         self.opened = None;
+    }
+
+    fn revive(&mut self) {
         let machine = Machine::real();
         self.opened = Some(open(&machine, self.dir.path(), &self.options).unwrap());
         self.services = services(&machine, self.parts(), &self.options);
