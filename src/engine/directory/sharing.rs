@@ -74,11 +74,12 @@ impl StatePage {
         self.load(AT_APPEND_LOCK)
     }
 
-    /// Replaces the append lock if it is `old`. Returns whether it was.
+    /// Replaces the append lock if it is `old`. Returns whether it was. A lock that cannot be
+    /// accessed counts as replaced, so that nobody tries for ever; see [`StatePage::check`].
     #[inline]
     pub fn exchange_append_lock(&self, old: u64, new: u64) -> bool {
         let found = self.region.exchange_u64(AT_APPEND_LOCK, old, new);
-        self.noted(found.map(Some)) == Some(old)
+        self.noted(found.map(Some)).unwrap_or(old) == old
     }
 
     /// Sleeps until the append lock is woken or has changed, at most for `timeout`.
@@ -212,5 +213,27 @@ impl Desk for StatePage {
     #[inline]
     fn on_duty(&self) -> u32 {
         self.word(AT_ON_DUTY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use crate::region::guard;
+    use std::fs::File;
+
+    /// A process tries to exchange the lock until it succeeds.
+    #[test]
+    fn a_lock_that_cannot_be_accessed_counts_as_replaced() {
+        guard::install();
+        let dir = tempfile::tempdir().unwrap();
+        let page = StatePage::create(&RealDisk, dir.path()).unwrap();
+        assert!(page.exchange_append_lock(0, 7) && !page.exchange_append_lock(0, 8));
+        assert!(page.check().is_ok());
+        let file = File::options().write(true).open(page.path()).unwrap();
+        file.set_len(0).unwrap();
+        assert!(page.exchange_append_lock(7, 8));
+        assert!(page.check().unwrap_err().is_fault());
     }
 }

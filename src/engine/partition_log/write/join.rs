@@ -250,7 +250,7 @@ fn begin_or_wait(
         if member.page.is_written_to() {
             return Ok(None);
         }
-        if member.try_lead()? {
+        if lead_unopened(member)? {
             let begun = begin_shared(with, member, report);
             return begun.map(Some).inspect_err(|_| member.stop_leading());
         }
@@ -264,6 +264,20 @@ fn begin_or_wait(
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Becomes the leader if there is none and nobody has opened the store. Returns whether this
+/// process is.
+fn lead_unopened(member: &Member) -> Result<bool> {
+    if !member.try_lead()? {
+        return Ok(false);
+    }
+    // Before this process had the lock, another one may have opened the store and died.
+    let opened = member.page.is_written_to();
+    if opened {
+        member.stop_leading();
+    }
+    Ok(!opened)
 }
 
 /// Recovers the store for all processes that share it, and makes the table.
@@ -320,4 +334,29 @@ fn adopt(parts: &Parts, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
         parts.add(&topic, queue, &ends, Start::default());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    /// Two processes open a store. One of them finds it unopened; the other one opens it and is
+    /// killed before the first one has the lock. A third one may use what it has opened.
+    #[test]
+    fn a_process_that_leads_after_another_one_has_opened_the_store_does_not_recover_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Agreed::of(&Options::default()).unwrap();
+        let join = || {
+            let timeout = Duration::from_secs(5);
+            Member::join(&RealDisk, dir.path(), Meeting::OF_PARTITIONS, timeout, &own).unwrap()
+        };
+        let (first, second) = (join(), join());
+        assert!(lead_unopened(&first).unwrap());
+        assert!(!lead_unopened(&second).unwrap());
+        first.page.begin_epoch(0, false, 1);
+        first.stop_leading();
+        assert!(!lead_unopened(&second).unwrap());
+        assert!(first.try_lead().unwrap());
+    }
 }
