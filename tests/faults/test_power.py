@@ -19,7 +19,7 @@ from typing import Any
 import loopdisk
 import pytest
 import store_files
-from harness import PROOF, lacks, part, seed
+from harness import PROOF, lacks, part, seed, state_of
 from nursery import Nursery, shim
 from small import SMALL
 
@@ -72,10 +72,6 @@ class Copies:
                 os.pwrite(out.fileno(), part, at)
             out.truncate(self.image.stat().st_size)
         return target
-
-
-def state_of(process: int) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def forget_the_boot(root: Path) -> None:

@@ -271,7 +271,7 @@ for store in stores:
             try:
                 call()
             except forebay.ForkedError as error:
-                refused += isinstance(error, RuntimeError) and "reopen" in str(error)
+                refused += isinstance(error, RuntimeError) and "in the child" in str(error)
         assert message.body == b"x"
         store.__exit__(None, None, None)  # a fork within `with store`, and the child ends
         del ticket, store, producer, tail, calls, call

@@ -23,6 +23,7 @@ from typing import IO
 
 import pyarrow as pa
 import pytest
+from harness import state_of
 
 import forebay
 
@@ -377,6 +378,8 @@ def check_an_interrupt(leader, follower):
     follower.stdin.write("\n")
     follower.stdin.flush()
     assert follower.stdout.readline() == "waits\n"
+    while state_of(follower.pid) != "S":
+        pass
     os.kill(follower.pid, signal.SIGINT)
     # Else it waits for its flush_timeout, which is much longer.
     assert select.select([follower.stdout], [], [], 60)[0]

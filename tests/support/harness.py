@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -38,6 +39,11 @@ def seed(otherwise: int | None = None) -> int:
     if given is not None:
         return int(given)
     return DRAWN if otherwise is None else otherwise
+
+
+def state_of(process: int) -> str:
+    """Return the state of a process, as in ``/proc``: ``S`` sleeps, ``T`` is stopped."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def parse_part(text: str) -> tuple[int, int]:
