@@ -25,7 +25,9 @@ pub enum Call {
     Sync,
     /// The sync after [`Call::Sync`].
     Fsync,
-    /// [`FileSystem::read_at`], [`FileSystem::next_data`] and [`FileSystem::open`].
+    /// [`FileSystem::open`] and [`FileSystem::next_data`].
+    Open,
+    /// [`FileSystem::read_at`].
     Read,
     /// [`FileSystem::write_at`].
     Write,
@@ -127,7 +129,7 @@ impl FileSystem for HookedDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<OpenFile> {
-        (self.before)(Call::Read, path)?;
+        (self.before)(Call::Open, path)?;
         RealDisk.open(path)
     }
 
@@ -140,7 +142,7 @@ impl FileSystem for HookedDisk {
     }
 
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
-        (self.before)(Call::Read, path)?;
+        (self.before)(Call::Open, path)?;
         RealDisk.next_data(path, start)
     }
 
