@@ -649,7 +649,7 @@ fn queues_in_a_database_are_read_from_the_log_and_not_written() {
     store.close().unwrap();
     let refused = open(&place.root(), Mode::Append).err();
     assert!(
-        matches!(refused, Some(Error::Unsupported { .. })),
+        matches!(refused, Some(Error::ReadableOnly { .. })),
         "{refused:?}"
     );
     assert_eq!(folder::listing(&place.root()), before);
