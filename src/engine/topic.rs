@@ -6,7 +6,7 @@ use crate::options::TOPIC_QUEUES_MAX;
 use crate::options::delay_levels::DELAY_LEVELS_MS;
 use crate::record::common::check::OWN_TOPIC_PREFIX;
 use crate::record::names;
-use crate::sync::RwLock;
+use crate::sync::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,6 +43,18 @@ pub struct Topic {
 }
 
 impl Topic {
+    fn new(id: usize, name: &str, queues: u32) -> Topic {
+        let queues = queues.min(TOPIC_QUEUES_MAX);
+        Topic {
+            id: short(id),
+            name: name.into(),
+            write_queues: AtomicU32::new(queues),
+            read_queues: AtomicU32::new(queues),
+            permissions: AtomicU32::new(PERMISSION_READ | PERMISSION_WRITE),
+            turn: AtomicU32::new(0),
+        }
+    }
+
     /// Messages are sent to the queues below this number.
     #[inline]
     pub fn write_queues(&self) -> u32 {
@@ -90,6 +102,8 @@ impl Topic {
 #[derive(Debug, Default)]
 pub struct Topics {
     tables: RwLock<Tables>,
+    /// Held while a topic is added.
+    adding: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -131,21 +145,41 @@ impl Topics {
         if let Some(topic) = self.get(name) {
             return (topic, false);
         }
-        let mut tables = self.tables.write();
-        if let Some(topic) = tables.by_name.get(name) {
-            return (Arc::clone(topic), false);
+        let _adding = self.adding.lock();
+        if let Some(topic) = self.get(name) {
+            return (topic, false);
         }
-        let queues = queues.min(TOPIC_QUEUES_MAX);
-        let topic = Arc::new(Topic {
-            id: short(tables.by_id.len()),
-            name: name.into(),
-            write_queues: AtomicU32::new(queues),
-            read_queues: AtomicU32::new(queues),
-            permissions: AtomicU32::new(PERMISSION_READ | PERMISSION_WRITE),
-            turn: AtomicU32::new(0),
-        });
-        tables.by_id.push(Arc::clone(&topic));
-        tables.by_name.insert(name.into(), Arc::clone(&topic));
+        let topic = Arc::new(Topic::new(self.len(), name, queues));
+        self.show(&topic);
         (topic, true)
+    }
+
+    /// The topic of this name, with at least `queues` queues. `fill` adds what its engine keeps for
+    /// each of them: nobody finds the topic, or the queues that it lacked, before that is done.
+    /// `fill` must not add a topic.
+    pub fn get_or_fill(
+        &self,
+        name: &str,
+        queues: u32,
+        fill: impl FnOnce(&Arc<Topic>),
+    ) -> Arc<Topic> {
+        let _adding = self.adding.lock();
+        let known = self.get(name);
+        let topic = known
+            .clone()
+            .unwrap_or_else(|| Arc::new(Topic::new(self.len(), name, queues)));
+        fill(&topic);
+        if known.is_none() {
+            self.show(&topic);
+        } else if topic.write_queues() < queues {
+            topic.configure(queues, queues, topic.permissions());
+        }
+        topic
+    }
+
+    fn show(&self, topic: &Arc<Topic>) {
+        let mut tables = self.tables.write();
+        tables.by_id.push(Arc::clone(topic));
+        tables.by_name.insert(topic.name.clone(), Arc::clone(topic));
     }
 }

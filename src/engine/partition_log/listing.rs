@@ -37,26 +37,59 @@ impl PartitionLog {
     }
 
     fn find_partitions(&self) -> Result<()> {
-        let named = names::partitions(self.disk(), &self.root)?;
-        self.read_starts(&named)?;
+        let mut named = names::partitions(self.disk(), &self.root)?;
+        named.sort_unstable();
         let mut known = self.partitions.write();
+        let is_known = |name: &str, queue: u32| {
+            let topic = self.topics.get(name);
+            topic.is_some_and(|topic| known.contains_key(&(topic.id, queue)))
+        };
+        let mut whole = Vec::with_capacity(named.len());
+        for of_topic in named.chunk_by(|one, other| one.0 == other.0) {
+            whole.extend_from_slice(self.without_unfinished(of_topic, is_known)?);
+        }
+        self.read_starts(&whole)?;
         let mut found = BTreeMap::new();
-        for (name, queue) in named {
-            let (topic, _) = self.topics.get_or_add(&name, queue.saturating_add(1));
-            if topic.write_queues() <= queue {
-                let queues = queue.saturating_add(1);
-                topic.configure(queues, queues, topic.permissions());
-            }
-            let partition = known.remove(&(topic.id, queue)).unwrap_or_else(|| {
-                let folder = self.root.join(format!("{name}-{queue}"));
-                Arc::new(Partition::new(&name, queue, folder))
-            });
-            found.insert((topic.id, queue), partition);
+        for of_topic in whole.chunk_by(|one, other| one.0 == other.0) {
+            let Some((name, last)) = of_topic.last() else {
+                continue;
+            };
+            self.topics
+                .get_or_fill(name, last.saturating_add(1), |topic| {
+                    for (name, queue) in of_topic {
+                        let key = (topic.id, *queue);
+                        let partition = known.remove(&key).unwrap_or_else(|| {
+                            let folder = self.root.join(format!("{name}-{queue}"));
+                            Arc::new(Partition::new(name, *queue, folder))
+                        });
+                        found.insert(key, partition);
+                    }
+                });
         }
         let gone = known.values().map(|partition| partition.folder.seen());
         self.gone.fetch_add(gone.sum(), Ordering::Relaxed);
         *known = found;
         Ok(())
+    }
+
+    /// The partitions of a topic, in order, without those that are being made: a writer makes empty
+    /// folders, the last one first. Another broker may have the partitions that a topic lacks.
+    fn without_unfinished<'a>(
+        &self,
+        of_topic: &'a [(String, u32)],
+        is_known: impl Fn(&str, u32) -> bool,
+    ) -> Result<&'a [(String, u32)]> {
+        let begin = (0..).zip(of_topic).take_while(|(at, it)| *at == it.1);
+        let begin = begin.count();
+        let mut end = of_topic.len();
+        while let Some((name, queue)) = of_topic.get(begin..end).and_then(<[_]>::last) {
+            let folder = self.root.join(format!("{name}-{queue}"));
+            if is_known(name, *queue) || !names::entries(self.disk(), &folder)?.is_empty() {
+                break;
+            }
+            end -= 1;
+        }
+        Ok(of_topic.get(..end).unwrap_or_default())
     }
 
     /// Reads the first offsets of these partitions from the broker's checkpoint.

@@ -209,6 +209,34 @@ fn a_directory_that_has_not_changed_for_long_is_listed_once() {
     assert!(engine.topics().get("u").is_some() && engine.topics().get("v").is_some());
 }
 
+/// A writer makes the folders of a topic one by one, the last one first.
+#[test]
+fn a_reader_sees_a_topic_once_it_has_all_its_queues() {
+    let made = Made::new();
+    made.segment(0, &[batch(0, &[1])]);
+    let engine = made.open();
+    let make = |name: &str| fs::create_dir(made.root.path().join(name)).unwrap();
+    let queues = |name: &str| {
+        engine.refresh(None).unwrap();
+        engine.topics().get(name).map(|it| engine.queues(&it))
+    };
+    for name in ["u-2", "u-1"] {
+        make(name);
+        assert_eq!(queues("u"), None);
+        assert!(made.open().topics().get("u").is_none());
+    }
+    make("u-0");
+    assert_eq!(queues("u"), Some(vec![0, 1, 2]));
+    make("u-4");
+    assert_eq!(queues("u"), Some(vec![0, 1, 2]));
+    make("u-3");
+    assert_eq!(queues("u"), Some(vec![0, 1, 2, 3, 4]));
+    // Another broker may have the first one.
+    make("v-1");
+    fs::write(made.root.path().join("v-1/00000000000000000000.log"), []).unwrap();
+    assert_eq!(queues("v"), Some(vec![1]));
+}
+
 /// A segment of `count` batches of one message, from `base` on.
 fn many(base: u64, count: u64) -> Vec<Vec<u8>> {
     (base..base + count)

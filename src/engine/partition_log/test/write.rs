@@ -346,6 +346,54 @@ fn a_topic_is_not_sent_to_while_it_is_being_created() {
     });
 }
 
+/// Another thread that finds a topic may send to any of its queues.
+#[test]
+fn a_topic_is_seen_with_all_its_queues_or_not_at_all() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = writing(root.path(), &Options::default()).unwrap();
+    let queues = || engine.topics.get("orders").map(|it| it.write_queues());
+    let writer = engine.writer().unwrap();
+    for (before, after, new) in [(None, 3, 3), (Some(3), 5, 2)] {
+        let mut made = 0;
+        let add = |topic: &Arc<Topic>, queue, ends| {
+            assert_eq!(queues(), before);
+            engine.add(topic, queue, ends);
+            made += 1;
+        };
+        let created = writer.create(&engine.topics, "orders", Some(after), add);
+        assert_eq!(created.unwrap().write_queues(), after);
+        assert_eq!((queues(), made), (Some(after), new));
+    }
+}
+
+#[test]
+fn a_topic_of_another_process_is_seen_with_all_its_queues_or_not_at_all() {
+    let root = tempfile::tempdir().unwrap();
+    let options = Options {
+        mode: Mode::Share,
+        ..Options::default()
+    };
+    let open = || PartitionLog::open(&Machine::real(), root.path(), &options).unwrap();
+    let (first, second) = (open(), open());
+    let writer = second.writer().unwrap();
+    let queues = || second.topics.get("orders").map(|it| it.write_queues());
+    for (before, after, new) in [(None, 3, 3), (Some(3), 5, 2)] {
+        let created = first.create_topic("orders", after, Durability::Written);
+        assert_eq!(created.unwrap().write_queues(), after);
+        let mut made = 0;
+        let mut add = |topic: &Arc<Topic>, queue, ends| {
+            assert_eq!(queues(), before);
+            // A thread that finds nothing lacking expects to find the topic.
+            assert!(writer.parts.lacks());
+            second.add(topic, queue, ends);
+            made += 1;
+        };
+        writer.adopt(&second.topics, &mut add).unwrap();
+        assert!(!writer.parts.lacks());
+        assert_eq!((queues(), made), (Some(after), new));
+    }
+}
+
 #[test]
 fn damage_below_the_recovery_point_is_kept_and_reported() {
     let root = tempfile::tempdir().unwrap();

@@ -36,6 +36,7 @@ use crate::options::{EngineKind, Options};
 use crate::plant::{Point, pass};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a process waits for another one to recover the store.
@@ -319,19 +320,22 @@ fn adopt(parts: &Parts, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
     if !parts.lacks() {
         return Ok(());
     }
-    for (name, queue, ends) in parts.all_ends()? {
-        let known = topics.get(&name);
-        if known.is_some_and(|topic| parts.is_adopted((topic.id, queue))) {
+    for of_topic in parts.all_ends()?.chunk_by(|one, other| one.0 == other.0) {
+        let Some((name, last, _)) = of_topic.last() else {
             continue;
-        }
-        let count = queue.saturating_add(1);
-        let (topic, _) = topics.get_or_add(&name, count);
-        if topic.write_queues() < count {
-            topic.configure(count, count, topic.permissions());
-        }
-        add(&topic, queue, Arc::clone(&ends));
-        // Last: who sends finds all of the partition.
-        parts.add(&topic, queue, &ends, Start::default());
+        };
+        let mut new = 0;
+        topics.get_or_fill(name, last.saturating_add(1), |topic| {
+            for (_, queue, ends) in of_topic {
+                if !parts.is_adopted((topic.id, *queue)) {
+                    add(topic, *queue, Arc::clone(ends));
+                    let is_new = parts.add(topic, *queue, ends, Start::default());
+                    new += u32::from(is_new);
+                }
+            }
+        });
+        // Last: who finds that nothing is lacking finds the topic.
+        parts.adopted.fetch_add(new, Ordering::AcqRel);
     }
     Ok(())
 }

@@ -226,9 +226,8 @@ impl Writer {
         if parts.lacks() {
             self.adopt(topics, &mut add)?;
         }
-        // One that is being created has no queues yet.
         if let Some(topic) = topics.get(name)
-            && topic.write_queues() >= queues.unwrap_or(1)
+            && topic.write_queues() >= queues.unwrap_or_default()
             && !self.is_incomplete(name)
         {
             return Ok(topic);
@@ -253,8 +252,7 @@ impl Writer {
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
         let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
-        let topic = self.make(topics, name, &missing, &mut add)?;
-        topic.configure(queues, queues, topic.permissions());
+        let topic = self.make(topics, (name, queues), &missing, &mut add)?;
         if incomplete.remove(name) {
             let left = !incomplete.is_empty();
             self.has_incomplete.store(left, Ordering::Release);
@@ -262,11 +260,11 @@ impl Writer {
         Ok(topic)
     }
 
-    /// Creates partitions that do not exist.
+    /// Creates partitions that do not exist, of a topic that has `queues` queues then.
     fn make(
         &self,
         topics: &Topics,
-        name: &str,
+        (name, queues): (&str, u32),
         numbers: &[u32],
         add: &mut Add<'_>,
     ) -> Result<Arc<Topic>> {
@@ -284,19 +282,19 @@ impl Writer {
                 parts.disk.create_directory(&folder(*queue))?;
             }
         }
-        let (topic, _) = topics.get_or_add(name, 0);
-        for queue in numbers.iter().copied() {
-            let sync = parts.rules.sync;
-            let nothing = Default::default();
-            let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), nothing));
-            let start = Start {
-                id: Some(Arc::clone(&id)),
-                ..Start::default()
-            };
-            parts.add(&topic, queue, &ends, start);
-            add(&topic, queue, ends);
-        }
-        Ok(topic)
+        Ok(topics.get_or_fill(name, queues, |topic| {
+            for queue in numbers.iter().copied() {
+                let sync = parts.rules.sync;
+                let nothing = Default::default();
+                let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), nothing));
+                let start = Start {
+                    id: Some(Arc::clone(&id)),
+                    ..Start::default()
+                };
+                parts.add(topic, queue, &ends, start);
+                add(topic, queue, ends);
+            }
+        }))
     }
 
     fn is_incomplete(&self, name: &str) -> bool {

@@ -448,18 +448,18 @@ impl Parts {
         self.flush_to(self.published())
     }
 
-    /// Adds a partition whose folder was made.
-    pub fn add(&self, topic: &Topic, queue: u32, ends: &Arc<Ends>, start: Start) {
+    /// Adds a partition whose folder was made. Returns whether it was not known.
+    pub fn add(&self, topic: &Topic, queue: u32, ends: &Arc<Ends>, start: Start) -> bool {
         if self.shared.is_none() {
             self.folders.add();
         }
         let key = (topic.id, queue);
         let is_new = self.tail.lock().add(key, &topic.name, ends, start);
-        self.adopted.fetch_add(u32::from(is_new), Ordering::AcqRel);
-        let name = (Arc::from(&*topic.name), queue);
         if self.shared.is_none() {
+            let name = (Arc::from(&*topic.name), queue);
             self.all.lock().insert(name, Arc::clone(ends));
         }
+        is_new
     }
 
     /// Number of queues of a topic, up to the highest one that exists.
