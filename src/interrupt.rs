@@ -26,6 +26,20 @@ struct Asked {
 
 /// Runs `work`, whose waits on this thread end early with an error once `is_raised` returns true.
 pub fn allow<T>(is_raised: fn() -> bool, work: impl FnOnce() -> T) -> T {
+    let asked = Asked {
+        is_raised,
+        at: Instant::now(),
+        was_raised: false,
+    };
+    asking(Some(asked), work)
+}
+
+/// Runs `work`, which holds a lock: its waits ask nobody.
+pub fn forbid<T>(work: impl FnOnce() -> T) -> T {
+    asking(None, work)
+}
+
+fn asking<T>(asked: Option<Asked>, work: impl FnOnce() -> T) -> T {
     /// Puts back what was there before, even if `work` panics.
     struct Restore(Option<Asked>);
     impl Drop for Restore {
@@ -34,11 +48,7 @@ pub fn allow<T>(is_raised: fn() -> bool, work: impl FnOnce() -> T) -> T {
         }
     }
 
-    let _restore = Restore(ASKED.replace(Some(Asked {
-        is_raised,
-        at: Instant::now(),
-        was_raised: false,
-    })));
+    let _restore = Restore(ASKED.replace(asked));
     work()
 }
 
@@ -94,6 +104,19 @@ mod test {
         assert_eq!(ASKED.load(Ordering::Relaxed), 3);
         assert!(!is_allowed());
         assert!(!is_raised());
+    }
+
+    #[test]
+    fn who_holds_a_lock_asks_nobody() {
+        allow(
+            || true,
+            || {
+                forbid(|| {
+                    assert!(!is_allowed() && !is_raised());
+                });
+                wait();
+            },
+        );
     }
 
     #[test]

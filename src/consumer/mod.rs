@@ -213,7 +213,8 @@ impl Anchor {
         }
         let subscription = self.subscription(group)?;
         let occupation = self.occupation()?;
-        if occupation.is_some() {
+        if let Some(occupation) = &occupation {
+            occupation.table().await_lock()?;
             // Other processes write the table of offsets too.
             self.progress()?.reload(self.log()?)?;
         }
@@ -224,7 +225,8 @@ impl Anchor {
             let new = || Arc::new(Group::new(group, &retry, occupation.clone()));
             Arc::clone(found.or_insert_with(new))
         };
-        let consumer = Consumer::join(self, group, &topics, options, subscription)?;
+        let join = || Consumer::join(self, group, &topics, options, subscription);
+        let consumer = interrupt::forbid(join)?;
         match &occupation {
             // The process that leads saves progress from now on.
             Some(occupation) => {
@@ -253,6 +255,7 @@ impl Consumers {
             return Ok(None);
         };
         let new = Arc::new(Occupation::new(joint.table()?));
+        new.table().await_lock()?;
         let first = self.occupation.set(Arc::clone(&new)).is_ok();
         if first {
             // A process that is gone may have had the slot of this one.

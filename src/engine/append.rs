@@ -1,7 +1,10 @@
 //! The options and the result of an append.
 
+use super::Waiter;
+use crate::error::{Error, Result};
+use crate::interrupt;
 use smallvec::SmallVec;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Whether a call returns before or after its messages are on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -51,6 +54,29 @@ pub struct Appended {
     pub durable: bool,
     /// How long the call waited for the disk.
     pub waited: Duration,
+}
+
+impl Appended {
+    /// Waits until the rows are durable, at most for `timeout`. The caller may interrupt that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Waiter::wait_or_fail`]. The rows are in the log.
+    pub fn await_durable(&mut self, waiter: &Waiter, timeout: Duration) -> Result<()> {
+        let (began, mut is_raised) = (Instant::now(), false);
+        let waited = waiter.wait_while(timeout, &mut || {
+            is_raised = interrupt::is_raised();
+            !is_raised
+        });
+        self.waited = began.elapsed();
+        waited?;
+        if is_raised {
+            let timeout_ms = u64::try_from(self.waited.as_millis()).unwrap_or(u64::MAX);
+            return Err(Error::FlushTimeout { timeout_ms });
+        }
+        self.durable = true;
+        Ok(())
+    }
 }
 
 /// Where a message went.

@@ -2,7 +2,7 @@
 
 use super::convert::{count, duration, integer, limit_or, tags, text, word, wrong_type};
 use super::errors::must;
-use super::handle::Handle;
+use super::handle::{Handle, call_answering};
 use super::log;
 use super::message::Message;
 use super::named;
@@ -124,7 +124,7 @@ impl Wanted<'_, '_> {
             .map_or(Ok(PREFETCH), |it| count("prefetch", it))?;
         let options = self.options(store.get().core().now_ms())?;
         let group = self.group;
-        let core = store.get().call(store.py(), |core| {
+        let core = call_answering(store.py(), store.get().core(), |core| {
             let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
             core.consumer(&topics, group, options)
         })?;
@@ -385,7 +385,7 @@ impl Consumer {
             }
         };
         let delivery = delivery(message)?;
-        Ok(self.call(py, |core| core.nack(&delivery, level))?)
+        call_answering(py, self.store.core(), |_| self.core.nack(&delivery, level))
     }
 
     /// Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
@@ -411,7 +411,9 @@ impl Consumer {
         #[pyo3(from_py_with = named::reason)] reason: Option<&str>,
     ) -> PyResult<()> {
         let delivery = delivery(message)?;
-        Ok(self.call(py, |core| core.reject(&delivery, reason))?)
+        call_answering(py, self.store.core(), |_| {
+            self.core.reject(&delivery, reason)
+        })
     }
 
     /// Keep a message for longer before it is delivered again.

@@ -251,7 +251,9 @@ impl Store {
             ProducerQueue::Number(queue) => {
                 call_answering(py, store.core(), |it| it.producer(topic, queue))?
             }
-            ProducerQueue::Own(name) => store.call(py, |it| it.owning_producer(topic, name))?,
+            ProducerQueue::Own(name) => {
+                call_answering(py, store.core(), |it| it.owning_producer(topic, name))?
+            }
         };
         Producer::new(Store::handle(slf), core)
     }

@@ -413,20 +413,35 @@ def hold(file: IO[bytes], byte: int) -> None:
     fcntl.fcntl(file, fcntl.F_OFD_SETLK, asked)
 
 
+#: The file whose bytes processes lock, and that with the word of the append lock, by engine.
+FILES = {"commitlog": ("lock", "forebay.state"), "partitionlog": (".lock", "forebay.shared")}
+#: Where the words of locks are: that of appends, and in `forebay.groups` that of its owners.
+AT_APPEND, AT_OWNERS = 704, 16
+
+
 @contextlib.contextmanager
-def held_up(path: Path) -> Iterator[None]:
+def held_up(path: Path, engine: str = "commitlog") -> Iterator[None]:
     """Stand for a living process that holds the append lock and the gate."""
-    with (path / "lock").open("r+b") as lock, (path / "forebay.state").open("r+b") as state:
-        hold(lock, SLOT)
-        hold(lock, GATE)
-        page = mmap.mmap(state.fileno(), 4096)
-        free = page[704:712]
-        page[704:712] = ((int.from_bytes(free, sys.byteorder) + (1 << 16)) | SLOT).to_bytes(
-            8, sys.byteorder
-        )
+    lock, page = FILES[engine]
+    with held(path, lock, {page: AT_APPEND}, GATE):
         yield
-        page[704:712] = free
-        page.close()
+
+
+@contextlib.contextmanager
+def held(path: Path, lock: str, words: dict[str, int], *bytes_: int) -> Iterator[None]:
+    """Stand for a living process that holds locks: words in files, and bytes of the file `lock`."""
+    with (path / lock).open("r+b") as lock_file, contextlib.ExitStack() as released:
+        for byte in (SLOT, *bytes_):
+            hold(lock_file, byte)
+        for name, at in words.items():
+            file = released.enter_context((path / name).open("r+b"))
+            page = released.enter_context(mmap.mmap(file.fileno(), 4096))
+            word = slice(at, at + 8)
+            free = page[word]
+            taken = (int.from_bytes(free, sys.byteorder) + (1 << 16)) | SLOT
+            page[word] = taken.to_bytes(8, sys.byteorder)
+            released.callback(page.__setitem__, word, free)
+        yield
 
 
 @pytest.mark.parametrize(
@@ -455,32 +470,131 @@ def test_ctrl_c_ends_a_call_that_another_process_holds_up(tmp_path: Path, statem
         assert sender.communicate("\n")[0] == "0\n"
 
 
-def test_the_handler_of_a_signal_may_send_while_a_send_waits(tmp_path: Path):
-    code = """
+#: As `HELD_UP`, with a message that is not settled.
+CONSUMES = """
+import sys, forebay
+with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
+    store.send("orders", b"x")
+    consumer = store.consumer("orders", group="billing")
+    (message,) = consumer.poll(timeout=60)
+    print("ready", flush=True)
+    input()
+    try:
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+    consumer.ack(message)
+    print(sum(queue.lag for queue in store.groups["billing"]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("consumer.nack(message)", {"forebay.state": AT_APPEND}),
+        ("consumer.reject(message)", {"forebay.state": AT_APPEND}),
+        ("store.consumer('new', group='billing')", {"forebay.state": AT_APPEND}),
+        ("store.consumer('orders', group='other')", {"forebay.groups": AT_OWNERS}),
+        ("store.producer('new', queue='own', name='anna')", {"forebay.state": AT_APPEND}),
+    ],
+)
+def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words):
+    path = tmp_path / "store"
+    with running(CONSUMES.replace("STATEMENT", statement), path) as process:
+        assert process.stdout.readline() == "ready\n"
+        with held(path, "lock", words):
+            print(file=process.stdin, flush=True)
+            assert process.stdout.readline() == "waits\n"
+            os.kill(process.pid, signal.SIGINT)
+            assert select.select([process.stdout], [], [], 20)[0]
+            assert process.stdout.readline() == "interrupted\n"
+        assert process.communicate("\n")[0] == "0\n"
+
+
+#: Shares a store whose messages are durable, and refuses one.
+REFUSES = """
+import sys, forebay
+options = dict(mode="share", engine=sys.argv[2], flush="sync", flush_timeout=3600)
+with forebay.open(sys.argv[1], **options) as store:
+    store.send("orders", b"x")
+    consumer = store.consumer("orders", group="billing")
+    (message,) = consumer.poll(timeout=60)
+    print("ready", flush=True)
+    input()
+    try:
+        print("waits", flush=True)
+        consumer.nack(message)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_ctrl_c_ends_the_refusal_of_a_message_whose_leader_is_stopped(tmp_path, engine):
+    path = tmp_path / "store"
+    lead = "import sys, forebay\n"
+    lead += "store = forebay.open(sys.argv[1], mode='share', engine=sys.argv[2], flush='sync')\n"
+    lead += "print('leads', flush=True)\ninput()"
+    with running(lead, path, engine) as leader:
+        assert leader.stdout.readline() == "leads\n"
+        with running(REFUSES, path, engine) as follower:
+            assert follower.stdout.readline() == "ready\n"
+            check_an_interrupt(leader, follower)
+            follower.communicate("\n")
+        leader.communicate("\n")
+    assert (leader.returncode, follower.returncode) == (0, 0)
+
+
+#: Calls what another process holds up, and meanwhile, in the handler of a signal, something else.
+HANDLES = """
 import signal, sys, forebay
 
-def send(*_):
+def call(*_):
     print("handles", flush=True)
-    print("handled", store.send("bills", b"x").offset, flush=True)
+    HANDLED
+    print("handled", flush=True)
 
-signal.signal(signal.SIGUSR1, send)
-with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
-    for topic in ("bills", "orders"):
-        store.create_topic(topic)
+signal.signal(signal.SIGUSR1, call)
+options = dict(default_queues=4, busy_timeout=3600)
+with forebay.open(sys.argv[1], mode="share", engine=sys.argv[2], **options) as store:
+    bills, orders = store.producer("bills"), store.producer("orders")
+    rows, keys = [b"x"] * 9, list("abcdefghi")
     print("ready", flush=True)
     input()
     print("waits", flush=True)
-    print("sent", store.send("orders", b"x").offset)
+    WAITED
+    print("done", flush=True)
 """
+
+
+@pytest.mark.parametrize(
+    ("engine", "waited", "handled"),
+    [
+        ("commitlog", "orders.send(b'x')", "bills.send(b'x')"),
+        ("partitionlog", "store.create_topic('new')", "store.create_topic('newer')"),
+        (
+            "partitionlog",
+            "orders.send_batch(rows, keys=keys, atomic=True)",
+            "bills.send_batch(rows, keys=keys, atomic=True)",
+        ),
+    ],
+)
+def test_the_handler_of_a_signal_may_use_the_store_while_it_waits(
+    tmp_path: Path, engine: str, waited: str, handled: str
+):
     path = tmp_path / "store"
-    with running(code, path) as sender:
-        assert sender.stdout.readline() == "ready\n"
-        with held_up(path):
-            print(file=sender.stdin, flush=True)
-            assert sender.stdout.readline() == "waits\n"
-            os.kill(sender.pid, signal.SIGUSR1)
-            assert sender.stdout.readline() == "handles\n"
-        assert sender.communicate()[0] == "handled 0\nsent 0\n"
+    code = HANDLES.replace("WAITED", waited).replace("HANDLED", handled)
+    with running(code, path, engine) as process:
+        assert process.stdout.readline() == "ready\n"
+        with held_up(path, engine):
+            print(file=process.stdin, flush=True)
+            assert process.stdout.readline() == "waits\n"
+            os.kill(process.pid, signal.SIGUSR1)
+            assert process.stdout.readline() == "handles\n"
+        assert process.communicate(timeout=60)[0] == "handled\ndone\n"
 
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):

@@ -11,7 +11,7 @@ use crate::record::Batch;
 use crate::record::rocketmq::encode::RECORD_OVERHEAD_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Settings for appends that wait for the disk, and counts of failed appends.
 #[derive(Debug)]
@@ -86,12 +86,8 @@ impl Sending {
         log: &Arc<L>,
         appended: &mut Appended,
     ) -> Result<()> {
-        let began = Instant::now();
         let waiter = group_commit::enlist(group, log, appended.end);
-        waiter.wait_or_fail(self.flush_timeout)?;
-        appended.waited = began.elapsed();
-        appended.durable = true;
-        Ok(())
+        appended.await_durable(&waiter, self.flush_timeout)
     }
 
     /// Number of appends that failed.

@@ -82,7 +82,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The name of the memory that holds the records read.
 const NAME: &str = ":records:";
@@ -322,11 +322,8 @@ impl Engine for PartitionLog {
         writer.parts.append(batches, atomicity, &mut appended)?;
         let rules = &writer.parts.rules;
         if durability.waits(rules.sync) {
-            let began = Instant::now();
-            self.enlist(appended.end)
-                .wait_or_fail(rules.flush_timeout)?;
-            appended.waited = began.elapsed();
-            appended.durable = true;
+            let waiter = self.enlist(appended.end);
+            appended.await_durable(&waiter, rules.flush_timeout)?;
         }
         Ok(appended)
     }

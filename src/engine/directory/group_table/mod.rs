@@ -37,11 +37,12 @@ use crate::disk::{Disk, Kind};
 use crate::engine::directory::names;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
 use crate::error::{At, Error, Op, Result};
+use crate::interrupt;
 use crate::num::{index, low_u32};
 use crate::region::{Access, Fault, PAGE, Region};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"FOREBAYG";
 const VERSION: u32 = 2;
@@ -64,6 +65,8 @@ const STEP_LEN: usize = 64 << 10;
 const LOW_WORD: usize = if cfg!(target_endian = "big") { 4 } else { 0 };
 /// How long a process waits for another one that changes the table.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two checks whether one still does.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// The beat of a slot whose process has no consumers: any that are listed for it are gone.
 const NO_BEAT: u64 = 0;
 
@@ -307,6 +310,29 @@ impl GroupTable {
             // The word keeps saying that a holder died inside.
             drop(self.lock());
         }
+    }
+
+    /// Waits while another process holds the lock of those that change the table, if the caller can
+    /// interrupt that: [`GroupTable::lock`] asks nobody, since who takes it holds other locks. The
+    /// caller of this holds none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] if a living process keeps it; [`Error::Io`].
+    pub fn await_lock(&self) -> Result<()> {
+        let began = Instant::now();
+        let is_held = || match shared_lock::holder(self) {
+            0 => false,
+            holder => LockWord::is_alive(self, holder),
+        };
+        while interrupt::is_allowed() && is_held() {
+            if began.elapsed() >= LOCK_TIMEOUT || interrupt::is_raised() {
+                let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::Busy { waited_ms });
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        self.check()
     }
 
     /// Takes the lock of those that change the table. One thread of a process at a time may call

@@ -16,6 +16,7 @@ use crate::engine::service::group_commit::{self, GroupCommit};
 use crate::engine::waiter::Listener;
 use crate::engine::{Appended, Atomicity, Linger, Lingering, Topic, Waiter};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::num::index;
 use crate::options::Options;
 use crate::plant::{Bug, planted};
@@ -230,7 +231,9 @@ impl OpenBatches {
         drop(keyless);
         let mut appended = Appended::default();
         let batches = &mut [(&*batch.topic, &mut it.batch)];
-        match self.parts.append(batches, Atomicity::Rows, &mut appended) {
+        // The caller holds the lock of the queue, and these messages are not all its own.
+        let append = || self.parts.append(batches, Atomicity::Rows, &mut appended);
+        match interrupt::forbid(append) {
             Ok(()) => {
                 let end = appended.end;
                 let _ = it.appended.set(appended);

@@ -65,7 +65,7 @@ pub struct Writer {
     pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
     lock: Mutex<Option<FileLock>>,
     /// Topics that lack partitions: a process died while it created them, or another broker has
-    /// them. Held while partitions are created.
+    /// them. Held while partitions are created, in a store of one process.
     pub(super) incomplete: Mutex<HashSet<String>>,
     /// Whether there are any.
     has_incomplete: AtomicBool,
@@ -232,18 +232,17 @@ impl Writer {
         {
             return Ok(topic);
         }
-        let mut incomplete = self.incomplete.lock();
-        parts.check_open()?;
         if let Some(shared) = &parts.shared {
+            // With no lock held: while it waits for another process, the handler of a signal may
+            // create a topic.
             self.make_shared(shared, name, queues)?;
-            if incomplete.remove(name) {
-                let left = !incomplete.is_empty();
-                self.has_incomplete.store(left, Ordering::Release);
-            }
+            self.complete(&mut self.incomplete.lock(), name);
             self.adopt(topics, &mut add)?;
             let topic = topics.get(name);
             return topic.ok_or_else(|| Error::closed(&parts.root));
         }
+        let mut incomplete = self.incomplete.lock();
+        parts.check_open()?;
         let known = topics.get(name);
         let first = known.as_ref().map_or(0, |topic| topic.write_queues());
         let initial = || initial_queues(name, parts.rules.default_queues);
@@ -253,11 +252,16 @@ impl Writer {
         };
         let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
         let topic = self.make(topics, (name, queues), &missing, &mut add)?;
+        self.complete(&mut incomplete, name);
+        Ok(topic)
+    }
+
+    /// Notes that a topic has all of its partitions.
+    fn complete(&self, incomplete: &mut HashSet<String>, name: &str) {
         if incomplete.remove(name) {
             let left = !incomplete.is_empty();
             self.has_incomplete.store(left, Ordering::Release);
         }
-        Ok(topic)
     }
 
     /// Creates partitions that do not exist, of a topic that has `queues` queues then.

@@ -84,7 +84,7 @@ pub struct Parts {
     /// As `unsynced`, for indexes. Held during a full pass.
     pub(super) unsaved: Mutex<Passes>,
     /// Where the last atomic batch with an intent ends, if the intent may exist. Held while such a
-    /// batch is appended.
+    /// batch is appended, in a store of one process.
     whole: Mutex<Option<u64>>,
 }
 
@@ -193,9 +193,11 @@ impl Parts {
         guard::renew_at(now_ms);
         // The rows of one batch are all there or not at all by themselves.
         let is_joined = atomicity == Atomicity::Whole && count > 1;
-        let mut whole = is_joined.then(|| self.whole.lock());
-        if let Some(whole) = &mut whole {
-            self.await_whole(**whole)?;
+        // If processes share the store, their table says where the last one ends.
+        let is_alone = self.shared.is_none();
+        let mut whole = (is_joined && is_alone).then(|| self.whole.lock());
+        if is_joined {
+            self.await_whole(whole.as_deref().copied().flatten())?;
         }
         // Declared before the lock, so that it is dropped after it.
         let _long;
