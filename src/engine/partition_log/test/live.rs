@@ -26,7 +26,9 @@ fn what_is_appended_is_read_and_wakes_who_waits() {
     assert_eq!(bounds(&engine), 0..3);
     made.append(3, &batch(3, &[4]));
     assert_eq!(offsets(&engine), [0, 1, 2, 3]);
-    fs::create_dir(made.root.path().join("t-7")).unwrap();
+    let other = made.root.path().join("t-7");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("00000000000000000000.log"), []).unwrap();
     engine.refresh(None).unwrap();
     assert_eq!(engine.queues(&topic(&engine, "t")), [0, 7]);
 }
