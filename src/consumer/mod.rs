@@ -23,6 +23,8 @@
 mod claim;
 mod delay;
 mod deliver;
+#[cfg(test)]
+mod evenly;
 mod group;
 mod group_index;
 mod hold;

@@ -253,6 +253,54 @@ def test_one_process_takes_up_commits_for_all(tmp_path: Path):
             ]
 
 
+#: Sends numbered messages without pause once it is told to, and says how far it is.
+BUSY_SENDER = """
+import sys, forebay
+path, name, options = sys.argv[1:4]
+with forebay.open(path, mode="share", **eval(options)) as store:
+    orders = store.producer("orders", queue=0)
+    print("ready", flush=True)
+    input()
+    number = 0
+    while True:
+        for _ in range(100):
+            orders.send(b"%s %d" % (name.encode(), number))
+            number += 1
+        print(number, flush=True)
+"""
+
+
+def test_no_sender_is_kept_from_sending_by_others_that_never_pause(tmp_path: Path):
+    with share(tmp_path / "s") as store, contextlib.ExitStack() as ended:
+        senders = []
+        for name in "abc":
+            pipe = subprocess.PIPE
+            command = [sys.executable, "-c", BUSY_SENDER, str(tmp_path / "s"), name, repr(SMALL)]
+            sender = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            ended.callback(sender.communicate)
+            ended.callback(sender.kill)
+            senders.append(sender)
+        for sender in senders:
+            assert sender.stdout
+            assert sender.stdout.readline() == "ready\n"
+        for sender in senders:
+            print(file=sender.stdin, flush=True)
+        # If one of them got no turn, this would not end.
+        for number in range(300):
+            store.send("orders", b"d %d" % number, queue=0)
+        for _ in range(3):
+            for sender in senders:
+                assert sender.stdout.readline()
+        ended.close()
+        found: dict[bytes, int] = {}
+        for message in store.tail("orders", start="earliest", follow=False):
+            name, number = message.body.split()
+            assert int(number) == found.get(name, 0), message
+            found[name] = int(number) + 1
+        assert found.pop(b"d") == 300
+        assert all(found[name] >= 300 for name in (b"a", b"b", b"c")), found
+
+
 OWNER = """
 import sys, forebay
 store = forebay.open(sys.argv[1], mode="share", default_queues=2, busy_timeout=60)
