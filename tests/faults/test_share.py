@@ -11,12 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ import forebay
 from forebay import _forebay
 
 SEED = seed()
-#: Seconds of each kind of flush.
-SECONDS = 900.0 if PROOF else 3.0
+#: Seconds of each kind of flush, with a store, and how many stores: what was sent to one of them is
+#: compared in memory.
+SECONDS, STORES = (30.0, 20) if PROOF else (3.0, 1)
 SENDERS = 4
 #: Small files, so that the processes roll often.
 SIZES: dict[str, dict[str, Any]] = {
@@ -99,6 +101,13 @@ class Herd:
         self.journals.mkdir()
         self.names: list[str] = []
         self.living: dict[str, subprocess.Popen[bytes]] = {}
+        self.readers: list[subprocess.Popen[bytes]] = []
+
+    def end(self) -> None:
+        """Kill all processes that are left."""
+        for process in (*self.living.values(), *self.readers):
+            process.kill()
+            process.communicate()
 
     def start(self) -> None:
         """Start a sender."""
@@ -155,28 +164,52 @@ def test_processes_that_share_a_store_outlive_one_another(
     if engine == "partitionlog" and "retention_bytes" in options:
         options = {**options, "retention_bytes": options["retention_bytes"] // 8}
     draw = random.Random(f"{SEED} {flush} {options} {engine}")
-    herd = Herd(tmp_path, flush, draw, engine, **options)
+    processes = messages = 0
+    for root in roots(tmp_path):
+        herd = Herd(root, flush, draw, engine, **options)
+        try:
+            outlive_one_another(herd)
+        finally:
+            herd.end()
+        processes += len(herd.names)
+        messages += len(herd.acknowledged())
+    told = f"{engine}, {flush} {options}: {processes} processes, {messages} messages"
+    print(f"FOREBAY_SEED={SEED}, {told}")
+
+
+def roots(folder: Path) -> Iterator[Path]:
+    """Yield a folder for each store, and remove it afterwards."""
+    for number in range(STORES):
+        root = folder / str(number)
+        root.mkdir()
+        yield root
+        shutil.rmtree(root)
+
+
+def outlive_one_another(herd: Herd) -> None:
+    """Have processes send and read, kill them at random, and check what is in the store."""
     for _ in range(SENDERS):
         herd.start()
-    readers = [read_from(herd, mode) for mode in ("share", "r")]
+    for mode in ("share", "r"):
+        read_from(herd, mode)
     end = time.monotonic() + SECONDS
     # On a busy machine most are killed before they send anything.
     while time.monotonic() < end or not herd.has_enough():
         assert time.monotonic() < end + LONG_S, f"seed {SEED}: too little was sent"
-        time.sleep(draw.uniform(0.005, 0.25))
-        herd.kill(draw.choice(list(herd.living)))
+        time.sleep(herd.draw.uniform(0.005, 0.25))
+        herd.kill(herd.draw.choice(list(herd.living)))
         herd.start()
     for name in list(herd.living):
         herd.kill(name)
     counts = []
-    for reader in readers:
+    for reader in herd.readers:
         out, errors = reader.communicate(b"")
         assert reader.returncode == 0, f"seed {SEED}: {errors.decode()}"
         counts.append(dict(eval(out)))
     check(herd, counts)
 
 
-def read_from(herd: Herd, mode: str) -> subprocess.Popen[bytes]:
+def read_from(herd: Herd, mode: str) -> None:
     """Start a reader once there is something to read."""
     deadline = time.monotonic() + 60
     while not any(herd.journals.iterdir()):
@@ -186,7 +219,7 @@ def read_from(herd: Herd, mode: str) -> subprocess.Popen[bytes]:
     # It may join while no sender lives; then its options are those of the senders that follow.
     options = herd.options if mode == "share" else {}
     arguments = [sys.executable, "-c", READER, str(herd.path), mode, repr(options)]
-    return subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe)
+    herd.readers.append(subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe))
 
 
 def removed_from_all(store: forebay.Store) -> bool:
@@ -251,7 +284,13 @@ sys.stdin.read()
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_commits_are_taken_up_once_while_processes_die(tmp_path: Path, flush: str):
     """Each process takes commits up once those that did before are killed."""
-    path, draw = tmp_path / "s", random.Random(f"{SEED} commits {flush}")
+    draw = random.Random(f"{SEED} commits {flush}")
+    for root in roots(tmp_path):
+        take_commits_up(root / "s", flush, draw)
+
+
+def take_commits_up(path: Path, flush: str, draw: random.Random) -> None:
+    """Publish commits while processes that take them up are killed, and check the log."""
     living: list[subprocess.Popen[str]] = []
 
     def start() -> None:

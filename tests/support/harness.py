@@ -12,6 +12,9 @@ import pytest
 
 #: Whether the long form of a test is requested, as by ``make proof``.
 PROOF = "FOREBAY_PROOF" in os.environ
+if PROOF:
+    # No test has a limit, as in ``make proof``; pytest looks at it later.
+    os.environ.setdefault("PYTEST_TIMEOUT", "0")
 
 #: A random number that all processes of a run have.
 DRAWN = int(os.environ.setdefault("FOREBAY_DRAWN", str(time.time_ns() % 10**6)))
