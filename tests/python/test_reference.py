@@ -1,9 +1,11 @@
 """The reference has every public name, and the check of that notices what is missing."""
 
+import importlib
 import re
 import zlib
 from pathlib import Path
 
+import pytest
 import reference
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
@@ -37,3 +39,26 @@ def test_an_example_that_is_no_code_is_noticed(tmp_path, monkeypatch):
     assert reference.quoted() == []
     page.write_text("<blockquote>1</blockquote>")
     assert reference.quoted() == ["reference/types/index.html"]
+
+
+def test_parameters_that_are_described_together_have_their_own_types():
+    griffe = pytest.importorskip("griffe")
+    overloaded = importlib.import_module("overloaded")
+    code = '''
+def opened(mode: str = "a", adopt: bool = False, **options: int) -> None:
+    """Open.
+
+    Parameters
+    ----------
+    mode, adopt, **options
+        As for `forebay.open`.
+    """
+'''
+    extensions = griffe.load_extensions(overloaded.Overloaded)
+    with griffe.temporary_visited_package(
+        "reference_of", {"__init__.py": code}, extensions=extensions, docstring_parser="numpy"
+    ) as package:
+        (section,) = package["opened"].docstring.parsed[1:]
+        found = [(it.name, str(it.annotation), it.value) for it in section.value]
+    assert found[:2] == [("mode", "str", "'a'"), ("adopt", "bool", "False")]
+    assert found[2][:2] == ("**options", "int")
