@@ -16,6 +16,7 @@ from forebay._forebay import (
     BatchTicket,
     Compaction,
     Consumer,
+    Conversion,
     Damage,
     GroupQueue,
     Latency,
@@ -37,7 +38,7 @@ from forebay._forebay import (
     WriterStats,
     __version__,
 )
-from forebay.conversion import Conversion, convert
+from forebay.conversion import convert
 from forebay.errors import (
     AlreadySettledError,
     BusyError,

@@ -15,7 +15,7 @@ __version__: str
 
 __all__ = [
     "BatchResult", "BatchTicket", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress",
-    "Compaction", "Consumer", "ConsumerIterator", "Contents", "Converted", "Damage",
+    "Compaction", "Consumer", "ConsumerIterator", "Contents", "Conversion", "Damage",
     "EngineKind", "Epochs",
     "Finding", "Fitted", "FoundHole",
     "GroupQueue", "IndexKeys", "LaidRange", "LaidRun", "Latency", "ManualClock", "Meanings",
@@ -2452,19 +2452,41 @@ def open_store(
     """Open a store; `forebay.open` checks and documents the arguments."""
 
 @final
-class Converted:
-    """What a conversion has done; `forebay.Conversion` documents the values."""
+class Conversion:
+    """What a conversion did.
+
+    Attributes
+    ----------
+    messages
+        Number of messages that this call has copied.
+    topics
+        The name in the target of each topic of the source.
+    left_out
+        Topics that the systems keep for themselves, which are not converted, and how many
+        offsets they have.
+    damaged
+        Number of damaged places of the source, whose messages could not be read.
+    resumed
+        Whether an earlier call had begun.
+    """
 
     @property
-    def messages(self) -> int: ...
+    def messages(self) -> int:
+        """Messages that this call has copied."""
     @property
-    def topics(self) -> dict[str, str]: ...
+    def topics(self) -> dict[str, str]:
+        """The name in the target of each topic of the source."""
     @property
-    def left_out(self) -> dict[str, int]: ...
+    def left_out(self) -> dict[str, int]:
+        """Topics that the systems keep for themselves, and how many offsets they have."""
     @property
-    def damaged(self) -> int: ...
+    def damaged(self) -> int:
+        """Damaged places of the source, whose messages could not be read."""
     @property
-    def resumed(self) -> bool: ...
+    def resumed(self) -> bool:
+        """Whether an earlier call had begun."""
+    def _asdict(self) -> dict[str, Any]:
+        """Return the attributes as a dict."""
 
 def convert_store(
     source: str | PathLike[str],
@@ -2477,7 +2499,7 @@ def convert_store(
     flush: str | None,
     given: dict[str, Any],
     progress: Callable[[int, int], object] | None,
-) -> Converted:
+) -> Conversion:
     """Convert a store; `forebay.convert` checks and documents the arguments."""
 
 def message_from_record(record: bytes) -> Message:

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from types import NoneType
 from typing import Unpack
 
 from forebay import _forebay
+from forebay._forebay import Conversion
 from forebay.errors import InvalidOptionError
 from forebay.given import check, check_apart, check_items, check_path, check_text, listed
 from forebay.options import FileEngine, Flush, Options
 
-__all__ = ["Conversion", "convert"]
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """What a conversion did."""
-
-    messages: int
-    """Messages that this call has copied."""
-    topics: dict[str, str]
-    """The name in the target of each topic of the source."""
-    left_out: dict[str, int]
-    """Topics that the systems keep for themselves, which are not converted, and how many offsets
-    they have."""
-    damaged: int
-    """Damaged places of the source, whose messages could not be read."""
-    resumed: bool
-    """Whether an earlier call had begun."""
+__all__ = ["convert"]
 
 
 def convert(
@@ -76,7 +57,7 @@ def convert(
         as they do after retention, compaction, transactions and damage.
     progress
         Called with the offsets that are done and their total.
-    flush, options
+    flush, **options
         Those of `forebay.open`, for the target; but ``isolation`` is for the source: which messages
         of Kafka's transactions are converted, by default ``"read_committed"``.
 
@@ -110,7 +91,7 @@ def convert(
     check_text("isolation", isolation, "a str or None")
     check_apart(source, "target", target)
     try:
-        done = _forebay.convert_store(
+        return _forebay.convert_store(
             source,
             target,
             engine,
@@ -124,9 +105,11 @@ def convert(
         )
     except InvalidOptionError as error:
         if error.name == "renumber":
+            import shutil
+            from pathlib import Path
+
             # The same call would meet the same gap again, and another one is to follow.
             unfinished = Path(target)
             unfinished = unfinished.with_name(f"{unfinished.name}.converting")
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return Conversion(done.messages, done.topics, done.left_out, done.damaged, done.resumed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -27,6 +26,8 @@ __all__ = [
     "with_surrogates",
 ]
 
+#: More than any argument can use; an iterable may have no end.
+_ITEMS_MAX = 1 << 20
 #: Arguments of the shell that are not UTF-8 have surrogates.
 _NO_SURROGATES = Worded("must not have surrogates, which UTF-8 cannot encode", "must be UTF-8")
 
@@ -58,6 +59,8 @@ def listed(name: str, value: object, kind: Any, takes: str) -> list[Any]:
     for item in _iterator(name, value, takes):
         _check_item(name, item, kind, takes)
         items.append(item)
+        if len(items) > _ITEMS_MAX:
+            raise _refused(name, f"must have at most {_ITEMS_MAX} items", "more")
     return items
 
 
@@ -153,24 +156,29 @@ def check_function(name: str, value: object, takes: str = "callable") -> None:
     The call of a coroutine function or a generator function returns before any of it has run.
     """
     check_callable(name, value, takes)
+    # It takes a fifth of the time of `import forebay`, and few programs come here.
+    import inspect
+
     while isinstance(value, functools.partial):
         value = value.func
+    kinds: list[tuple[Callable[[Any], bool], str]] = [
+        (inspect.iscoroutinefunction, "a coroutine function"),
+        (inspect.isasyncgenfunction, "an asynchronous generator function"),
+        (inspect.isgeneratorfunction, "a generator function"),
+    ]
     for called in (value, type(value).__call__):
-        for is_deferred, kind in _DEFERRED:
+        for is_deferred, kind in kinds:
             if is_deferred(called):
                 reason = "must be a function that has run when it returns"
                 raise TypeError(f"{name} {reason}, got {kind}")
 
 
-_DEFERRED: list[tuple[Callable[[Any], bool], str]] = [
-    (inspect.iscoroutinefunction, "a coroutine function"),
-    (inspect.isasyncgenfunction, "an asynchronous generator function"),
-    (inspect.isgeneratorfunction, "a generator function"),
-]
-
-
 def check_has_run(name: str, returned: object) -> None:
     """Raise `TypeError` if what the function `name` returned is still to be awaited or iterated."""
+    if returned is None:
+        return
+    import inspect
+
     if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
         # Else a coroutine that is dropped gives a warning of its own.
         returned.close()

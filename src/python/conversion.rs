@@ -2,22 +2,44 @@
 
 use super::errors::must;
 use super::options;
+use super::pickle::plain;
 use super::progress::with_progress;
 use crate::{ConvertSpec, Isolation, Options};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What a conversion has done; `forebay.Conversion` documents the values.
-#[pyclass(frozen, get_all, module = "forebay._forebay")]
-pub(crate) struct Converted {
-    messages: u64,
-    topics: Py<PyDict>,
-    left_out: Py<PyDict>,
-    damaged: u64,
-    resumed: bool,
-}
+plain!(
+    Conversion,
+    "What a conversion did.
+
+Attributes
+----------
+messages
+    Number of messages that this call has copied.
+topics
+    The name in the target of each topic of the source.
+left_out
+    Topics that the systems keep for themselves, which are not converted, and how many offsets they
+    have.
+damaged
+    Number of damaged places of the source, whose messages could not be read.
+resumed
+    Whether an earlier call had begun.",
+    {
+        /// Messages that this call has copied.
+        messages: u64,
+        /// The name in the target of each topic of the source.
+        topics: BTreeMap<String, String>,
+        /// Topics that the systems keep for themselves, and how many offsets they have.
+        left_out: BTreeMap<String, u64>,
+        /// Damaged places of the source, whose messages could not be read.
+        damaged: u64,
+        /// Whether an earlier call had begun.
+        resumed: bool,
+    }
+);
 
 /// Convert a store; `forebay.convert` checks and documents the arguments.
 #[pyfunction]
@@ -40,7 +62,7 @@ pub(crate) fn convert_store(
     flush: Option<&str>,
     given: Bound<'_, PyDict>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<Converted> {
+) -> PyResult<Conversion> {
     let parsed = options::read("a", Some(engine), flush, false, &given)?;
     let Options {
         engine: Some(kind), ..
@@ -62,10 +84,10 @@ pub(crate) fn convert_store(
     let done = with_progress(py, progress, |progress| {
         crate::convert_store(&source, &target, &spec, progress)
     })?;
-    Ok(Converted {
+    Ok(Conversion {
         messages: done.messages,
-        topics: done.topics.into_py_dict(py)?.unbind(),
-        left_out: done.left_out.into_py_dict(py)?.unbind(),
+        topics: done.topics.into_iter().collect(),
+        left_out: done.left_out.into_iter().collect(),
         damaged: done.damaged,
         resumed: done.resumed,
     })

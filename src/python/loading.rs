@@ -50,12 +50,12 @@ pub(super) fn load(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Imports what the binding imports on first use, for a process whose children go on with a store.
+/// Imports what the package imports on first use, for a process whose children go on with a store.
 ///
 /// Another process pays for an import when it needs it: `import forebay` would take markedly longer
 /// with all of them.
 pub(super) fn import_early(py: Python<'_>) -> PyResult<()> {
-    ["difflib", "logging", "threading"]
+    ["difflib", "inspect", "logging", "threading"]
         .into_iter()
         .try_for_each(|name| py.import(name).map(drop))
 }

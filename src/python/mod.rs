@@ -64,7 +64,7 @@ mod _forebay {
     #[pymodule_export]
     use super::consumer::{Consumer, ConsumerIterator, Pause, Polled, Run};
     #[pymodule_export]
-    use super::conversion::{Converted, convert_store};
+    use super::conversion::{Conversion, convert_store};
     #[pymodule_export]
     use super::damage::Damage;
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! The functions that pickles refer to; they restore the pickled objects.
 
 use super::arrow::Scan;
+use super::conversion::Conversion;
 use super::damage::Damage;
 use super::groups::GroupQueue;
 use super::message::ReadBatch;
@@ -26,8 +27,9 @@ pub(crate) fn values_again(
     values: &Bound<'_, PyDict>,
 ) -> PyResult<Py<PyAny>> {
     match kind {
-        Compaction::NAME => restore::<Compaction>(py, values),
         BatchResult::NAME => restore::<BatchResult>(py, values),
+        Compaction::NAME => restore::<Compaction>(py, values),
+        Conversion::NAME => restore::<Conversion>(py, values),
         Contents::NAME => restore::<Contents>(py, values),
         Damage::NAME => restore::<Damage>(py, values),
         Finding::NAME => restore::<Finding>(py, values),

@@ -37,8 +37,8 @@ def same(one, other):
 
 
 @pytest.fixture
-def results(open_store):
-    """Return one object of each class that a store returns."""
+def results(open_store, tmp_path):
+    """Return one object of each class that a store or a conversion returns."""
     store = open_store()
     orders = store.producer("orders", queue=0)
     sent = orders.send(b"a", key="k")
@@ -48,7 +48,11 @@ def results(open_store):
     topic = store.topics["orders"]
     store.reset_offsets("billing", "orders", "earliest")
     (group, *_) = store.groups["billing"]
+    with forebay.open(tmp_path / "source", commitlog_file_size=1 << 20) as source:
+        source.send("orders", b"a")
+    done = forebay.convert(tmp_path / "source", tmp_path / "target", engine="partitionlog")
     return [
+        done,
         *(sent, batch, *read, read[0].messages[0], topic, topic.queues[0]),
         *(group, stats, stats.put_latency, store.recovery, store.verify(), store.repair()),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
 import forebay
@@ -78,7 +77,7 @@ def _convert(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     if arguments.json:
-        write_json(asdict(done))
+        write_json(done._asdict())
         return 1 if done.damaged else 0
     for old, new in done.topics.items():
         if old != new:
