@@ -3,11 +3,12 @@
 //! First all Python objects are referenced, then their bytes are borrowed. So the core can read the
 //! bytes detached, even if another thread changes the lists.
 
-use super::convert::{Queue, items, text};
+use super::convert::{Queue, at_most, each, items, text};
 use super::draft::{
     HeaderBytes, Pair, Pairs, Texts, as_pair, body_or_null, born, check_tombstone, header_bytes,
     headers, keys_of, pair_texts, pairs,
 };
+use super::edge;
 use super::errors::in_row;
 use super::signals::check_signals;
 use crate::Draft;
@@ -68,7 +69,10 @@ impl<'py> BatchGiven<'py> {
         properties: Option<&Bound<'py, PyAny>>,
         given_headers: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<BatchGiven<'py>> {
-        let bodies = items("bodies", bodies)?;
+        let bodies = each("bodies", bodies, "a sequence", |row, body| {
+            edge::check_body(&body).map_err(|error| in_row(body.py(), error, row))?;
+            Ok(body)
+        })?;
         let rows = bodies.len();
         let keys = keys
             .map(|keys| flat("keys", keys, rows, key_objects))
@@ -117,15 +121,21 @@ fn one_per_row<'py>(
     object: &Bound<'py, PyAny>,
     rows: usize,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let entries = items(name, object)?;
+    let entries = at_most(name, object, "a sequence", rows)?;
     if entries.len() == rows {
         return Ok(entries);
     }
-    let found = match entries.len() {
+    let counted = |count| match count {
         1 => "1 entry".to_owned(),
         count => format!("{count} entries"),
     };
-    let text = format!("{name} has {found} for {rows} bodies; pass one entry per body");
+    let found = match object.len() {
+        Ok(count) => counted(count),
+        Err(_) if entries.len() > rows => format!("more than {rows} entries"),
+        Err(_) => counted(entries.len()),
+    };
+    let bodies = if rows == 1 { "body" } else { "bodies" };
+    let text = format!("{name} has {found} for {rows} {bodies}; pass one entry per body");
     Err(PyValueError::new_err(text))
 }
 

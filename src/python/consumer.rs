@@ -333,15 +333,11 @@ impl Consumer {
             return Ok(self.call(py, |core| core.ack([receipt]))?);
         }
         let wanted = "a Message or a sequence of them";
-        let items = super::convert::items_or("messages", messages, wanted)?;
-        let messages: Vec<&Bound<'_, Message>> = items
-            .iter()
-            .map(|item| {
-                let message = item.cast::<Message>();
-                message.map_err(|_| wrong_type("messages", item, wanted))
-            })
-            .collect::<PyResult<_>>()?;
-        let receipts: Vec<&Receipt> = messages.into_iter().map(receipt).collect::<PyResult<_>>()?;
+        let messages = super::convert::each("messages", messages, wanted, |_, item| {
+            let message = item.cast_into::<Message>();
+            message.map_err(|error| wrong_type("messages", &error.into_inner(), wanted))
+        })?;
+        let receipts: Vec<&Receipt> = messages.iter().map(receipt).collect::<PyResult<_>>()?;
         Ok(self.call(py, |core| core.ack(receipts))?)
     }
 

@@ -7,7 +7,9 @@ use super::signals::check_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyMapping, PyString};
+use pyo3::types::{
+    PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyIterator, PyMapping, PyString,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -226,27 +228,63 @@ fn shown(object: &Bound<'_, PyAny>) -> String {
         .map_or_else(|_| String::new(), |text| text.to_string())
 }
 
+/// The most items of an argument that is not a batch: more than any of them can use.
+const ITEMS_MAX: usize = 1 << 20;
+
 /// References to the items of an iterable, so that their bytes can be borrowed. Text is refused.
 pub(super) fn items<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    items_or(name, object, "a sequence")
+    let items = at_most(name, object, "a sequence", ITEMS_MAX)?;
+    if items.len() > ITEMS_MAX {
+        return Err(must(
+            name,
+            "more",
+            &format!("have at most {ITEMS_MAX} items"),
+        ));
+    }
+    Ok(items)
 }
 
-/// The same, where errors say that the argument must be `wanted`.
-pub(super) fn items_or<'py>(
+/// The first items of an iterable, at most one more than `max`: it may have no end.
+pub(super) fn at_most<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
     wanted: &str,
+    max: usize,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let entry = |(row, entry): (usize, PyResult<_>)| check_signals(object.py(), row).and(entry);
+    let entries = iterated(name, object, wanted)?.enumerate();
+    entries.take(max.saturating_add(1)).map(entry).collect()
+}
+
+/// The items of an iterable, each converted as it comes: the first wrong one ends it, since there
+/// may be no last one. Errors say that the argument must be `wanted`.
+pub(super) fn each<'py, T>(
+    name: &str,
+    object: &Bound<'py, PyAny>,
+    wanted: &str,
+    convert: impl Fn(usize, Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let entry = |(row, entry): (usize, PyResult<_>)| {
+        check_signals(object.py(), row)?;
+        convert(row, entry?)
+    };
+    let entries = iterated(name, object, wanted)?.enumerate();
+    entries.map(entry).collect()
+}
+
+fn iterated<'py>(
+    name: &str,
+    object: &Bound<'py, PyAny>,
+    wanted: &str,
+) -> PyResult<Bound<'py, PyIterator>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
         return Err(wrong_type(name, object, wanted));
     }
     let entries = object.try_iter();
-    let entries = entries.map_err(|_| wrong_type(name, object, wanted))?;
-    let entry = |(row, entry)| check_signals(object.py(), row).and(entry);
-    entries.enumerate().map(entry).collect()
+    entries.map_err(|_| wrong_type(name, object, wanted))
 }
 
 /// The tags of a filter: one tag, several joined by ``||``, or a sequence. ``None`` and ``"*"``

@@ -28,6 +28,18 @@ pub(super) fn body<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> 
     }
 }
 
+/// Refuses an object that cannot be a body, without a look at its bytes. `None` can be one.
+pub(super) fn check_body(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    if object.is_instance_of::<PyBytes>() || object.is_none() {
+        return Ok(());
+    }
+    // SAFETY: `object` keeps what it points to alive.
+    match unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } {
+        0 => copied("body", object).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
 /// A copy of the bytes of any buffer. Errors name the argument.
 pub(super) fn copied(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if object.is_instance_of::<PyString>() {

@@ -1,6 +1,7 @@
 """Bad input: the documented error with its attributes, and a store that remains usable."""
 
 import inspect
+import itertools
 import pickle
 import re
 import subprocess
@@ -210,6 +211,38 @@ def test_batch_arguments_have_one_entry_per_body(store):
     for bodies in (b"bytes", "text", 5, None):
         with pytest.raises(TypeError):
             orders.send_batch(bodies)
+
+
+def test_an_iterable_without_an_end_is_refused(store):
+    """Gathering it whole would take all memory before the first error."""
+    orders = store.producer("orders")
+    for name, endless in (
+        ("keys", itertools.repeat("a")),
+        ("tags", itertools.repeat("a")),
+        ("properties", itertools.repeat({})),
+        ("headers", itertools.repeat([])),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has more than 2 entries for 2 bodies"):
+            orders.send_batch([b"a", b"b"], **{name: endless})
+    with pytest.raises(ValueError, match="keys has 1000000000000 entries for 1 body"):
+        orders.send_batch([b"a"], keys=range(10**12))
+    with pytest.raises(TypeError, match="row 0: body must be a buffer, such as bytes, got int"):
+        orders.send_batch(range(10**12))
+    with pytest.raises(TypeError, match="row 0: body must be bytes, got str"):
+        orders.send_batch(itertools.repeat("a"))
+    for name in ("keys", "headers"):
+        with pytest.raises(forebay.InvalidOptionError, match=f"{name} must have at most 1048576"):
+            orders.send(b"a", **{name: itertools.repeat("a")})
+    with pytest.raises(forebay.InvalidOptionError, match="columns must have at most 1048576"):
+        store.scan("orders", columns=itertools.repeat("a"))
+    wanted = "messages must be a Message or a sequence of them, got bytes"
+    with (
+        store.consumer("orders", group="billing") as consumer,
+        pytest.raises(TypeError, match=wanted),
+    ):
+        consumer.ack(itertools.repeat(b"message"))
+    with pytest.raises(forebay.InvalidOptionError, match="topics must have at most 1048576"):
+        forebay.convert("here", "there", engine="commitlog", topics=itertools.repeat("a"))
 
 
 @pytest.mark.parametrize(("time", "hours"), [(datetime.max, -14), (datetime.min, 14)])
