@@ -16,6 +16,7 @@ from typing import Any
 
 from forebay._forebay import Message, Store
 from forebay.errors import ForebayError
+from forebay.given import check_text
 
 __all__ = [
     "LetterQueue",
@@ -123,6 +124,8 @@ class Redriver:
     """
 
     def __init__(self, store: Store, group: str, to: str | None = None) -> None:
+        if to is not None:
+            check_text("to", to, "a str")
         self._store = store
         self._group = group
         self._to = to

@@ -68,9 +68,18 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
     def options_of(self, verb: str) -> Container[str]:
-        """Return the options of a verb."""
-        verbs = next(it for it in self._actions if isinstance(it, argparse._SubParsersAction))
-        return list(verbs.choices[verb]._option_string_actions)
+        """Return the options of a verb, and those of its own verbs."""
+        found: set[str] = set()
+        parsers = [self._verbs()[verb]]
+        while parsers:
+            parser = parsers.pop()
+            found.update(parser._option_string_actions)
+            parsers.extend(parser._verbs().values())
+        return found
+
+    def _verbs(self) -> dict[str, Parser]:
+        kinds = (it for it in self._actions if isinstance(it, argparse._SubParsersAction))
+        return {name: parser for it in kinds for name, parser in it.choices.items()}
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; report unknown ones here, where the verb and its options are known."""

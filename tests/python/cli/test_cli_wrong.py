@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import random
 import shutil
 
 import pytest
+from harness import PROOF, seed
 from test_cli_newcomer import PYTHON, parsers, required
 
 import forebay
@@ -107,6 +109,7 @@ def test_a_wrong_value_of_each_option_is_refused_in_one_line(run, stores):
 
 
 def test_odd_values_of_options_and_arguments_are_taken_or_refused_in_one_line(run, stores):
+    draw = random.Random(seed())
     for words, parser in verbs():
         if words[0] in LONG:
             continue
@@ -114,7 +117,7 @@ def test_odd_values_of_options_and_arguments_are_taken_or_refused_in_one_line(ru
             name = action.option_strings[-1] if action.option_strings else action.dest
             if action.nargs == 0 or (words[0], name) == ("shell", "--command"):
                 continue
-            for value in NASTY:
+            for value in NASTY if PROOF else draw.sample(NASTY, 2):
                 complaint(run, command(words, parser, name, value), (0, 1, 2))
                 shutil.rmtree("target", ignore_errors=True)
                 shutil.rmtree("target.converting", ignore_errors=True)
@@ -127,3 +130,5 @@ def test_an_option_is_named_as_it_is_typed(run, stores):
     assert "argument DST: must name a directory, got ''" in complaint(run, words, (2,))
     words = ("send", "store", "orders", "x", "--tags", "x\udcff")
     assert "--tags must be UTF-8" in complaint(run, words, (1,))
+    words = ("dlq", "redrive", "store", "billing", "--to", "x\udcff")
+    assert "--to must be UTF-8" in complaint(run, words, (1,))
