@@ -12,7 +12,6 @@ import pytest
 #: Files that take a minute and more. They begin first: the last of them would be waited for.
 LONG = (
     "test_spark_stream_kill",
-    "test_spark_write_stream",
     "test_kills",
     "test_power",
     "test_forebay",
@@ -41,6 +40,15 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long files, in their order, for whoever runs files side by side."""
-    places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
+    """Have whoever runs tests side by side keep files whole, and begin with the long ones.
+
+    A session of Spark takes long to start and to warm up, so the files that use one are two groups.
+    """
+    with_session = {item.path: None for item in items if "spark" in item.fixturenames}
+    groups = {path: f"spark-{number % 2}" for number, path in enumerate(with_session)}
+    places = {name: place for place, name in enumerate((*LONG, "spark-0", "spark-1"))}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups.get(item.path, item.path.stem)))
+    items.sort(
+        key=lambda item: places.get(item.path.stem, places.get(groups.get(item.path), len(places)))
+    )

@@ -84,7 +84,9 @@ def test_segments_of_a_partition_log_are_archived(run, tmp_path):
 @pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
 def test_what_is_in_use_is_archived_on_request(run, tmp_path, engine):
     path, target = tmp_path / "events", tmp_path / "a"
-    assert run("send", path, "orders", "one", "two", "--queue", 0, "--engine", engine)[0] == 0
+    small = {"commitlog_file_size": 1 << 20} if engine == "commitlog" else {}
+    forebay.open(path, engine=engine, **small).close()
+    assert run("send", path, "orders", "one", "two", "--queue", 0)[0] == 0
     status, out, _ = run("archive", path, target, "--json")
     (facts,) = rows(out)
     assert (status, facts["files"]) == (0, 0)

@@ -1,27 +1,63 @@
-"""Streams whose driver is killed at random: each message is in the sink exactly once."""
+"""Drivers of two streams that are killed at random: each message is in both sinks exactly once.
 
+One stream reads a store that is opened and closed beside it, the other copies a store into another.
+A driver and all its processes are killed at a random moment after both have made progress, and the
+next one continues from the checkpoints. `FOREBAY_SEED` repeats the same moments, as far as the
+machine's timing allows.
+"""
+
+from __future__ import annotations
+
+import json
 import os
 import random
+import shutil
 import threading
 import time
+from collections import Counter
 
 import harness
-from sparks import drivers
+from sparks import SESSION, drivers, run_program
 
 import forebay
-from forebay.spark import ForebayDataSource
 
-ROUNDS = 200 if harness.PROOF else 10
+KILLS = 200 if harness.PROOF else 10
+#: Messages sent before each driver runs: more than it can copy in its lifetime.
+SENT = 10_000
+MARKERS = "rmq_sys_forebay_commits"
 
 PROGRAM = """
-# Spark finds the format by itself.
-reader = spark.readStream.format("forebay").option("subscribe", "orders")
-reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 300)
-reader = reader.option("columns", "partition,offset,value").option("group", "etl")
-writer = reader.load(given + "/events").writeStream.format("parquet")
-writer = writer.option("checkpointLocation", given + "/checkpoint")
-query = writer.start(given + "/sink")
-query.awaitTermination()
+folder, rest = given
+
+def read(source, limit, **options):
+    # Spark finds the format by itself.
+    reader = spark.readStream.format("forebay").options(**options)
+    reader = reader.options(subscribe="orders", startingOffsets="earliest")
+    if not rest:
+        reader = reader.option("maxOffsetsPerTrigger", limit)
+    return reader.load(f"{folder}/{source}")
+
+def write(frame, form, sink):
+    writer = frame.writeStream.format(form)
+    writer = writer.option("checkpointLocation", f"{folder}/{sink}-checkpoint")
+    writer = writer.trigger(**({"availableNow": True} if rest else {"processingTime": "0 seconds"}))
+    return writer.start(f"{folder}/{sink}")
+
+fed = read("fed", 300, columns="partition,offset,value", group="etl")
+events = read("events", 500).selectExpr("value", "concat('t', partition % 2) as topic")
+queries = [write(fed, "parquet", "rows"), write(events, "forebay", "copy")]
+print("started", flush=True)
+if not rest:
+    # A query that ends ends the driver.
+    spark.streams.awaitAnyTermination()
+for query in queries:
+    query.awaitTermination()
+"""
+
+#: Reads what the first stream wrote: Spark knows which files of it count.
+ROWS = """
+rows = spark.read.parquet(folder + "/rows").collect()
+print(json.dumps([(row.partition, row.offset, row.value.decode()) for row in rows]))
 """
 
 
@@ -58,38 +94,73 @@ class Feed(threading.Thread):
             raise self.error
 
 
-def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, tmp_path):
+def test_each_message_is_in_both_sinks_once_however_often_the_driver_dies(tmp_path):
     seed = harness.seed()
     print(f"FOREBAY_SEED={seed}")
     chance = random.Random(seed)
-    feed = Feed(tmp_path / "events", random.Random(seed + 1))
-    with forebay.open(tmp_path / "events", default_queues=3) as store:
+    feed = Feed(tmp_path / "fed", random.Random(seed + 1))
+    with forebay.open(tmp_path / "fed", default_queues=3) as store:
         store.create_topic("orders", queues=3)
     feed.start()
+    sent = 0
     try:
-        with drivers(PROGRAM, str(tmp_path), ROUNDS) as run:
-            for _ in range(ROUNDS):
-                # Between the first step of a batch and the third batch after it.
-                run_until(run, tmp_path, steps=chance.randrange(1, 6), seconds=chance.random() / 3)
+        with (
+            forebay.open(tmp_path / "events", default_queues=3) as store,
+            drivers(PROGRAM, [str(tmp_path), False], KILLS) as run,
+        ):
+            orders = store.producer("orders")
+            for _ in range(KILLS):
+                orders.send_batch([b"%d" % number for number in range(sent, sent + SENT)])
+                store.flush()
+                sent += SENT
+                run_until(run, tmp_path, chance)
     finally:
         feed.stop()
-    spark.dataSource.register(ForebayDataSource)
-    reader = spark.readStream.format("forebay").option("subscribe", "orders")
-    reader = reader.option("startingOffsets", "earliest").option("group", "etl")
-    reader = reader.option("columns", "partition,offset,value")
-    writer = reader.load(str(tmp_path / "events")).writeStream.format("parquet")
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.trigger(availableNow=True).start(str(tmp_path / "sink"))
-    assert query.awaitTermination(300)
-    rows = spark.read.parquet(str(tmp_path / "sink")).collect()
-    found = {(row.partition, row.offset): bytes(row.value) for row in rows}
+    code = f"{SESSION}given = sys.argv[1], True\n{PROGRAM}{ROWS}"
+    rows = json.loads(run_program(code, str(tmp_path)).splitlines()[-1])
+    found = {(partition, offset): value.encode() for partition, offset, value in rows}
     assert len(rows) == len(found)
     assert found == feed.sent
+    marked = marks(tmp_path / "copy")
+    parts = {batch: count for batch, _, count in marked}
+    assert list(parts) == list(range(len(parts)))
+    assert marked == [(batch, n + 1, parts[batch]) for batch in parts for n in range(parts[batch])]
+    with forebay.open(tmp_path / "copy", mode="r") as store:
+        verified = store.verify()
+        assert verified.ok, verified.damage
+        copied = Counter()
+        for topic in ("t0", "t1"):
+            for queue in store.topics[topic].queues:
+                read = store.read(topic, queue.id, 0, max_messages=10_000_000)
+                copied.update(int(message.body) for message in read)
+    assert copied == Counter(range(sent))
+    shutil.rmtree(tmp_path)
 
 
-def steps_in(folder):
-    """Return how many steps the query has completed: batches planned, and batches committed."""
-    checkpoint = folder / "checkpoint"
+def run_until(run, folder, chance):
+    """Run a driver until both its queries have made progress, wait a moment, and kill it."""
+    begun, steps = steps_in(folder / "rows-checkpoint"), chance.randrange(1, 6)
+    path = folder / "copy"
+    driver = run()
+    try:
+        driver.wait_for("started")
+        while steps_in(folder / "rows-checkpoint") < begun + steps:
+            assert driver.is_alive(), "a query ended by itself"
+            time.sleep(0.01)
+        marked = len(marks(path))
+        while not has_entry(path, marked) or len(marks(path)) <= marked:
+            assert driver.is_alive(), "a query ended by itself"
+            time.sleep(0.002)
+        # Half of the kills come before Spark records the copied batch as done, the others at any
+        # point of a batch or of its commit. There is no event to wait for.
+        time.sleep(chance.choice((0, chance.uniform(0, 0.7))))
+        assert driver.is_alive(), "a query ended by itself"
+    finally:
+        driver.kill()
+
+
+def steps_in(checkpoint):
+    """Return how many steps a query has completed: batches planned, and batches committed."""
     # Spark keeps only the last hundred of each.
     return sum(
         max((int(name) + 1 for name in os.listdir(checkpoint / kind) if name.isdigit()), default=0)
@@ -98,16 +169,24 @@ def steps_in(folder):
     )
 
 
-def run_until(run, folder, steps, seconds):
-    """Run a driver until its query has completed some steps, wait a moment, and kill it."""
-    begun = steps_in(folder)
-    driver = run()
+def marks(path):
+    """Return batch, part and number of parts of each marker in the log."""
     try:
-        while steps_in(folder) < begun + steps:
-            assert driver.is_alive(), "the query ended by itself"
-            time.sleep(0.01)
-        # There is no event to wait for: it may die at any moment.
-        time.sleep(seconds)
-        assert driver.is_alive(), "the query ended by itself"
-    finally:
-        driver.kill()
+        with forebay.open(path, mode="r") as store:
+            if MARKERS not in store.topics:
+                return []
+            queue = store.topics[MARKERS].queues[0]
+            found = store.read(MARKERS, 0, queue.min_offset, max_messages=100_000)
+            marks = [json.loads(message.body) for message in found]
+            return [(mark["batch"], mark["part"], mark["parts"]) for mark in marks]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def has_entry(path, number):
+    """Return whether the queue of the markers has this entry, without opening the store."""
+    try:
+        with open(path / "consumequeue" / MARKERS / "0" / f"{0:020}", "rb") as file:
+            return any(os.pread(file.fileno(), 20, number * 20))
+    except FileNotFoundError:
+        return False

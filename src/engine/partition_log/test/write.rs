@@ -777,7 +777,7 @@ fn a_damaged_intent_is_reported_and_takes_nothing_away() {
         assert_eq!(bodies(&again, "a", 0), [b"1"], "{flawed}");
         let damage = again.report().damage();
         assert_eq!(damage[0].kind, DamageKind::Table, "{flawed}");
-        drop(again);
+        again.close().unwrap();
         fs::remove_dir_all(&to).unwrap();
     }
 }
