@@ -10,8 +10,16 @@ from typing import Unpack
 from forebay import _forebay
 from forebay._forebay import Conversion
 from forebay.errors import InvalidOptionError
-from forebay.given import check, check_apart, check_items, check_path, check_text, listed
-from forebay.options import FileEngine, Flush, Options
+from forebay.given import (
+    check,
+    check_apart,
+    check_items,
+    check_path,
+    check_text,
+    check_word,
+    listed,
+)
+from forebay.options import FILE_ENGINES, FileEngine, Flush, Options
 
 __all__ = ["convert"]
 
@@ -78,7 +86,7 @@ def convert(
     410
     """
     source, target = check_path("source", source), check_path("target", target)
-    check_text("engine", engine, "a str")
+    check_word("engine", engine, FILE_ENGINES)
     topics = [topics] if isinstance(topics, str) else topics
     if topics is not None:
         topics = listed("topics", topics, str, "a list of topics, or None")

@@ -22,6 +22,7 @@ __all__ = [
     "check_path",
     "check_seconds",
     "check_text",
+    "check_word",
     "listed",
     "with_surrogates",
 ]
@@ -84,6 +85,13 @@ def check_text(name: str, value: object, takes: str) -> None:
     """Raise unless `value` is text that can be encoded."""
     check(name, value, str, takes)
     _check_utf_8(name, str(value))
+
+
+def check_word(name: str, value: object, words: tuple[str, ...]) -> None:
+    """Raise unless `value` is one of two words."""
+    check_text(name, value, "a str")
+    if value not in words:
+        raise _refused(name, "must be " + " or ".join(f'"{word}"' for word in words), f'"{value}"')
 
 
 def _check_utf_8(name: str, text: str) -> None:

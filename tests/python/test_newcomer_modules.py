@@ -322,6 +322,13 @@ def test_a_conversion_refuses_text_that_cannot_be_encoded(there, name):
         forebay.convert(**given)
 
 
+@pytest.mark.parametrize("engine", ["kafka", "memory", ""])
+def test_a_conversion_names_the_engines_that_it_can_write(there, engine):
+    allowed = f'engine must be "commitlog" or "partitionlog", got "{engine}"'
+    with pytest.raises(forebay.InvalidOptionError, match=allowed):
+        forebay.convert("store", "odd", engine=engine)
+
+
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800"])
 def test_a_path_that_no_file_can_have_is_named(there, path):
     for call, name in [
