@@ -212,7 +212,7 @@ proof: export FOREBAY_PROOF := 1
 proof: export STEP_LIMIT := 0
 proof: export PYTEST_TIMEOUT := 0
 proof: dev $(SPARK_READY)  ## the same tests, much longer and with optimisation
-	@PROPTEST_CASES=20000 FOREBAY_SIM_CRASHES=10000000 $(STEP) "cargo test, long" \
+	@PROPTEST_CASES=20000 FOREBAY_SIM_CRASHES=10000000 FOREBAY_SIM_STORIES=10000 $(STEP) "cargo test, long" \
 		$(CARGO) test --locked --release
 	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) $(WHEEL)
 	@$(STEP) "pytest, long" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) -rA

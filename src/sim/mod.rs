@@ -67,7 +67,7 @@ use std::time::Instant;
 /// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
 /// Short stories of each kind; the long run reads `FOREBAY_SIM_STORIES`.
-const STORIES: u64 = 300;
+const STORIES: u64 = 150;
 /// Every planted bug must be found within this many crashes.
 const CRASHES_TO_FIND: u64 = 40_000;
 /// A planted bug, and the seed of a story that finds it.
@@ -345,7 +345,7 @@ fn the_simulator_finds_every_planted_bug() {
 
 #[test]
 fn every_committed_row_is_in_the_log_exactly_once() {
-    hold_through(crashes() / 10, tell::<Commits>);
+    hold_through(crashes() / 20, tell::<Commits>);
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn the_simulator_finds_planted_bugs_of_compaction() {
 
 #[test]
 fn every_row_committed_to_a_partition_log_is_there_exactly_once() {
-    hold_through(crashes() / 40, tell::<Commits<PartitionLog>>);
+    hold_through(crashes() / 80, tell::<Commits<PartitionLog>>);
 }
 
 #[test]
