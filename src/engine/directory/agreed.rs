@@ -172,20 +172,25 @@ impl StatePage {
             number => number,
         };
         let place = place_of(number);
-        self.set_words(place + HOURS_AT, &agreed.hours.to_ne_bytes());
-        self.set_words(place + KEEPS_AT, &keeps.to_ne_bytes());
-        self.store(place + ROLL_AFTER_AT, age(agreed.roll_after));
-        self.store(place + RETENTION_AT, age(agreed.retention));
-        self.store(place + BYTES_AT, agreed.retention_bytes.unwrap_or(0));
-        self.store(place + RATIO_AT, ratio);
-        self.store(place + RESERVE_AT, agreed.disk_reserve);
+        self.fields
+            .set_words(place + HOURS_AT, &agreed.hours.to_ne_bytes());
+        self.fields
+            .set_words(place + KEEPS_AT, &keeps.to_ne_bytes());
+        self.fields
+            .store(place + ROLL_AFTER_AT, age(agreed.roll_after));
+        self.fields
+            .store(place + RETENTION_AT, age(agreed.retention));
+        self.fields
+            .store(place + BYTES_AT, agreed.retention_bytes.unwrap_or(0));
+        self.fields.store(place + RATIO_AT, ratio);
+        self.fields.store(place + RESERVE_AT, agreed.disk_reserve);
         fence(Ordering::Release);
-        self.set_words(AT_AGREED, &number.to_ne_bytes());
+        self.fields.set_word(AT_AGREED, number);
     }
 
     /// Changes when the processes agree on something else.
     pub fn agreed_number(&self) -> u32 {
-        self.word(AT_AGREED)
+        self.fields.word(AT_AGREED)
     }
 
     /// What they have agreed on.
@@ -213,17 +218,17 @@ impl StatePage {
     }
 
     fn agreed_at(&self, place: usize) -> Option<Agreed> {
-        let age = |at| self.load(place + at).checked_sub(1);
+        let age = |at| self.fields.load(place + at).checked_sub(1);
         let age = |at| age(at).map(Duration::from_millis);
-        let given = |at| Some(self.load(place + at)).filter(|value| *value != 0);
-        let keeps = self.word(place + KEEPS_AT);
+        let given = |at| Some(self.fields.load(place + at)).filter(|value| *value != 0);
+        let keeps = self.fields.word(place + KEEPS_AT);
         (keeps <= 3).then(|| Agreed {
             roll_after: age(ROLL_AFTER_AT),
             retention: age(RETENTION_AT),
             retention_bytes: given(BYTES_AT),
-            disk_reserve: self.load(place + RESERVE_AT),
+            disk_reserve: self.fields.load(place + RESERVE_AT),
             disk_warning_ratio: given(RATIO_AT).map(f64::from_bits),
-            hours: self.word(place + HOURS_AT),
+            hours: self.fields.word(place + HOURS_AT),
             keep_unconsumed: keeps & 1 != 0,
             keep_unarchived: keeps & 2 != 0,
         })
@@ -322,14 +327,15 @@ mod test {
         let page = StatePage::in_memory().unwrap();
         let all = Agreed::of(&all()).unwrap();
         for number in [1, 2, u32::MAX] {
-            page.set_words(AT_AGREED, &(number - 1).to_ne_bytes());
+            page.fields
+                .set_words(AT_AGREED, &(number - 1).to_ne_bytes());
             page.agree(&all);
             assert_eq!(page.agreed_number(), number);
             let next = place_of(number.wrapping_add(1));
-            page.set_words(next + HOURS_AT, &[0xFF; LEN]);
+            page.fields.set_words(next + HOURS_AT, &[0xFF; LEN]);
             assert_eq!(page.agreed().unwrap(), all);
         }
-        page.set_words(AT_AGREED, &u32::MAX.to_ne_bytes());
+        page.fields.set_words(AT_AGREED, &u32::MAX.to_ne_bytes());
         page.agree(&all);
         assert_eq!(page.agreed().unwrap(), all);
     }
@@ -345,12 +351,12 @@ mod test {
             (place + RATIO_AT + 4, 0x4100_0000),
             (place + ROLL_AFTER_AT, 1),
         ] {
-            page.set_words(AT_AGREED, &[0; 4]);
+            page.fields.set_words(AT_AGREED, &[0; 4]);
             page.agree(&Agreed::of(&all()).unwrap());
             if at == place + ROLL_AFTER_AT {
-                page.set_words(at + 4, &[0; 4]);
+                page.fields.set_words(at + 4, &[0; 4]);
             }
-            page.set_words(at, &u32::to_ne_bytes(value));
+            page.fields.set_words(at, &u32::to_ne_bytes(value));
             let found = page.agreed();
             assert!(
                 matches!(found, Err(Error::Corrupt { .. })),

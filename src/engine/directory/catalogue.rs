@@ -27,19 +27,20 @@ impl StatePage {
     /// Begins to keep the number in the epoch of this number.
     pub(super) fn begin_catalogue(&self, epoch: u64) {
         self.next_catalogue();
-        self.store(AT_EPOCH_OF_IT, epoch);
+        self.fields.store(AT_EPOCH_OF_IT, epoch);
     }
 
     /// Tells readers that there is another queue. Its files exist, and what is in it is not
     /// dispatched yet.
     pub fn next_catalogue(&self) {
-        self.store(AT_NUMBER, self.load(AT_NUMBER).wrapping_add(1));
+        self.fields
+            .store(AT_NUMBER, self.fields.load(AT_NUMBER).wrapping_add(1));
     }
 
     /// The number, if the writer keeps it.
     fn catalogue(&self) -> Option<u64> {
-        let number = self.load(AT_NUMBER);
-        (self.load(AT_EPOCH_OF_IT) == self.epoch()).then_some(number)
+        let number = self.fields.load(AT_NUMBER);
+        (self.fields.load(AT_EPOCH_OF_IT) == self.epoch()).then_some(number)
     }
 }
 
@@ -134,7 +135,7 @@ mod test {
         list();
         assert!(listed.is_current(&page, 5));
         // As a release begins an epoch that does not know the number.
-        page.store(32, page.epoch() + 1);
+        page.fields.store(32, page.epoch() + 1);
         assert!(!listed.is_current(&page, 5));
         list();
         assert!(!listed.is_current(&page, 5));

@@ -5,6 +5,7 @@
 pub mod agreed;
 pub mod catalogue;
 pub mod epochs;
+pub mod fields;
 pub mod geometry;
 pub mod group_table;
 pub mod kept_options;
@@ -14,5 +15,6 @@ pub mod page;
 pub mod recognise;
 pub mod salvage;
 mod sharing;
+pub mod table_file;
 pub mod writer;
 pub mod writer_stats;

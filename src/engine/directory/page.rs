@@ -60,6 +60,7 @@
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::epochs::{Epoch, Epochs};
+use crate::engine::directory::fields::Fields;
 use crate::engine::directory::geometry::Geometry;
 use crate::engine::directory::names;
 use crate::engine::service::duty;
@@ -68,10 +69,9 @@ use crate::error::{At, Error, Op, Result};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
-use crate::region::{Access, Fault, PAGE, Region};
+use crate::region::{Access, PAGE, Region};
 use crossbeam_utils::CachePadded;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -215,12 +215,10 @@ impl SharedWord for News<'_> {
 /// The mapped page, or memory if there is no page on disk.
 #[derive(Debug)]
 pub struct StatePage {
-    pub(super) region: Region,
+    pub(super) fields: Fields,
     /// The marks stored by this process, in the order of the page. Only the writer moves them, so
     /// it reads them here instead of in the map, where a load can fault.
     own: [CachePadded<AtomicU64>; MARKS],
-    /// The first access that faulted.
-    fault: OnceLock<Fault>,
     /// Boot id of the running machine; zeros if the system does not say.
     boot_id: [u8; 16],
     /// Identity of the file, if the whole store is on the same mount.
@@ -292,11 +290,9 @@ impl StatePage {
 
     /// The page, with the marks that it has; `None` if it is not Forebay's.
     fn checked(self) -> Result<Option<StatePage>> {
-        let magic = self.region.words::<8>(0);
-        let magic = magic.at(Op::Read, self.region.path())?;
-        let ours = magic == MAGIC && self.word(AT_VERSION) == VERSION;
+        let ours = self.fields.words(0) == MAGIC && self.fields.word(AT_VERSION) == VERSION;
         for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&self.own) {
-            mark.store(self.load(at), Ordering::Relaxed);
+            mark.store(self.fields.load(at), Ordering::Relaxed);
         }
         self.check()?;
         Ok(ours.then_some(self))
@@ -329,70 +325,34 @@ impl StatePage {
 
     fn new(region: Region, boot_id: [u8; 16], identity: Option<Identity>) -> StatePage {
         StatePage {
-            region,
+            fields: Fields::new(region),
             own: Default::default(),
-            fault: OnceLock::new(),
             boot_id,
             identity,
             shared: false,
         }
     }
 
-    /// Returns an error if an access to the page has faulted since it was mapped. Must be called
-    /// after reading a value and before deciding on it: a value that cannot be read is 0.
+    /// Returns an error if an access to the page has faulted since it was mapped; see
+    /// [`Fields::check`].
     ///
     /// # Errors
     ///
     /// [`Error::Io`].
     #[inline]
     pub fn check(&self) -> Result<()> {
-        self.fault.get().map_or(Ok(()), |fault| {
-            let error = std::io::Error::other(*fault);
-            Err(Error::io(Op::Access, self.region.path(), error))
-        })
-    }
-
-    /// Records a fault.
-    #[inline]
-    pub(super) fn noted<T: Default>(&self, done: std::io::Result<T>) -> T {
-        done.unwrap_or_else(|error| {
-            if let Some(fault) = Fault::of(&error) {
-                let _ = self.fault.set(fault);
-            }
-            T::default()
-        })
+        self.fields.check()
     }
 
     /// Path of the file.
     pub fn path(&self) -> &Path {
-        self.region.path()
-    }
-
-    pub(super) fn words<const N: usize>(&self, at: usize) -> [u8; N] {
-        let found = self.region.words(at);
-        self.noted(found.map(Some)).unwrap_or([0; N])
-    }
-
-    pub(super) fn set_words(&self, at: usize, bytes: &[u8]) {
-        self.noted(self.region.set_words(at, bytes));
-    }
-
-    pub(super) fn word(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(self.words(at))
-    }
-
-    pub(super) fn load(&self, at: usize) -> u64 {
-        self.noted(self.region.load_u64(at))
-    }
-
-    pub(super) fn store(&self, at: usize, value: u64) {
-        self.noted(self.region.store_u64(at, value));
+        self.fields.path()
     }
 
     #[inline]
     fn own(&self, mark: Mark) -> Option<&AtomicU64> {
         let mark = self.own.get((mark as usize - AT_PUBLISHED) / MARK_LEN)?;
-        (self.region.is_writable() && !self.shared).then_some(mark)
+        (self.fields.is_writable() && !self.shared).then_some(mark)
     }
 
     /// Reads a mark.
@@ -400,7 +360,7 @@ impl StatePage {
     pub fn get(&self, mark: Mark) -> u64 {
         match self.own(mark) {
             Some(own) => own.load(Ordering::Acquire),
-            None => self.load(mark as usize),
+            None => self.fields.load(mark as usize),
         }
     }
 
@@ -409,42 +369,42 @@ impl StatePage {
     pub fn set(&self, mark: Mark, position: u64) {
         if let Some(own) = self.own(mark) {
             own.store(position, Ordering::Release);
-            self.store(mark as usize, position);
+            self.fields.store(mark as usize, position);
         } else if self.shared {
-            self.store(mark as usize, position);
+            self.fields.store(mark as usize, position);
         }
     }
 
     /// Reads a word, to sleep on it later.
     pub fn read_word(&self, word: Word) -> u32 {
-        self.noted(self.region.load_u32(word as usize))
+        self.fields.word(word as usize)
     }
 
     /// Sleeps until a word is notified, at most for `timeout`. Returns at once if it has changed
     /// since it was `seen`, and may return early.
     pub fn sleep_on(&self, word: Word, seen: u32, timeout: Duration) {
-        self.region.sleep_on(word as usize, seen, timeout);
+        self.fields.sleep_on(word as usize, seen, timeout);
     }
 
     /// Changes a word and wakes the sleepers on it, in all processes. Returns how many were woken;
     /// 0 on a system that does not say.
     pub fn notify(&self, word: Word) -> usize {
-        self.region.notify(word as usize)
+        self.fields.notify(word as usize)
     }
 
     /// Wakes the sleepers on a word without changing it. Returns as [`StatePage::notify`].
     pub fn wake(&self, word: Word) -> usize {
-        self.region.wake(word as usize)
+        self.fields.wake(word as usize)
     }
 
     /// Whether the marks were written since the machine started.
     fn is_of_this_boot(&self) -> bool {
-        self.words::<16>(AT_BOOT_ID) == self.boot_id
+        self.fields.words::<16>(AT_BOOT_ID) == self.boot_id
     }
 
     /// State of the page cache that the last writer stored to, if it did not close the store.
     pub fn cache(&self) -> Cache {
-        let written = self.words::<16>(AT_BOOT_ID);
+        let written = self.fields.words::<16>(AT_BOOT_ID);
         if written == [0; 16] || self.boot_id == [0; 16] {
             return Cache::Unknown;
         }
@@ -461,12 +421,13 @@ impl StatePage {
     }
 
     fn words_of_identity(&self) -> [u64; 5] {
-        std::array::from_fn(|number| self.load(AT_IDENTITY + number * size_of::<u64>()))
+        std::array::from_fn(|number| self.fields.load(AT_IDENTITY + number * size_of::<u64>()))
     }
 
     fn set_identity(&self, words: [u64; 5]) {
         for (number, word) in words.into_iter().enumerate() {
-            self.store(AT_IDENTITY + number * size_of::<u64>(), word);
+            self.fields
+                .store(AT_IDENTITY + number * size_of::<u64>(), word);
         }
     }
 
@@ -498,19 +459,19 @@ impl StatePage {
 
     /// Whether the last writer closed the store.
     pub fn is_clean(&self) -> bool {
-        self.word(AT_CLEAN) == 1
+        self.fields.word(AT_CLEAN) == 1
     }
 
     /// The process that writes, if there is one.
     pub fn pid(&self) -> Option<u32> {
-        u32::try_from(self.load(AT_PID))
+        u32::try_from(self.fields.load(AT_PID))
             .ok()
             .filter(|pid| *pid != 0)
     }
 
     /// Number of the current epoch.
     pub fn epoch(&self) -> u64 {
-        self.load(AT_EPOCH)
+        self.fields.load(AT_EPOCH)
     }
 
     /// The recorded epochs.
@@ -521,8 +482,8 @@ impl StatePage {
             let at = place_of(number);
             Epoch {
                 number,
-                began_ns: self.load(at),
-                start: self.load(at + size_of::<u64>()),
+                began_ns: self.fields.load(at),
+                start: self.fields.load(at + size_of::<u64>()),
             }
         });
         Epochs {
@@ -533,16 +494,16 @@ impl StatePage {
 
     /// Checksum of the fields that never change after creation: host and sizes.
     fn fixed_crc(&self) -> u32 {
-        crc32fast::hash(&self.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
+        crc32fast::hash(&self.fields.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
     }
 
     fn fixed_holds(&self) -> bool {
-        self.word(AT_CRC) == self.fixed_crc()
+        self.fields.word(AT_CRC) == self.fixed_crc()
     }
 
     /// The start of the epoch, if every record since then carries a whole-record checksum.
     pub fn checksums_from(&self) -> Option<u64> {
-        (self.word(AT_CHECKSUMS) == 1).then(|| self.load(AT_EPOCH_START))
+        (self.fields.word(AT_CHECKSUMS) == 1).then(|| self.fields.load(AT_EPOCH_START))
     }
 
     /// Sizes of the files; `None` if they were never set, are damaged or are out of bounds.
@@ -551,10 +512,10 @@ impl StatePage {
             return None;
         }
         let geometry = Geometry {
-            log_file_len: self.load(AT_LOG_FILE_LEN),
-            queue_file_entries: self.load(AT_QUEUE_FILE_ENTRIES),
-            index_slots: self.word(AT_INDEX_SLOTS),
-            index_entries: self.word(AT_INDEX_ENTRIES),
+            log_file_len: self.fields.load(AT_LOG_FILE_LEN),
+            queue_file_entries: self.fields.load(AT_QUEUE_FILE_ENTRIES),
+            index_slots: self.fields.word(AT_INDEX_SLOTS),
+            index_entries: self.fields.word(AT_INDEX_ENTRIES),
         };
         geometry.is_within_bounds().then_some(geometry)
     }
@@ -563,14 +524,16 @@ impl StatePage {
     pub fn set_fixed(&self, geometry: &Geometry, host: &HostBytes) {
         self.set_geometry(geometry);
         self.set_host(host);
-        self.set_words(AT_CRC, &self.fixed_crc().to_ne_bytes());
+        self.fields.set_word(AT_CRC, self.fixed_crc());
     }
 
     fn set_geometry(&self, geometry: &Geometry) {
-        self.store(AT_LOG_FILE_LEN, geometry.log_file_len);
-        self.store(AT_QUEUE_FILE_ENTRIES, geometry.queue_file_entries);
-        self.set_words(AT_INDEX_SLOTS, &geometry.index_slots.to_ne_bytes());
-        self.set_words(AT_INDEX_ENTRIES, &geometry.index_entries.to_ne_bytes());
+        self.fields.store(AT_LOG_FILE_LEN, geometry.log_file_len);
+        self.fields
+            .store(AT_QUEUE_FILE_ENTRIES, geometry.queue_file_entries);
+        self.fields.set_word(AT_INDEX_SLOTS, geometry.index_slots);
+        self.fields
+            .set_word(AT_INDEX_ENTRIES, geometry.index_entries);
     }
 
     /// The store host that was set at creation.
@@ -578,69 +541,70 @@ impl StatePage {
         if !self.fixed_holds() {
             return None;
         }
-        let bytes = self.words::<20>(AT_HOST);
-        HostBytes::from_bytes(bytes.get(..self.word(AT_HOST_LEN) as usize)?)
+        let bytes = self.fields.words::<20>(AT_HOST);
+        HostBytes::from_bytes(bytes.get(..self.fields.word(AT_HOST_LEN) as usize)?)
     }
 
     fn set_host(&self, host: &HostBytes) {
         let bytes = host.as_bytes();
-        self.set_words(AT_HOST, bytes);
-        self.set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
+        self.fields.set_words(AT_HOST, bytes);
+        self.fields.set_word(AT_HOST_LEN, short(bytes.len()));
     }
 
     /// Whether a recovery of another system's store has begun and not finished. Until then the
     /// marks say nothing about the end of the log.
     pub fn is_foreign(&self) -> bool {
-        self.word(AT_FOREIGN) == 1
+        self.fields.word(AT_FOREIGN) == 1
     }
 
     /// Marks the beginning of a recovery; `foreign` if another system may have written.
     pub fn begin_recovery(&self, foreign: bool) {
-        self.set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
+        self.fields.set_word(AT_FOREIGN, u32::from(foreign));
         self.doubt();
         self.end_epoch(false);
     }
 
     /// Whether the writer of this epoch builds no index: its messages are only in the log.
     pub fn is_unindexed(&self) -> bool {
-        self.word(AT_UNINDEXED) == 1
+        self.fields.word(AT_UNINDEXED) == 1
     }
 
     /// Sets whether the next epoch will build no index.
     pub fn set_unindexed(&self, unindexed: bool) {
-        self.set_words(AT_UNINDEXED, &u32::from(unindexed).to_ne_bytes());
+        self.fields.set_word(AT_UNINDEXED, u32::from(unindexed));
     }
 
     /// A number that changes when existing files are replaced, under the same or other names.
     pub fn generation(&self) -> u32 {
-        self.word(AT_GENERATION)
+        self.fields.word(AT_GENERATION)
     }
 
     /// Makes readers reopen files. Must be called before they learn what the files contain.
     pub fn next_generation(&self) {
         let next = self.generation().wrapping_add(1);
-        self.set_words(AT_GENERATION, &next.to_ne_bytes());
+        self.fields.set_word(AT_GENERATION, next);
     }
 
     /// End of the bytes that an opening began to erase and may not have synced: in the page cache
     /// they look erased, and a power loss may bring them back. 0 if there are none.
     pub fn erasing(&self) -> u64 {
-        self.load(AT_ERASING)
+        self.fields.load(AT_ERASING)
     }
 
     /// Records that an opening erases the log up to `end`. Reset when an epoch begins.
     pub fn set_erasing(&self, end: u64) {
-        self.store(AT_ERASING, end);
+        self.fields.store(AT_ERASING, end);
     }
 
     /// Position of the last record when the store was closed properly; `None` if unknown.
     pub fn last_record(&self) -> Option<u64> {
-        self.load(AT_LAST).checked_sub(1)
+        self.fields.load(AT_LAST).checked_sub(1)
     }
 
     /// Saves the position of the last record, for [`StatePage::last_record`].
     pub fn set_last_record(&self, position: Option<u64>) {
-        self.store(AT_LAST, position.map_or(0, |position| position + 1));
+        self.fields
+            .store(AT_LAST, position.map_or(0, |position| position + 1));
     }
 
     /// Begins an epoch: this process writes from `end` on. Must be made durable before the first
@@ -648,31 +612,30 @@ impl StatePage {
     ///
     /// `checksums`: all records of the epoch will carry one. `now_ns`: the wall clock.
     pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
-        let checksums = u32::from(checksums).to_ne_bytes();
         // Recovery may have truncated and rebuilt files.
         self.next_generation();
         // The start of the epoch is stored first: the other fields apply from there.
-        self.store(AT_EPOCH_START, end);
-        self.set_words(AT_CHECKSUMS, &checksums);
+        self.fields.store(AT_EPOCH_START, end);
+        self.fields.set_word(AT_CHECKSUMS, u32::from(checksums));
         self.set_erasing(0);
         self.show_sharing();
-        self.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
-        self.set_words(AT_CLEAN, &0u32.to_ne_bytes());
-        self.set_words(AT_BOOT_ID, &self.boot_id);
+        self.fields.set_word(AT_FOREIGN, 0);
+        self.fields.set_word(AT_CLEAN, 0);
+        self.fields.set_words(AT_BOOT_ID, &self.boot_id);
         let number = self.epoch().saturating_add(1);
         let at = place_of(number);
-        self.store(at, now_ns);
-        self.store(at + size_of::<u64>(), end);
-        self.store(AT_EPOCH, number);
+        self.fields.store(at, now_ns);
+        self.fields.store(at + size_of::<u64>(), end);
+        self.fields.store(AT_EPOCH, number);
         self.begin_catalogue(number);
-        self.store(AT_PID, u64::from(std::process::id()));
+        self.fields.store(AT_PID, u64::from(std::process::id()));
         // Readers that were opened while nobody wrote follow from here on.
         self.notify(Word::News);
     }
 
     /// Names this process as the one that runs the services, in the epoch of another that did.
     pub fn take_over(&self) {
-        self.store(AT_PID, u64::from(std::process::id()));
+        self.fields.store(AT_PID, u64::from(std::process::id()));
     }
 
     /// Whether a writer has begun another epoch than `epoch` during this boot, and its marks hold:
@@ -683,8 +646,8 @@ impl StatePage {
 
     /// Ends an epoch. `clean`: everything is durable, and queues and index are complete.
     pub fn end_epoch(&self, clean: bool) {
-        self.store(AT_PID, 0);
-        self.set_words(AT_CLEAN, &u32::from(clean).to_ne_bytes());
+        self.fields.store(AT_PID, 0);
+        self.fields.set_word(AT_CLEAN, u32::from(clean));
     }
 
     /// Makes the page durable.
@@ -694,9 +657,10 @@ impl StatePage {
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.check()?;
-        disk.sync_range(&self.region, 0, PAGE).inspect_err(|_| {
+        let region = self.fields.region();
+        disk.sync_range(region, 0, PAGE).inspect_err(|_| {
             if !planted(Bug::DropDoubt) {
-                let _ = disk.dirty_range(&self.region, 0, PAGE);
+                let _ = disk.dirty_range(region, 0, PAGE);
             }
         })
     }

@@ -54,12 +54,12 @@ impl StatePage {
 
     /// Whether the last writer shared the store with others.
     pub fn is_of_many(&self) -> bool {
-        self.word(AT_OF_MANY) == 1
+        self.fields.word(AT_OF_MANY) == 1
     }
 
     /// Records whether the writer shares the store with others.
     pub fn show_sharing(&self) {
-        self.set_words(AT_OF_MANY, &u32::from(self.shared).to_ne_bytes());
+        self.fields.set_word(AT_OF_MANY, u32::from(self.shared));
     }
 
     /// Whether other processes move the marks too.
@@ -71,61 +71,59 @@ impl StatePage {
     /// The append lock of a shared store.
     #[inline]
     pub fn append_lock(&self) -> u64 {
-        self.load(AT_APPEND_LOCK)
+        self.fields.load(AT_APPEND_LOCK)
     }
 
-    /// Replaces the append lock if it is `old`. Returns whether it was. A lock that cannot be
-    /// accessed counts as replaced, so that nobody tries for ever; see [`StatePage::check`].
+    /// Replaces the append lock if it is `old`. Returns whether it was; see [`Fields::exchange`].
     #[inline]
     pub fn exchange_append_lock(&self, old: u64, new: u64) -> bool {
-        let found = self.region.exchange_u64(AT_APPEND_LOCK, old, new);
-        self.noted(found.map(Some)).unwrap_or(old) == old
+        self.fields.exchange(AT_APPEND_LOCK, old, new)
     }
 
     /// Sleeps until the append lock is woken or has changed, at most for `timeout`.
     pub fn sleep_on_append_lock(&self, seen: u64, timeout: Duration) {
-        self.region
-            .sleep_on(AT_APPEND_LOCK + LOW_WORD, low_u32(seen), timeout);
+        let at = AT_APPEND_LOCK + LOW_WORD;
+        self.fields.sleep_on(at, low_u32(seen), timeout);
     }
 
     /// Wakes the sleepers on the append lock.
     pub fn wake_append_lock(&self) {
-        self.region.wake(AT_APPEND_LOCK + LOW_WORD);
+        self.fields.wake(AT_APPEND_LOCK + LOW_WORD);
     }
 
     /// Shows how many readers of the process that leads are on duty.
     pub fn set_on_duty(&self, readers: u32) {
-        self.set_words(AT_ON_DUTY, &readers.to_ne_bytes());
+        self.fields.set_word(AT_ON_DUTY, readers);
     }
 
     /// Up to where processes want the log to be durable.
     pub fn wanted(&self) -> u64 {
-        self.load(AT_WANTED_END)
+        self.fields.load(AT_WANTED_END)
     }
 
     /// Wants the log to be durable up to `end`, and wakes the process that flushes.
     pub fn want(&self, end: u64) {
         let raise = |wanted: u64| (wanted < end).then_some(end);
-        self.noted(self.region.update_u64(AT_WANTED_END, raise));
+        self.fields.update(AT_WANTED_END, raise);
         self.notify(Word::Wanted);
     }
 
     /// Why writing has failed for all processes of a shared store; `None` if it has not.
     #[inline]
     pub fn failed(&self) -> Option<String> {
-        (self.word(AT_FAILED) == 1).then(|| self.reason())
+        (self.fields.word(AT_FAILED) == 1).then(|| self.reason())
     }
 
     #[cold]
     fn reason(&self) -> String {
-        let bytes = self.words::<REASON_LEN_MAX>(AT_REASON);
-        let len = (self.word(AT_REASON_LEN) as usize).min(REASON_LEN_MAX);
+        let bytes = self.fields.words::<REASON_LEN_MAX>(AT_REASON);
+        let len = (self.fields.word(AT_REASON_LEN) as usize).min(REASON_LEN_MAX);
         String::from_utf8_lossy(bytes.get(..len).unwrap_or_default()).into_owned()
     }
 
     /// Ends writing for all processes of a shared store. The first reason is kept.
     pub fn set_failed(&self, reason: &str) {
-        if self.word(AT_FAILED) == 1 {
+        if self.fields.word(AT_FAILED) == 1 {
             return;
         }
         let mut bytes = [0; REASON_LEN_MAX];
@@ -133,9 +131,9 @@ impl StatePage {
         if let (Some(to), Some(from)) = (bytes.get_mut(..len), reason.as_bytes().get(..len)) {
             to.copy_from_slice(from);
         }
-        self.set_words(AT_REASON, &bytes);
-        self.set_words(AT_REASON_LEN, &short(len).to_ne_bytes());
-        self.set_words(AT_FAILED, &1u32.to_ne_bytes());
+        self.fields.set_words(AT_REASON, &bytes);
+        self.fields.set_word(AT_REASON_LEN, short(len));
+        self.fields.set_word(AT_FAILED, 1);
         self.notify(Word::Flushed);
     }
 
@@ -143,32 +141,32 @@ impl StatePage {
     /// joins while the first one recovers the store must not follow the marks of a dead writer.
     pub fn begin_sharing(&self) {
         self.end_epoch(self.is_clean());
-        self.set_words(AT_FAILED, &0u32.to_ne_bytes());
-        self.store(AT_WANTED_END, 0);
+        self.fields.set_word(AT_FAILED, 0);
+        self.fields.store(AT_WANTED_END, 0);
     }
 
     /// Changes when a process of a shared store has written the table of topics.
     #[inline]
     pub fn topics_version(&self) -> u32 {
-        self.word(AT_TOPICS)
+        self.fields.word(AT_TOPICS)
     }
 
     /// Tells the processes of a shared store that the table of topics was written.
     pub fn next_topics_version(&self) {
         let next = self.topics_version().wrapping_add(1);
-        self.set_words(AT_TOPICS, &next.to_ne_bytes());
+        self.fields.set_word(AT_TOPICS, next);
     }
 
     /// Store time in ms of the last record that a process of a shared store has published.
     #[inline]
     pub fn stored_ms(&self) -> i64 {
-        self.load(AT_STORED_MS).cast_signed()
+        self.fields.load(AT_STORED_MS).cast_signed()
     }
 
     /// Shows the store time of the last record. Stored before the record is published.
     #[inline]
     pub fn set_stored_ms(&self, stored_ms: i64) {
-        self.store(AT_STORED_MS, stored_ms.cast_unsigned());
+        self.fields.store(AT_STORED_MS, stored_ms.cast_unsigned());
     }
 }
 
@@ -191,11 +189,11 @@ impl Desk for StatePage {
 
     #[inline]
     fn sleeps(&self) -> bool {
-        self.word(AT_SLEEPS) == 1
+        self.fields.word(AT_SLEEPS) == 1
     }
 
     fn set_sleeps(&self, sleeps: bool) {
-        self.set_words(AT_SLEEPS, &u32::from(sleeps).to_ne_bytes());
+        self.fields.set_word(AT_SLEEPS, u32::from(sleeps));
     }
 
     fn load_duty(&self) -> u32 {
@@ -212,7 +210,7 @@ impl Desk for StatePage {
 
     #[inline]
     fn on_duty(&self) -> u32 {
-        self.word(AT_ON_DUTY)
+        self.fields.word(AT_ON_DUTY)
     }
 }
 

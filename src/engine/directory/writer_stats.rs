@@ -122,23 +122,24 @@ impl StatePage {
     /// if nothing has changed, so that the page of an idle store stays clean.
     pub fn show_writer(&self, stats: &WriterStats, now_ns: u64) {
         let words = stats.words(self.epoch(), now_ns);
-        let (before, mut shown) = (self.word(AT_WRITER_STATS), self.writer_words());
-        let whole = before.is_multiple_of(2) && self.word(AT_CRC) == crc_of(&shown);
+        let (before, mut shown) = (self.fields.word(AT_WRITER_STATS), self.writer_words());
+        let whole = before.is_multiple_of(2) && self.fields.word(AT_CRC) == crc_of(&shown);
         shown[TIME] = now_ns;
         if whole && shown == words {
             return;
         }
         // A writer that died while it stored leaves an odd number.
         let storing = before.wrapping_add(1) | 1;
-        self.set_words(AT_WRITER_STATS, &storing.to_ne_bytes());
+        self.fields.set_word(AT_WRITER_STATS, storing);
         fence(Ordering::Release);
         for (number, word) in words.iter().enumerate() {
-            self.store(AT_WORDS + number * size_of::<u64>(), *word);
+            self.fields
+                .store(AT_WORDS + number * size_of::<u64>(), *word);
         }
-        self.set_words(AT_CRC, &crc_of(&words).to_ne_bytes());
+        self.fields.set_word(AT_CRC, crc_of(&words));
         fence(Ordering::Release);
         let stored = storing.wrapping_add(1);
-        self.set_words(AT_WRITER_STATS, &stored.to_ne_bytes());
+        self.fields.set_word(AT_WRITER_STATS, stored);
     }
 
     /// What the writer of the current epoch has shown; `None` if there is nothing. The caller knows
@@ -151,11 +152,11 @@ impl StatePage {
     pub fn shown_by(&self, pid: u32, now_ns: u64) -> Option<WriterStats> {
         let writer = (self.epoch(), pid);
         for _ in 0..READS {
-            let before = self.word(AT_WRITER_STATS);
+            let before = self.fields.word(AT_WRITER_STATS);
             fence(Ordering::Acquire);
-            let (words, crc) = (self.writer_words(), self.word(AT_CRC));
+            let (words, crc) = (self.writer_words(), self.fields.word(AT_CRC));
             fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.word(AT_WRITER_STATS) == before {
+            if before.is_multiple_of(2) && self.fields.word(AT_WRITER_STATS) == before {
                 let whole = crc == crc_of(&words) && self.check().is_ok();
                 return whole
                     .then(|| WriterStats::of_words(&words, writer, now_ns))
@@ -167,7 +168,7 @@ impl StatePage {
     }
 
     fn writer_words(&self) -> Words {
-        std::array::from_fn(|number| self.load(AT_WORDS + number * size_of::<u64>()))
+        std::array::from_fn(|number| self.fields.load(AT_WORDS + number * size_of::<u64>()))
     }
 }
 
@@ -243,9 +244,9 @@ mod tests {
     fn the_page_of_an_idle_writer_stays_as_it_is() {
         let page = page();
         page.show_writer(&stats(), SECOND);
-        let before = page.word(AT_WRITER_STATS);
+        let before = page.fields.word(AT_WRITER_STATS);
         page.show_writer(&stats(), 2 * SECOND);
-        assert_eq!(page.word(AT_WRITER_STATS), before);
+        assert_eq!(page.fields.word(AT_WRITER_STATS), before);
         let more = WriterStats {
             messages_sent: 101,
             ..stats()
@@ -272,7 +273,7 @@ mod tests {
         let page = page();
         page.show_writer(&stats(), SECOND);
         for odd in [1, u32::MAX] {
-            page.set_words(AT_WRITER_STATS, &odd.to_ne_bytes());
+            page.fields.set_words(AT_WRITER_STATS, &odd.to_ne_bytes());
             assert_eq!(page.shown_writer(SECOND), None);
             let more = WriterStats {
                 messages_sent: u64::from(odd),
@@ -290,11 +291,11 @@ mod tests {
             let at = AT_WORDS + number * size_of::<u64>();
             page.show_writer(&stats(), SECOND + number as u64);
             assert!(page.shown_writer(SECOND).is_some());
-            page.store(at, page.load(at) ^ 1 << 20);
+            page.fields.store(at, page.fields.load(at) ^ 1 << 20);
             assert_eq!(page.shown_writer(SECOND), None, "word {number}");
         }
         page.show_writer(&stats(), SECOND);
-        page.set_words(AT_CRC, &[0; 4]);
+        page.fields.set_words(AT_CRC, &[0; 4]);
         assert_eq!(page.shown_writer(SECOND), None);
     }
 
@@ -306,9 +307,10 @@ mod tests {
             let mut words = stats().words(1, SECOND);
             change(&mut words);
             for (number, word) in words.iter().enumerate() {
-                page.store(AT_WORDS + number * size_of::<u64>(), *word);
+                page.fields
+                    .store(AT_WORDS + number * size_of::<u64>(), *word);
             }
-            page.set_words(AT_CRC, &crc_of(&words).to_ne_bytes());
+            page.fields.set_words(AT_CRC, &crc_of(&words).to_ne_bytes());
             page.shown_writer(SECOND)
         };
         assert_eq!(shown(&|_| {}), Some(stats()));

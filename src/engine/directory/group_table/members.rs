@@ -66,7 +66,7 @@ impl GroupTable {
         if place >= MEMBERS_MAX {
             return None;
         }
-        let number = self.load(GroupTable::member_at(place));
+        let number = self.fields.load(GroupTable::member_at(place));
         (number != 0 && Member::place(number) == place).then_some(number)
     }
 
@@ -76,10 +76,10 @@ impl GroupTable {
         let at = GroupTable::member_at(place);
         let member = Member {
             number,
-            slot: self.word(at + AT_SLOT),
-            pid: self.word(at + AT_PID),
-            session_ms: self.word(at + AT_SESSION),
-            joined: self.load(at + AT_JOINED).cast_signed(),
+            slot: self.fields.word(at + AT_SLOT),
+            pid: self.fields.word(at + AT_PID),
+            session_ms: self.fields.word(at + AT_SESSION),
+            joined: self.fields.load(at + AT_JOINED).cast_signed(),
         };
         (1..=SLOTS).contains(&member.slot).then_some(member)
     }
@@ -96,28 +96,28 @@ impl GroupTable {
     /// [`Error::Unsupported`] if there are too many.
     pub fn add_member(&self, session_ms: u32, joined: i64) -> Result<u64> {
         let mut places = 0..MEMBERS_MAX;
-        let free = places.find(|place| self.load(GroupTable::member_at(*place)) == 0);
+        let free = places.find(|place| self.fields.load(GroupTable::member_at(*place)) == 0);
         let Some(place) = free else {
             let what = format!(
                 "more than {MEMBERS_MAX} consumers in {}",
-                self.path.display()
+                self.path().display()
             );
             return Err(Error::Unsupported { what });
         };
         // Skips numbers that would be 0 or lose bits, if the word was overwritten.
-        let last = self.load(AT_LAST_NUMBER) & (u64::MAX >> PLACE_BITS);
+        let last = self.fields.load(AT_LAST_NUMBER) & (u64::MAX >> PLACE_BITS);
         let rank = match last.wrapping_add(1) & (u64::MAX >> PLACE_BITS) {
             0 => 1,
             rank => rank,
         };
-        self.store(AT_LAST_NUMBER, rank);
+        self.fields.store(AT_LAST_NUMBER, rank);
         let at = GroupTable::member_at(place);
-        self.set_word(at + AT_SLOT, self.own_slot());
-        self.set_word(at + AT_PID, std::process::id());
-        self.set_word(at + AT_SESSION, session_ms);
-        self.store(at + AT_JOINED, joined.cast_unsigned());
+        self.fields.set_word(at + AT_SLOT, self.own_slot());
+        self.fields.set_word(at + AT_PID, std::process::id());
+        self.fields.set_word(at + AT_SESSION, session_ms);
+        self.fields.store(at + AT_JOINED, joined.cast_unsigned());
         let number = rank << PLACE_BITS | u64::from(place);
-        self.store(at, number);
+        self.fields.store(at, number);
         self.check()?;
         Ok(number)
     }
@@ -125,7 +125,7 @@ impl GroupTable {
     /// Removes what stands at a place. The caller holds the lock.
     pub fn clear_member(&self, place: u32) {
         if place < MEMBERS_MAX {
-            self.store(GroupTable::member_at(place), 0);
+            self.fields.store(GroupTable::member_at(place), 0);
         }
     }
 }

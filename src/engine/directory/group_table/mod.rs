@@ -33,20 +33,27 @@ pub use members::{MEMBERS_MAX, Member};
 pub use queues::{Row, check_offset};
 pub use topics::GroupTopic;
 
-use crate::disk::{Disk, Kind};
+use crate::disk::Disk;
+use crate::engine::directory::fields::Fields;
 use crate::engine::directory::names;
+use crate::engine::directory::table_file::TableFile;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
-use crate::error::{At, Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::num::{index, low_u32};
-use crate::region::{Access, Fault, PAGE, Region};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use crate::region::{Access, PAGE};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const MAGIC: [u8; 8] = *b"FOREBAYG";
-const VERSION: u32 = 2;
-const AT_VERSION: usize = 8;
+const FILE: TableFile = TableFile {
+    name: names::GROUPS,
+    of: "groups",
+    magic: *b"FOREBAYG",
+    version: 2,
+    len: TABLE_LEN,
+    head_len: AT_TOPICS,
+};
 const AT_CHANGES: usize = 12;
 const AT_LOCK: usize = 16;
 const AT_TOPICS_LEN: usize = 24;
@@ -59,8 +66,6 @@ const AT_TOPICS: usize = AT_MEMBERS + MEMBERS_MAX as usize * members::MEMBER_LEN
 const AT_QUEUES: usize = AT_TOPICS + topics::TOPICS_MAX as usize * topics::TOPIC_LEN;
 /// Length of the file, most of which has no blocks until it is used.
 const TABLE_LEN: usize = AT_QUEUES + queues::QUEUES_MAX as usize * queues::QUEUE_LEN;
-/// Blocks are reserved in steps of so many bytes.
-const STEP_LEN: usize = 64 << 10;
 /// Byte of the low half in a word of 8 bytes, on which processes sleep.
 const LOW_WORD: usize = if cfg!(target_endian = "big") { 4 } else { 0 };
 /// How long a process waits for another one that changes the table.
@@ -81,13 +86,10 @@ pub trait Peers: Send + Sync {
 
 /// The mapped table.
 pub struct GroupTable {
-    region: Region,
-    path: PathBuf,
+    fields: Fields,
     disk: Arc<dyn Disk>,
     /// `None` for a process that only reads the table.
     peers: Option<Arc<dyn Peers>>,
-    /// The first access that faulted.
-    fault: OnceLock<Fault>,
 }
 
 impl std::fmt::Debug for GroupTable {
@@ -126,36 +128,16 @@ impl GroupTable {
         root: &Path,
         peers: Option<Arc<dyn Peers>>,
     ) -> Result<Option<GroupTable>> {
-        let path = root.join(names::GROUPS);
-        let Some(entry) = disk.stat(&path)? else {
-            return Ok(None);
-        };
-        if entry.kind != Kind::File {
-            let what = format!("{} is not a regular file", path.display());
-            return Err(Error::Unsupported { what });
-        }
-        if entry.len != TABLE_LEN as u64 {
-            let reason = format!("{} bytes, expected {TABLE_LEN}", entry.len);
-            return Err(Error::corrupt(&path, 0, reason));
-        }
         let access = match peers {
             Some(_) => Access::ReadWrite,
             None => Access::Read,
         };
-        let region = disk.map(&path, TABLE_LEN, access)?;
-        let table = GroupTable {
-            region,
-            path,
+        let found = FILE.open(&**disk, root, access)?;
+        Ok(found.map(|fields| GroupTable {
+            fields,
             disk: Arc::clone(disk),
             peers,
-            fault: OnceLock::new(),
-        };
-        let magic = table.region.words::<8>(0).at(Op::Read, &table.path)?;
-        if magic != MAGIC || table.word(AT_VERSION) != VERSION {
-            return Err(table.corrupt(0, "no table of groups, or one of another version"));
-        }
-        table.check()?;
-        Ok(Some(table))
+        }))
     }
 
     /// Creates the table of a store that has none. No other process may do so meanwhile.
@@ -164,19 +146,10 @@ impl GroupTable {
     ///
     /// [`Error::Full`], [`Error::Io`].
     pub fn create(disk: &Arc<dyn Disk>, root: &Path, peers: Arc<dyn Peers>) -> Result<GroupTable> {
-        let path = root.join(names::GROUPS);
-        let new = root.join(format!("{}.new", names::GROUPS));
-        if disk.stat(&new)?.is_some() {
-            disk.unlink(&new)?;
-        }
-        disk.create(&new, TABLE_LEN as u64)?;
-        disk.reserve(&new, 0, AT_TOPICS as u64)?;
-        let mut head = MAGIC.to_vec();
-        head.extend(VERSION.to_ne_bytes());
-        disk.write_at(&new, 0, &head)?;
-        disk.rename(&new, &path)?;
+        FILE.create(&**disk, root)?;
         let found = GroupTable::open(disk, root, peers)?;
-        found.ok_or_else(|| Error::corrupt(&path, 0, "removed by another process"))
+        let removed = || Error::corrupt(root.join(names::GROUPS), 0, "removed by another process");
+        found.ok_or_else(removed)
     }
 
     /// Removes the table, which no process uses.
@@ -185,16 +158,12 @@ impl GroupTable {
     ///
     /// [`Error::Io`].
     pub fn remove(disk: &dyn Disk, root: &Path) -> Result<()> {
-        let path = root.join(names::GROUPS);
-        match disk.stat(&path)? {
-            Some(_) => disk.unlink(&path),
-            None => Ok(()),
-        }
+        FILE.remove(disk, root)
     }
 
     /// Path of the file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.fields.path()
     }
 
     /// The slot of this process; 0 if it only reads the table.
@@ -209,97 +178,53 @@ impl GroupTable {
             .is_some_and(|peers| peers.is_alive(slot))
     }
 
-    /// Returns an error if an access has faulted. A value that cannot be read is 0.
+    /// Returns an error if an access has faulted; see [`Fields::check`].
     ///
     /// # Errors
     ///
     /// [`Error::Io`].
     #[inline]
     pub fn check(&self) -> Result<()> {
-        self.fault.get().map_or(Ok(()), |fault| {
-            let error = std::io::Error::other(*fault);
-            Err(Error::io(Op::Access, &self.path, error))
-        })
-    }
-
-    fn noted<T>(&self, done: std::io::Result<T>, otherwise: T) -> T {
-        done.unwrap_or_else(|error| {
-            if let Some(fault) = Fault::of(&error) {
-                let _ = self.fault.set(fault);
-            }
-            otherwise
-        })
-    }
-
-    #[inline]
-    fn word(&self, at: usize) -> u32 {
-        self.noted(self.region.load_u32(at), 0)
-    }
-
-    #[inline]
-    fn load(&self, at: usize) -> u64 {
-        self.noted(self.region.load_u64(at), 0)
-    }
-
-    fn set_word(&self, at: usize, value: u32) {
-        self.noted(self.region.set_words(at, &value.to_ne_bytes()), ());
-    }
-
-    fn store(&self, at: usize, value: u64) {
-        self.noted(self.region.store_u64(at, value), ());
-    }
-
-    /// Exchanges a word. A word that cannot be accessed counts as exchanged, so that nobody tries
-    /// for ever; see [`GroupTable::check`].
-    #[inline]
-    fn exchange(&self, at: usize, old: u64, new: u64) -> bool {
-        self.noted(self.region.exchange_u64(at, old, new), old) == old
-    }
-
-    #[cold]
-    fn corrupt(&self, at: usize, reason: impl Into<String>) -> Error {
-        Error::corrupt(&self.path, at as u64, reason)
+        self.fields.check()
     }
 
     /// Reserves the blocks of an entry at `at`, if it is the first of its step.
     fn reserve(&self, begin: usize, at: usize) -> Result<()> {
-        match (at - begin).is_multiple_of(STEP_LEN) {
-            true => self.disk.reserve(&self.path, at as u64, STEP_LEN as u64),
-            false => Ok(()),
-        }
+        FILE.reserve(&*self.disk, &self.fields, begin, at)
     }
 
     /// Grows with each change that concerns other processes.
     #[inline]
     pub fn changes(&self) -> u32 {
-        self.word(AT_CHANGES)
+        self.fields.word(AT_CHANGES)
     }
 
     /// Tells the processes that consume of a change.
     pub fn notify(&self) {
-        self.region.notify(AT_CHANGES);
+        self.fields.notify(AT_CHANGES);
     }
 
     /// Sleeps until the table changes, at most for `timeout`. Returns at once if it has changed
     /// since it was `seen`.
     pub fn sleep(&self, seen: u32, timeout: Duration) {
-        self.region.sleep_on(AT_CHANGES, seen, timeout);
+        self.fields.sleep_on(AT_CHANGES, seen, timeout);
     }
 
     /// The beat of a slot; `None` if its process has no consumers.
     pub fn beat(&self, slot: u32) -> Option<u64> {
-        Some(self.load(beat_at(slot))).filter(|beat| *beat != NO_BEAT)
+        Some(self.fields.load(beat_at(slot))).filter(|beat| *beat != NO_BEAT)
     }
 
     /// Shows that this process runs.
     pub fn show_beat(&self) {
         let at = beat_at(self.own_slot());
-        self.store(at, self.load(at).wrapping_add(1).max(1));
+        self.fields
+            .store(at, self.fields.load(at).wrapping_add(1).max(1));
     }
 
     /// Shows that this process has no consumers.
     pub fn clear_beat(&self) {
-        self.store(beat_at(self.own_slot()), NO_BEAT);
+        self.fields.store(beat_at(self.own_slot()), NO_BEAT);
     }
 
     /// Shows that an earlier process with the slot of this one is dead, which the others cannot see
@@ -385,20 +310,20 @@ impl LockWord for GroupTable {
     const SPINS: u32 = 16;
 
     fn load(&self) -> u64 {
-        GroupTable::load(self, AT_LOCK)
+        self.fields.load(AT_LOCK)
     }
 
     fn exchange(&self, old: u64, new: u64) -> bool {
-        GroupTable::exchange(self, AT_LOCK, old, new)
+        self.fields.exchange(AT_LOCK, old, new)
     }
 
     fn sleep(&self, seen: u64, timeout: Duration) {
-        self.region
-            .sleep_on(AT_LOCK + LOW_WORD, low_u32(seen), timeout);
+        let at = AT_LOCK + LOW_WORD;
+        self.fields.sleep_on(at, low_u32(seen), timeout);
     }
 
     fn wake(&self) {
-        self.region.wake(AT_LOCK + LOW_WORD);
+        self.fields.wake(AT_LOCK + LOW_WORD);
     }
 
     fn is_alive(&self, slot: u32) -> bool {

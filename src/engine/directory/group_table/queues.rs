@@ -47,11 +47,11 @@ impl GroupTable {
     ///
     /// [`Error::Corrupt`], [`Error::Io`].
     pub fn queues(&self) -> Result<u32> {
-        let len = self.word(AT_QUEUES_LEN);
+        let len = self.fields.word(AT_QUEUES_LEN);
         self.check()?;
         match len <= QUEUES_MAX {
             true => Ok(len),
-            false => Err(self.corrupt(
+            false => Err(self.fields.corrupt(
                 AT_QUEUES_LEN,
                 format!("{len} queues of groups, at most {QUEUES_MAX}"),
             )),
@@ -73,10 +73,15 @@ impl GroupTable {
     /// [`Error::Corrupt`], [`Error::Io`].
     pub fn queue(&self, number: u32) -> Result<(u32, u32)> {
         let at = self.row(number).at;
-        let (topic, queue) = (self.word(at + AT_TOPIC), self.word(at + AT_QUEUE));
+        let (topic, queue) = (
+            self.fields.word(at + AT_TOPIC),
+            self.fields.word(at + AT_QUEUE),
+        );
         match topic < self.topics()? {
             true => Ok((topic, queue)),
-            false => Err(self.corrupt(at + AT_TOPIC, format!("a queue of topic entry {topic}"))),
+            false => Err(self
+                .fields
+                .corrupt(at + AT_TOPIC, format!("a queue of topic entry {topic}"))),
         }
     }
 
@@ -91,7 +96,7 @@ impl GroupTable {
         if number == QUEUES_MAX {
             let what = format!(
                 "groups that read more than {QUEUES_MAX} queues in {}",
-                self.path.display()
+                self.path().display()
             );
             return Err(Error::Unsupported { what });
         }
@@ -99,12 +104,12 @@ impl GroupTable {
         let at = self.row(number).at;
         self.reserve(AT_QUEUES, at)?;
         // Cleared first, because a process may have died here.
-        self.noted(self.region.set_words(at, &[0; QUEUE_LEN]), ());
-        self.set_word(at + AT_TOPIC, topic);
-        self.set_word(at + AT_QUEUE, queue);
+        self.fields.set_words(at, &[0; QUEUE_LEN]);
+        self.fields.set_word(at + AT_TOPIC, topic);
+        self.fields.set_word(at + AT_QUEUE, queue);
         let epoch = 0;
-        self.store(at, Fence { epoch, committed }.word());
-        self.set_word(AT_QUEUES_LEN, number + 1);
+        self.fields.store(at, Fence { epoch, committed }.word());
+        self.fields.set_word(AT_QUEUES_LEN, number + 1);
         self.check()?;
         Ok(number)
     }
@@ -128,7 +133,7 @@ impl Row<'_> {
     /// Epoch and progress.
     #[inline]
     pub fn fence(&self) -> Fence {
-        Fence::of(self.table.load(self.at))
+        Fence::of(self.table.fields.load(self.at))
     }
 
     /// Number of the consumer that owns the queue.
@@ -144,67 +149,77 @@ impl Row<'_> {
 
     #[inline]
     fn member(&self, at: usize) -> Option<u64> {
-        let place = self.table.word(self.at + at).checked_sub(1)?;
+        let place = self.table.fields.word(self.at + at).checked_sub(1)?;
         self.table.number_at(place)
     }
 
     /// Whether an owner is stored, even one that is gone.
     pub fn has_owner(&self) -> bool {
-        self.table.word(self.at + AT_OWNER) != 0
+        self.table.fields.word(self.at + AT_OWNER) != 0
     }
 
     /// Stores the owner. The caller holds the lock, and has revoked the queue from an owner before
     /// it stores another.
     pub fn set_owner(&self, number: Option<u64>, since: i64) {
-        self.table.store(self.at + AT_SINCE, since.cast_unsigned());
-        self.table.set_word(self.at + AT_OWNER, word_of(number));
+        self.table
+            .fields
+            .store(self.at + AT_SINCE, since.cast_unsigned());
+        self.table
+            .fields
+            .set_word(self.at + AT_OWNER, word_of(number));
     }
 
     /// Stores the heir. The caller holds the lock.
     pub fn set_heir(&self, number: Option<u64>) {
-        self.table.set_word(self.at + AT_HEIR, word_of(number));
+        self.table
+            .fields
+            .set_word(self.at + AT_HEIR, word_of(number));
     }
 
     /// Since when the owner has the queue, in ms.
     pub fn since(&self) -> i64 {
-        self.table.load(self.at + AT_SINCE).cast_signed()
+        self.table.fields.load(self.at + AT_SINCE).cast_signed()
     }
 
     /// When `committed` last moved, in ms.
     pub fn moved(&self) -> Option<i64> {
-        let moved = self.table.load(self.at + AT_MOVED).cast_signed();
+        let moved = self.table.fields.load(self.at + AT_MOVED).cast_signed();
         (moved != 0).then_some(moved)
     }
 
     /// Messages that are unsettled, and those that were refused or not settled in time.
     pub fn counts(&self) -> (u32, u32) {
-        let word = |at| self.table.word(self.at + at);
+        let word = |at| self.table.fields.word(self.at + at);
         (word(AT_UNSETTLED), word(AT_RETRIES))
     }
 
     /// Shows what the owner knows.
     pub fn show(&self, moved: Option<i64>, unsettled: u32, retries: u32) {
         if let Some(moved) = moved {
-            self.table.store(self.at + AT_MOVED, moved.cast_unsigned());
+            self.table
+                .fields
+                .store(self.at + AT_MOVED, moved.cast_unsigned());
         }
-        self.table.set_word(self.at + AT_UNSETTLED, unsettled);
-        self.table.set_word(self.at + AT_RETRIES, retries);
+        self.table
+            .fields
+            .set_word(self.at + AT_UNSETTLED, unsettled);
+        self.table.fields.set_word(self.at + AT_RETRIES, retries);
     }
 }
 
 impl Fenced for Row<'_> {
     #[inline]
     fn load(&self) -> u64 {
-        self.table.load(self.at)
+        self.table.fields.load(self.at)
     }
 
     #[inline]
     fn exchange(&self, old: u64, new: u64) -> bool {
-        self.table.exchange(self.at, old, new)
+        self.table.fields.exchange(self.at, old, new)
     }
 
     fn is_mine(&self) -> bool {
-        let place = self.table.word(self.at + AT_OWNER).checked_sub(1);
+        let place = self.table.fields.word(self.at + AT_OWNER).checked_sub(1);
         let owner = place.and_then(|place| self.table.member(place));
         owner.is_some_and(|owner| owner.slot == self.table.own_slot())
     }

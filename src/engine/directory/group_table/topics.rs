@@ -50,11 +50,11 @@ impl GroupTable {
     ///
     /// [`Error::Corrupt`], [`Error::Io`].
     pub fn topics(&self) -> Result<u32> {
-        let len = self.word(AT_TOPICS_LEN);
+        let len = self.fields.word(AT_TOPICS_LEN);
         self.check()?;
         match len <= TOPICS_MAX {
             true => Ok(len),
-            false => Err(self.corrupt(
+            false => Err(self.fields.corrupt(
                 AT_TOPICS_LEN,
                 format!("{len} topics of groups, at most {TOPICS_MAX}"),
             )),
@@ -77,12 +77,13 @@ impl GroupTable {
     }
 
     fn name<const LEN: usize>(&self, len_at: usize, at: usize) -> Result<Box<str>> {
-        let len = self.word(len_at) as usize;
-        let bytes = self.noted(self.region.words::<LEN>(at), [0; LEN]);
+        let len = self.fields.word(len_at) as usize;
+        let bytes = self.fields.words::<LEN>(at);
         let name = bytes.get(..len).filter(|name| !name.is_empty());
         let name = name.and_then(|name| str::from_utf8(name).ok());
         let legal = name.filter(|name| name.chars().all(is_legal));
-        let name = legal.ok_or_else(|| self.corrupt(len_at, "no name of a group or topic"))?;
+        let name =
+            legal.ok_or_else(|| self.fields.corrupt(len_at, "no name of a group or topic"))?;
         Ok(name.into())
     }
 
@@ -96,38 +97,38 @@ impl GroupTable {
         if entry == TOPICS_MAX {
             let what = format!(
                 "groups that read more than {TOPICS_MAX} topics in {}",
-                self.path.display()
+                self.path().display()
             );
             return Err(Error::Unsupported { what });
         }
         let at = GroupTable::topic_at(entry);
         self.reserve(AT_TOPICS, at)?;
         // Cleared first, because a process may have died here.
-        self.noted(self.region.set_words(at, &[0; TOPIC_LEN]), ());
+        self.fields.set_words(at, &[0; TOPIC_LEN]);
         for (len_at, (name_at, space), name) in [
             (at, (at + AT_GROUP, GROUP_NAME_LEN), group),
             (at + AT_TOPIC_LEN, (at + AT_TOPIC, TOPIC_NAME_LEN), topic),
         ] {
             let mut bytes = name.as_bytes().to_vec();
             bytes.resize(space, 0);
-            self.noted(self.region.set_words(name_at, &bytes), ());
-            self.set_word(len_at, short(name.len()));
+            self.fields.set_words(name_at, &bytes);
+            self.fields.set_word(len_at, short(name.len()));
         }
-        self.set_word(AT_TOPICS_LEN, entry + 1);
+        self.fields.set_word(AT_TOPICS_LEN, entry + 1);
         self.check()?;
         Ok(entry)
     }
 
     /// Whether the consumer at a place reads a topic.
     pub fn reads(&self, entry: u32, place: u32) -> bool {
-        self.load(readers_at(entry, place)) & bit_of(place) != 0
+        self.fields.load(readers_at(entry, place)) & bit_of(place) != 0
     }
 
     /// Notes whether the consumer at a place reads a topic. The caller holds the lock.
     pub fn set_reads(&self, entry: u32, place: u32, reads: bool) {
         let at = readers_at(entry, place);
-        let before = self.load(at);
-        self.store(
+        let before = self.fields.load(at);
+        self.fields.store(
             at,
             match reads {
                 true => before | bit_of(place),

@@ -33,20 +33,27 @@
 //! Any process may have stored anything here. What is read is checked, and a partition never ends
 //! before where it was seen to end.
 
-use crate::disk::{Disk, Kind};
+use crate::disk::Disk;
+use crate::engine::directory::fields::Fields;
 use crate::engine::directory::names::PARTITIONS;
+use crate::engine::directory::table_file::TableFile;
 use crate::engine::partition_log::segments::names;
-use crate::error::{At, Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::num::{index, short};
-use crate::region::{Access, Fault, PAGE, Region};
+use crate::region::{Access, PAGE};
 use crate::sync::fence;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
-const MAGIC: [u8; 8] = *b"FOREBAYP";
-const VERSION: u32 = 1;
-const AT_VERSION: usize = 8;
+const FILE: TableFile = TableFile {
+    name: PARTITIONS,
+    of: "partitions",
+    magic: *b"FOREBAYP",
+    version: 1,
+    len: TABLE_LEN,
+    head_len: PAGE,
+};
 const AT_COUNT: usize = 12;
 const AT_CUTS: usize = 16;
 const AT_UNCLEAN: usize = 20;
@@ -57,8 +64,6 @@ const ENTRY_LEN: usize = 512;
 /// Number of partitions that fit. Fewer in tests: simulated disks compare all bytes of a file.
 const PARTITIONS_MAX: u32 = if cfg!(test) { 128 } else { 65_536 };
 const TABLE_LEN: usize = PAGE + PARTITIONS_MAX as usize * ENTRY_LEN;
-/// Blocks are reserved in steps of so many bytes.
-const STEP_LEN: usize = 64 << 10;
 const TOPIC_LEN_MAX: usize = 249;
 const OF_TOPIC_LEN: usize = 4;
 const OF_TOPIC: usize = 8;
@@ -115,11 +120,8 @@ impl Which {
 
 /// The mapped table.
 pub struct Table {
-    region: Region,
-    path: PathBuf,
+    fields: Fields,
     disk: Arc<dyn Disk>,
-    /// The first access that faulted.
-    fault: OnceLock<Fault>,
 }
 
 impl std::fmt::Debug for Table {
@@ -135,20 +137,9 @@ impl Table {
     ///
     /// [`Error::Full`], [`Error::Io`].
     pub fn create(disk: &Arc<dyn Disk>, root: &Path, segment_bytes: u64) -> Result<Table> {
-        Table::remove(&**disk, root)?;
-        let path = root.join(PARTITIONS);
-        let new = root.join(format!("{PARTITIONS}.new"));
-        if disk.stat(&new)?.is_some() {
-            disk.unlink(&new)?;
-        }
-        disk.create(&new, TABLE_LEN as u64)?;
-        disk.reserve(&new, 0, PAGE as u64)?;
-        let mut head = MAGIC.to_vec();
-        head.extend(VERSION.to_ne_bytes());
-        disk.write_at(&new, 0, &head)?;
-        disk.rename(&new, &path)?;
+        FILE.create(&**disk, root)?;
         let table = Table::open(disk, root)?;
-        table.store(AT_SEGMENT_BYTES, segment_bytes);
+        table.fields.store(AT_SEGMENT_BYTES, segment_bytes);
         table.check()?;
         Ok(table)
     }
@@ -157,28 +148,20 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the file is missing or not a table of this version; [`Error::Io`].
+    /// [`Error::Corrupt`] if the file is missing; those of [`TableFile::open`].
     pub fn open(disk: &Arc<dyn Disk>, root: &Path) -> Result<Table> {
-        let path = root.join(PARTITIONS);
-        let corrupt = |reason: &str| Error::corrupt(root.join(PARTITIONS), 0, reason);
-        match disk.stat(&path)? {
-            Some(entry) if entry.kind == Kind::File && entry.len == TABLE_LEN as u64 => {}
-            Some(_) => return Err(corrupt("not a file with the length of the table")),
-            None => return Err(corrupt("the table of partitions is missing")),
-        }
-        let region = disk.map(&path, TABLE_LEN, Access::ReadWrite)?;
-        let magic = region.words::<8>(0).at(Op::Read, &path)?;
-        let table = Table {
-            region,
-            path,
-            disk: Arc::clone(disk),
-            fault: OnceLock::new(),
+        let found = FILE.open(&**disk, root, Access::ReadWrite)?;
+        let missing = || {
+            Error::corrupt(
+                root.join(PARTITIONS),
+                0,
+                "the table of partitions is missing",
+            )
         };
-        if magic != MAGIC || table.word(AT_VERSION) != VERSION {
-            return Err(corrupt("no table of partitions, or one of another version"));
-        }
-        table.check()?;
-        Ok(table)
+        Ok(Table {
+            fields: found.ok_or_else(missing)?,
+            disk: Arc::clone(disk),
+        })
     }
 
     /// Removes the table, which no process uses.
@@ -187,69 +170,33 @@ impl Table {
     ///
     /// [`Error::Io`].
     pub fn remove(disk: &dyn Disk, root: &Path) -> Result<()> {
-        match disk.unlink(&root.join(PARTITIONS)) {
-            Err(error) if error.is_not_found() => Ok(()),
-            done => done,
-        }
+        FILE.remove(disk, root)
     }
 
-    /// Returns an error if an access has faulted. A value that cannot be read is 0.
+    /// Returns an error if an access has faulted; see [`Fields::check`].
     ///
     /// # Errors
     ///
     /// [`Error::Io`].
     pub fn check(&self) -> Result<()> {
-        self.fault.get().map_or(Ok(()), |fault| {
-            let error = std::io::Error::other(*fault);
-            Err(Error::io(Op::Access, &self.path, error))
-        })
-    }
-
-    fn noted<T>(&self, done: std::io::Result<T>, otherwise: T) -> T {
-        done.unwrap_or_else(|error| {
-            if let Some(fault) = Fault::of(&error) {
-                let _ = self.fault.set(fault);
-            }
-            otherwise
-        })
-    }
-
-    fn word(&self, at: usize) -> u32 {
-        self.noted(self.region.load_u32(at), 0)
-    }
-
-    fn load(&self, at: usize) -> u64 {
-        self.noted(self.region.load_u64(at), 0)
-    }
-
-    fn set_word(&self, at: usize, value: u32) {
-        self.noted(self.region.set_words(at, &value.to_ne_bytes()), ());
-    }
-
-    fn store(&self, at: usize, value: u64) {
-        self.noted(self.region.store_u64(at, value), ());
-    }
-
-    #[cold]
-    fn corrupt(&self, at: usize, reason: impl Into<String>) -> Error {
-        Error::corrupt(&self.path, at as u64, reason)
+        self.fields.check()
     }
 
     /// The error of a partition that ends where it cannot.
     #[cold]
     pub fn corrupt_end(&self, number: u32) -> Error {
         let reason = "a partition ends before where it was seen to end";
-        self.corrupt(entry_at(number), reason)
+        self.fields.corrupt(entry_at(number), reason)
     }
 
     /// Bytes of a segment, which all processes give to the files that they begin.
     pub fn segment_bytes(&self) -> u64 {
-        self.load(AT_SEGMENT_BYTES)
+        self.fields.load(AT_SEGMENT_BYTES)
     }
 
     /// Number of partitions.
     pub fn count(&self) -> u32 {
-        self.word(AT_COUNT).min(PARTITIONS_MAX)
+        self.fields.word(AT_COUNT).min(PARTITIONS_MAX)
     }
 
     /// Adds partitions: topic, queue, first offset and end of each. All of them are known to other
@@ -268,21 +215,18 @@ impl Table {
         };
         for (number, (topic, queue, start, place)) in (first..).zip(all) {
             let at = entry_at(number);
-            if at.is_multiple_of(STEP_LEN) || number == first {
-                let len = STEP_LEN.min(TABLE_LEN - at);
-                self.disk.reserve(&self.path, at as u64, len as u64)?;
-            }
+            FILE.reserve(&*self.disk, &self.fields, PAGE, at)?;
             let mut name = topic.as_bytes().to_vec();
-            self.set_word(at, *queue);
-            self.set_word(at + OF_TOPIC_LEN, short(name.len()));
+            self.fields.set_word(at, *queue);
+            self.fields.set_word(at + OF_TOPIC_LEN, short(name.len()));
             name.resize(OF_START - OF_TOPIC, 0);
-            self.noted(self.region.set_words(at + OF_TOPIC, &name), ());
-            self.store(at + OF_START, *start);
+            self.fields.set_words(at + OF_TOPIC, &name);
+            self.fields.store(at + OF_START, *start);
             self.set(Which::Durable, number, *place);
             self.set(Which::Published, number, *place);
         }
         fence(Ordering::Release);
-        self.set_word(AT_COUNT, count);
+        self.fields.set_word(AT_COUNT, count);
         self.check()
     }
 
@@ -294,9 +238,8 @@ impl Table {
     pub fn name(&self, number: u32) -> Result<(Arc<str>, u32)> {
         fence(Ordering::Acquire);
         let at = entry_at(number);
-        let (queue, len) = (self.word(at), self.word(at + OF_TOPIC_LEN));
-        let found = self.region.words::<{ OF_START - OF_TOPIC }>(at + OF_TOPIC);
-        let bytes = self.noted(found, [0; OF_START - OF_TOPIC]);
+        let (queue, len) = (self.fields.word(at), self.fields.word(at + OF_TOPIC_LEN));
+        let bytes = self.fields.words::<{ OF_START - OF_TOPIC }>(at + OF_TOPIC);
         self.check()?;
         let topic = bytes.get(..index(u64::from(len)));
         let topic = topic.and_then(|topic| str::from_utf8(topic).ok());
@@ -304,7 +247,7 @@ impl Table {
         let topic = topic
             .filter(is_name)
             .filter(|_| queue <= i32::MAX.cast_unsigned());
-        let topic = topic.ok_or_else(|| self.corrupt(at, "not a topic and a queue"))?;
+        let topic = topic.ok_or_else(|| self.fields.corrupt(at, "not a topic and a queue"))?;
         Ok((topic.into(), queue))
     }
 
@@ -316,11 +259,11 @@ impl Table {
     pub fn get(&self, which: Which, number: u32) -> Result<Place> {
         let (at, places) = which.at(number);
         for _ in 0..READS {
-            let seen = self.word(at);
+            let seen = self.fields.word(at);
             let place = places + (seen % 2) as usize * PLACE_LEN;
-            let words: [u64; 5] = std::array::from_fn(|word| self.load(place + word * 8));
+            let words: [u64; 5] = std::array::from_fn(|word| self.fields.load(place + word * 8));
             fence(Ordering::Acquire);
-            if self.word(at) != seen {
+            if self.fields.word(at) != seen {
                 continue;
             }
             self.check()?;
@@ -334,75 +277,76 @@ impl Table {
             }
             break;
         }
-        Err(self.corrupt(at, "not the end of a partition"))
+        Err(self.fields.corrupt(at, "not the end of a partition"))
     }
 
     /// Moves an end of a partition. One thread of all processes at a time may move it.
     pub fn set(&self, which: Which, number: u32, to: Place) {
         let (at, places) = which.at(number);
-        let next = self.word(at).wrapping_add(1);
+        let next = self.fields.word(at).wrapping_add(1);
         let place = places + (next % 2) as usize * PLACE_LEN;
         let End { base, len, offset } = to.end;
         let words = [base, len, offset, u64::from(to.continues)];
         let sum = sum_of(words, next);
         for (number, word) in words.into_iter().chain([sum]).enumerate() {
-            self.store(place + number * 8, word);
+            self.fields.store(place + number * 8, word);
         }
         fence(Ordering::Release);
-        self.set_word(at, next);
+        self.fields.set_word(at, next);
         // The next move overwrites the place that a reader of the number before this one loads.
         fence(Ordering::Release);
     }
 
     /// The first offset of a partition.
     pub fn start(&self, number: u32) -> u64 {
-        self.load(entry_at(number) + OF_START)
+        self.fields.load(entry_at(number) + OF_START)
     }
 
     /// Raises the first offset of a partition.
     pub fn raise_start(&self, number: u32, start: u64) {
-        self.store(entry_at(number) + OF_START, start.max(self.start(number)));
+        self.fields
+            .store(entry_at(number) + OF_START, start.max(self.start(number)));
     }
 
     /// Changes when segments of a partition were removed.
     pub fn changes(&self, number: u32) -> u32 {
-        self.word(entry_at(number) + OF_CHANGES)
+        self.fields.word(entry_at(number) + OF_CHANGES)
     }
 
     /// Has other processes list the segments of a partition again.
     pub fn next_change(&self, number: u32) {
         let next = self.changes(number).wrapping_add(1);
-        self.set_word(entry_at(number) + OF_CHANGES, next);
+        self.fields.set_word(entry_at(number) + OF_CHANGES, next);
     }
 
     /// Changes when segments were cut.
     pub fn cuts(&self) -> u32 {
-        self.word(AT_CUTS)
+        self.fields.word(AT_CUTS)
     }
 
     /// Has all processes map segments again before they append. The caller holds the append lock.
     pub fn next_cut(&self) {
-        self.set_word(AT_CUTS, self.cuts().wrapping_add(1));
+        self.fields.set_word(AT_CUTS, self.cuts().wrapping_add(1));
     }
 
     /// Whether an append has failed and left something after the published ends.
     pub fn is_unclean(&self) -> bool {
-        self.word(AT_UNCLEAN) != 0
+        self.fields.word(AT_UNCLEAN) != 0
     }
 
     /// Sets whether it has. The caller holds the append lock.
     pub fn set_unclean(&self, unclean: bool) {
-        self.set_word(AT_UNCLEAN, u32::from(unclean));
+        self.fields.set_word(AT_UNCLEAN, u32::from(unclean));
     }
 
     /// End of the last atomic batch whose intent may exist; 0 if there is none.
     pub fn whole(&self) -> u64 {
-        self.load(AT_WHOLE)
+        self.fields.load(AT_WHOLE)
     }
 
     /// Sets the end of that batch. The caller holds the append lock.
     pub fn set_whole(&self, end: u64) {
-        self.store(AT_WHOLE, end);
+        self.fields.store(AT_WHOLE, end);
     }
 }
 
