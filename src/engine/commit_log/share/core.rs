@@ -9,6 +9,7 @@ use crate::engine::commit_log::log::atomic;
 use crate::engine::commit_log::parts::{AppendRules, BACKLOG_MAX, Parts};
 use crate::engine::commit_log::read::follow;
 use crate::engine::commit_log::tables::topics::TopicTable;
+use crate::engine::directory::member::leading::Follower;
 use crate::engine::directory::member::{Held, Member};
 use crate::engine::directory::page::{Mark, StatePage, Word};
 use crate::engine::service::append_lock::AppendLock;
@@ -47,8 +48,6 @@ const TEND: Duration = Duration::from_secs(1);
 /// A reader waits this long at most for its messages to be dispatched. Only a leader that hangs
 /// takes so long.
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// A process that closes the store waits this long for a leader that hangs.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A process that is behind by more bytes walks them before it takes the lock of all.
 const BEHIND_MAX: u64 = 1 << 20;
 
@@ -201,7 +200,7 @@ impl Core {
             walked.inspect_err(|error| self.fail_of(error))?;
         }
         let held = self.member.hold(timeout)?;
-        self.check()?;
+        self.member.check(&self.health)?;
         Ok((tail, held))
     }
 
@@ -280,20 +279,6 @@ impl Core {
         }
     }
 
-    /// # Errors
-    ///
-    /// [`Error::Failed`] if writing has failed, in this process or another.
-    fn check(&self) -> Result<()> {
-        self.health.check()?;
-        match self.member.page.failed() {
-            None => self.member.page.check(),
-            Some(reason) => {
-                self.health.fail(&reason, || {});
-                self.health.check()
-            }
-        }
-    }
-
     /// The state page of all processes.
     pub fn page(&self) -> Arc<StatePage> {
         Arc::clone(&self.member.page)
@@ -356,7 +341,7 @@ impl Core {
             Role::Follower => {}
         }
         // After a failure only closing and opening the store helps, in all processes.
-        if self.check().is_err() || !self.member.try_lead()? {
+        if self.member.check(&self.health).is_err() || !self.member.try_lead()? {
             return Ok(false);
         }
         let led = self.lead().inspect_err(|_| self.member.stop_leading())?;
@@ -475,6 +460,29 @@ impl Core {
     }
 }
 
+impl Follower for Core {
+    fn is_closing(&self) -> bool {
+        self.health.is_closed()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.shutdown.has_begun()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.member.check(&self.health)
+    }
+
+    fn try_lead(&self) -> Result<bool> {
+        Core::try_lead(self)
+    }
+
+    /// The flush services of the leader do it.
+    fn try_flush(&self, _: u64) -> Option<Result<()>> {
+        None
+    }
+}
+
 impl Durable for Core {
     fn published(&self) -> u64 {
         Core::published(self)
@@ -487,38 +495,8 @@ impl Durable for Core {
     /// Waits until the leader has flushed. Ends early only if writing has failed, or if the store
     /// is being closed and has waited long enough.
     fn flush_to(&self, position: u64) -> Result<()> {
-        let page = &self.member.page;
         let position = position.min(Core::published(self));
-        let began = Instant::now();
-        loop {
-            let seen = page.read_word(Word::Flushed);
-            if page.get(Mark::Durable) >= position {
-                return Ok(());
-            }
-            self.check().map_err(|error| match error {
-                Error::Failed { reason, .. } => Error::Failed {
-                    reason,
-                    appended: true,
-                },
-                other => other,
-            })?;
-            page.want(position);
-            page.sleep_on(Word::Flushed, seen, CHECK);
-            if page.get(Mark::Durable) >= position {
-                continue;
-            }
-            match self.try_lead() {
-                Err(error) if self.health.is_closed() => return Err(error),
-                // If it fails, the next turn tries again.
-                _ => {}
-            }
-            let waited = began.elapsed();
-            let is_late = waited > CLOSE_TIMEOUT || interrupt::is_raised();
-            if self.shutdown.has_begun() || self.health.is_closed() && is_late {
-                let timeout_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::FlushTimeout { timeout_ms });
-            }
-        }
+        self.member.await_flush(position, self)
     }
 
     fn count_wait(&self, _: Duration) {}

@@ -26,7 +26,6 @@ use crate::engine::service::polling::Polling;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::{Recovery, Stats};
 use crate::error::{Error, Op, Result};
-use crate::interrupt;
 use crate::machine::Machine;
 use crate::mapped::{Allocator, Extent, MappedFileQueue};
 use crate::options::{EngineKind, Options};
@@ -38,12 +37,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How long a process waits for another one to recover the store.
-const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause between two checks.
-const PAUSE: Duration = Duration::from_millis(2);
+use std::time::Duration;
 
 /// A process in a shared store.
 pub struct Share {
@@ -86,7 +80,11 @@ impl Share {
         let mut options = options.clone();
         member.page.agreed()?.joined(&own)?.apply(&mut options);
         let options = &options;
-        let leader = lead_or_wait(machine, root, options, &member, &holds)?;
+        // After a failure no process may lead: who has the store open goes on reading.
+        let is_sound = || member.page.failed().is_none();
+        let leader = member.lead_or_wait(root, is_sound, || {
+            Leader::begin(machine, root, options, &member, holds.clone())
+        })?;
         let beside = open_beside(machine, root, options, &member, leader.is_some())
             .and_then(|beside| member.agree(&own).map(|()| beside));
         let (mut opened, end) = match beside {
@@ -243,36 +241,6 @@ fn check_kept(kept: &Kept, page: &StatePage, machine: &Machine) -> Result<()> {
         return Err(Error::option("checksum", kept.options.checksum(), reason));
     }
     Ok(())
-}
-
-/// Becomes the leader, or waits until there is one whose marks can be followed.
-fn lead_or_wait(
-    machine: &Machine,
-    root: &Path,
-    options: &Options,
-    member: &Member,
-    holds: &[Arc<dyn Hold>],
-) -> Result<Option<Leader>> {
-    let began = Instant::now();
-    loop {
-        let failed = member.page.failed().is_some();
-        if !failed && member.try_lead()? {
-            let led = Leader::begin(machine, root, options, member, holds.to_vec());
-            return led.map(Some).inspect_err(|_| member.stop_leading());
-        }
-        if member.page.is_written_to() {
-            return Ok(None);
-        }
-        member.page.check()?;
-        if began.elapsed() > LEADER_TIMEOUT || interrupt::is_raised() {
-            return Err(Error::Locked {
-                path: root.to_owned(),
-                pid: member.page.pid(),
-                shareable: true,
-            });
-        }
-        std::thread::sleep(PAUSE);
-    }
 }
 
 /// The end of the log, for the appends of this process.

@@ -7,14 +7,15 @@
 //! byte 252        leader: held by the process that runs the services
 //! ```
 
+pub mod groups;
+pub mod leading;
+
+use crate::disk::{ByteLock, ByteLocks, Disk};
 use crate::engine::directory::agreed::Agreed;
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
-use crate::engine::directory::page::StatePage;
+use crate::engine::directory::page::{StatePage, Word};
 use crate::engine::directory::writer;
-pub mod groups;
-
-use crate::disk::{ByteLock, ByteLocks, Disk};
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
 use crate::error::{At, Error, Op, Result};
 use crate::interrupt;
@@ -189,9 +190,10 @@ impl Member {
         self.set(LEADER, ByteLock::Exclusive)
     }
 
-    /// Gives up being the leader.
+    /// Gives up being the leader, and tells those that wait for one.
     pub fn stop_leading(&self) {
         let _ = self.set(LEADER, ByteLock::Released);
+        self.page.notify(Word::News);
     }
 
     /// Shuts the gate, so that no other process joins or leaves. Returns whether this one is the

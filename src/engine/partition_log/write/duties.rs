@@ -14,10 +14,10 @@ use super::shared::{Role, Shared};
 use super::table::Table;
 use super::tail::Key;
 use super::unsynced::{self, Unsynced};
+use crate::engine::directory::member::leading::Follower;
 use crate::engine::directory::page::Word;
 use crate::engine::service::durability::Durable;
-use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::error::Result;
 use crate::mapped::{Extent, MappedFile};
 use crate::plant::{Bug, Point, pass, planted};
 use crate::region::{Access, guard};
@@ -25,12 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often a thread that waits for the leader checks whether there is one.
-const CHECK: Duration = Duration::from_millis(20);
 /// Pause between two checks of a process that does not wait.
 const WATCH: Duration = Duration::from_millis(100);
-/// A process that closes the store waits this long for a leader that hangs.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a process waits for the append lock to take over.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -93,38 +89,7 @@ impl Parts {
     /// Waits until the process that leads has flushed, or flushes if this one does.
     pub(super) fn flush_shared_to(&self, shared: &Shared, position: u64) -> Result<()> {
         let position = position.min(shared.published());
-        let page = shared.page();
-        let began = Instant::now();
-        loop {
-            let seen = page.read_word(Word::Flushed);
-            if shared.durable() >= position {
-                return Ok(());
-            }
-            shared.check(&self.health).map_err(appended)?;
-            if shared.lead.is_held() {
-                let mut list = self.unsynced.lock();
-                return match shared.durable() >= position {
-                    true => Ok(()),
-                    false => self.sync_shared(shared, &mut list),
-                };
-            }
-            page.want(position);
-            page.sleep_on(Word::Flushed, seen, CHECK);
-            if shared.durable() >= position {
-                continue;
-            }
-            match self.try_lead() {
-                Err(error) if self.health.is_closed() => return Err(error),
-                // If it fails, the next turn tries again.
-                _ => {}
-            }
-            let waited = began.elapsed();
-            let is_late = waited > CLOSE_TIMEOUT || interrupt::is_raised();
-            if shared.shutdown.has_begun() || self.health.is_closed() && is_late {
-                let timeout_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::FlushTimeout { timeout_ms });
-            }
-        }
+        shared.member.await_flush(position, &(self, shared))
     }
 
     /// Syncs what all processes have appended.
@@ -359,13 +324,32 @@ impl Parts {
     }
 }
 
-/// A failure, for a call whose messages are in the log.
-fn appended(error: Error) -> Error {
-    match error {
-        Error::Failed { reason, .. } => Error::Failed {
-            reason,
-            appended: true,
-        },
-        other => other,
+impl Follower for (&Parts, &Shared) {
+    fn is_closing(&self) -> bool {
+        self.0.health.is_closed()
+    }
+
+    fn is_ending(&self) -> bool {
+        self.1.shutdown.has_begun()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.1.check(&self.0.health)
+    }
+
+    fn try_lead(&self) -> Result<bool> {
+        self.0.try_lead()
+    }
+
+    fn try_flush(&self, position: u64) -> Option<Result<()>> {
+        let (parts, shared) = self;
+        if !shared.lead.is_held() {
+            return None;
+        }
+        let mut list = parts.unsynced.lock();
+        Some(match shared.durable() >= position {
+            true => Ok(()),
+            false => parts.sync_shared(shared, &mut list),
+        })
     }
 }

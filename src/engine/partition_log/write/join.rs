@@ -29,7 +29,6 @@ use crate::engine::service::durability::Durable;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Recovery, Report, Topics};
 use crate::error::{At, Error, Op, Result};
-use crate::interrupt;
 use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
 use crate::options::{EngineKind, Options};
@@ -37,14 +36,10 @@ use crate::plant::{Point, pass};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a process waits for another one to recover the store.
-const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a process waits for the append lock to recover the store.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause between two checks.
-const PAUSE: Duration = Duration::from_millis(2);
 
 impl Writer {
     /// Joins the processes that share the directory at `root`, or opens it for them.
@@ -72,7 +67,10 @@ impl Writer {
         let mut agreed = options.clone();
         member.page.agreed()?.joined(&own)?.apply(&mut agreed);
         agreed.disk_reserve = options.disk_reserve;
-        let begun = begin_or_wait((machine, root, &agreed), &member, report)?;
+        let with = (machine, root, &agreed);
+        let is_unopened = || !member.page.is_written_to();
+        let begun =
+            member.lead_or_wait(root, is_unopened, || begin_shared(with, &member, report))?;
         let kept = Kept::load(&**disk, root, &agreed, EngineKind::PartitionLog)?;
         if begun.is_none()
             && let Some(name) = kept.differing(&**disk)?
@@ -239,48 +237,6 @@ fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Recovers the store, or waits until another process has. Returns `None` for the latter.
-fn begin_or_wait(
-    with: (&Machine, &Path, &Options),
-    member: &Member,
-    report: &Report,
-) -> Result<Option<Begun>> {
-    let (_, root, _) = with;
-    let began = Instant::now();
-    loop {
-        if member.page.is_written_to() {
-            return Ok(None);
-        }
-        if lead_unopened(member)? {
-            let begun = begin_shared(with, member, report);
-            return begun.map(Some).inspect_err(|_| member.stop_leading());
-        }
-        member.page.check()?;
-        if began.elapsed() > LEADER_TIMEOUT || interrupt::is_raised() {
-            return Err(Error::Locked {
-                path: root.to_owned(),
-                pid: member.page.pid(),
-                shareable: true,
-            });
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-/// Becomes the leader if there is none and nobody has opened the store. Returns whether this
-/// process is.
-fn lead_unopened(member: &Member) -> Result<bool> {
-    if !member.try_lead()? {
-        return Ok(false);
-    }
-    // Before this process had the lock, another one may have opened the store and died.
-    let opened = member.page.is_written_to();
-    if opened {
-        member.stop_leading();
-    }
-    Ok(!opened)
-}
-
 /// Recovers the store for all processes that share it, and makes the table.
 fn begin_shared(
     (machine, root, options): (&Machine, &Path, &Options),
@@ -338,29 +294,4 @@ fn adopt(parts: &Parts, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
         parts.adopted.fetch_add(new, Ordering::AcqRel);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::RealDisk;
-
-    /// Two processes open a store. One of them finds it unopened; the other one opens it and is
-    /// killed before the first one has the lock. A third one may use what it has opened.
-    #[test]
-    fn a_process_that_leads_after_another_one_has_opened_the_store_does_not_recover_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let own = Agreed::of(&Options::default()).unwrap();
-        let join = || {
-            let timeout = Duration::from_secs(5);
-            Member::join(&RealDisk, dir.path(), Meeting::OF_PARTITIONS, timeout, &own).unwrap()
-        };
-        let (first, second) = (join(), join());
-        assert!(lead_unopened(&first).unwrap());
-        assert!(!lead_unopened(&second).unwrap());
-        first.page.begin_epoch(0, false, 1);
-        first.stop_leading();
-        assert!(!lead_unopened(&second).unwrap());
-        assert!(first.try_lead().unwrap());
-    }
 }

@@ -99,14 +99,8 @@ impl Shared {
     /// [`Error::Failed`] if writing has failed, in this process or another; those of the page and
     /// of the table.
     pub fn check(&self, health: &Health) -> Result<()> {
-        health.check()?;
-        match self.page().failed() {
-            None => self.check_maps(),
-            Some(reason) => {
-                health.fail(&reason, || {});
-                health.check()
-            }
-        }
+        self.member.check(health)?;
+        self.table.check()
     }
 
     /// # Errors
