@@ -4,6 +4,7 @@
 //! implements [`FileSystem`], and the disk adds operation and path to its errors. The hot paths
 //! (stores to a map, loads from it) do not pass through here.
 
+mod byte_lock;
 pub mod copying;
 mod durable;
 mod event;
@@ -12,6 +13,7 @@ mod file_system;
 mod hooked;
 mod lock;
 mod open_file;
+mod process;
 mod real;
 mod syscall;
 mod volume;

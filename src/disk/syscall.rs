@@ -1,4 +1,5 @@
-//! System calls that the standard library does not offer: the only `unsafe` code of the disk.
+//! System calls that the standard library does not offer. With `byte_lock.rs` and `process.rs`, the
+//! only `unsafe` code of the disk.
 //!
 //! On Linux each function is the call itself; on other systems it is the closest safe equivalent.
 
@@ -9,13 +10,20 @@
     clippy::unnecessary_cast
 )]
 
+pub use super::byte_lock::{
+    ByteLock, Holder, holder_of_byte_zero, is_byte_locked, lock_byte, lock_byte_zero, unlock_all,
+    unlock_byte_zero,
+};
+pub use super::process::{
+    coarse_ms, forget_descriptor, fork_generation, host_address, now_ns, watch_descriptor,
+    watch_forks,
+};
+
 use super::Identity;
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 /// Renames a file to an unused name, in one step.
 ///
@@ -276,184 +284,6 @@ pub fn space(path: &Path) -> io::Result<Space> {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn byte_zero() -> libc::flock {
-    // SAFETY: the structure is plain integers, for which zero is valid.
-    let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = libc::F_WRLCK as libc::c_short;
-    range.l_whence = libc::SEEK_SET as libc::c_short;
-    range.l_len = 1;
-    range
-}
-
-/// Changes the locks of a range, without waiting. They belong to the open file description, so
-/// that closing another descriptor in this process does not drop them. Returns whether they were
-/// changed; if not, another holder is in the way.
-#[cfg(target_os = "linux")]
-fn set_lock(file: &File, range: &libc::flock) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe {
-        libc::fcntl(
-            file.as_raw_fd(),
-            libc::F_OFD_SETLK,
-            std::ptr::from_ref(range),
-        )
-    } == 0
-    {
-        return Ok(true);
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
-        _ => Err(error),
-    }
-}
-
-/// Returns a lock that another holder has on a range, or that nobody has one.
-#[cfg(target_os = "linux")]
-fn find_lock(file: &File, mut range: libc::flock) -> io::Result<libc::flock> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } {
-        0 => Ok(range),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Tries to take an exclusive lock of byte 0, as [`set_lock`] does. Returns whether it was taken.
-#[cfg(target_os = "linux")]
-pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
-    set_lock(file, &byte_zero())
-}
-
-/// Releases the lock of byte 0, even if other processes hold copies of the descriptor.
-#[cfg(target_os = "linux")]
-pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
-    let mut range = byte_zero();
-    range.l_type = libc::F_UNLCK as libc::c_short;
-    set_lock(file, &range).map(drop)
-}
-
-/// Releases all locks of the open file description.
-#[cfg(target_os = "linux")]
-pub fn unlock_all(file: &File) -> io::Result<()> {
-    let mut range = byte_zero();
-    range.l_type = libc::F_UNLCK as libc::c_short;
-    // To the end of the file, however long it is.
-    range.l_len = 0;
-    set_lock(file, &range).map(drop)
-}
-
-/// As on Linux.
-#[cfg(not(target_os = "linux"))]
-pub fn unlock_all(file: &File) -> io::Result<()> {
-    file.unlock()
-}
-
-/// As on Linux.
-#[cfg(not(target_os = "linux"))]
-pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
-    file.unlock()
-}
-
-/// The holder of a store's lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// Nobody.
-    Nobody,
-    /// A Forebay process: the lock belongs to an open file.
-    Forebay,
-    /// Another system, such as RocketMQ or Kafka: the lock belongs to a process. This is its id; 0
-    /// if it cannot be seen from here.
-    Other(u32),
-}
-
-/// Returns who holds a lock of byte 0. A lock that belongs to an open file reports no process id.
-#[cfg(target_os = "linux")]
-pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
-    let range = find_lock(file, byte_zero())?;
-    Ok(match (range.l_type, range.l_pid) {
-        (kind, _) if kind == libc::F_UNLCK as libc::c_short => Holder::Nobody,
-        (_, -1) => Holder::Forebay,
-        (_, pid) => Holder::Other(u32::try_from(pid).unwrap_or_default()),
-    })
-}
-
-/// As on Linux, but locks the whole file.
-#[cfg(not(target_os = "linux"))]
-pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(std::fs::TryLockError::WouldBlock) => Ok(false),
-        Err(std::fs::TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// As on Linux, but cannot tell Forebay from another holder.
-#[cfg(not(target_os = "linux"))]
-pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
-    if lock_byte_zero(file)? {
-        file.unlock()?;
-        return Ok(Holder::Nobody);
-    }
-    Ok(Holder::Forebay)
-}
-
-/// How a byte of a file is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ByteLock {
-    /// By one holder alone.
-    Exclusive,
-    /// Beside other shared holders.
-    Shared,
-    /// Not at all.
-    Released,
-}
-
-/// Changes the lock of one byte of a file, without waiting. The lock belongs to the open file
-/// description. Returns whether it was changed; if not, another holder is in the way.
-///
-/// # Errors
-///
-/// Those of the system call; `Unsupported` on systems whose locks belong to processes.
-#[cfg(target_os = "linux")]
-pub fn lock_byte(file: &File, byte: u32, lock: ByteLock) -> io::Result<bool> {
-    let mut range = byte_zero();
-    range.l_start = libc::off_t::from(byte);
-    range.l_type = match lock {
-        ByteLock::Exclusive => libc::F_WRLCK,
-        ByteLock::Shared => libc::F_RDLCK,
-        ByteLock::Released => libc::F_UNLCK,
-    } as libc::c_short;
-    set_lock(file, &range)
-}
-
-/// Whether another open file description, or a process, holds a lock of this byte.
-///
-/// # Errors
-///
-/// As [`lock_byte`].
-#[cfg(target_os = "linux")]
-pub fn is_byte_locked(file: &File, byte: u32) -> io::Result<bool> {
-    let mut range = byte_zero();
-    range.l_start = libc::off_t::from(byte);
-    let range = find_lock(file, range)?;
-    Ok(range.l_type != libc::F_UNLCK as libc::c_short)
-}
-
-/// Such locks exist on Linux only.
-#[cfg(not(target_os = "linux"))]
-pub fn lock_byte(_: &File, _: u32, _: ByteLock) -> io::Result<bool> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// As [`lock_byte`].
-#[cfg(not(target_os = "linux"))]
-pub fn is_byte_locked(_: &File, _: u32) -> io::Result<bool> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// Name of the file system of a file, if maps of it are not shared between all processes that open
 /// it, or its locks may be lost: network file systems, and those in user space.
 #[cfg(target_os = "linux")]
@@ -514,142 +344,6 @@ pub fn event() -> io::Result<(File, Option<File>)> {
     }
     #[cfg(not(unix))]
     Err(io::ErrorKind::Unsupported.into())
-}
-
-/// Milliseconds since the epoch by the wall clock at its last tick, 1 to 10 ms ago: a third of the
-/// cost of the exact time.
-#[inline]
-pub fn coarse_ms() -> i64 {
-    #[cfg(target_os = "linux")]
-    if let Some(time) = wall_clock(libc::CLOCK_REALTIME_COARSE) {
-        return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
-    }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
-}
-
-/// Nanoseconds since the epoch by the wall clock; 0 for a time before it. Each send reads it, so it
-/// is read without the conversions of [`SystemTime`](std::time::SystemTime).
-#[inline]
-pub fn now_ns() -> u64 {
-    #[cfg(target_os = "linux")]
-    if let Some(time) = wall_clock(libc::CLOCK_REALTIME) {
-        let nanos = (time.tv_sec as i64).saturating_mul(1_000_000_000);
-        return u64::try_from(nanos.saturating_add(time.tv_nsec as i64)).unwrap_or_default();
-    }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
-}
-
-#[cfg(target_os = "linux")]
-#[inline]
-fn wall_clock(id: libc::clockid_t) -> Option<libc::timespec> {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the call writes to `time` alone, which outlives it.
-    (unsafe { libc::clock_gettime(id, &raw mut time) } == 0).then_some(time)
-}
-
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-const NO_DESCRIPTOR: i32 = -1;
-static LOCKS: [AtomicI32; 1024] = [const { AtomicI32::new(NO_DESCRIPTOR) }; 1024];
-
-/// A number that grows with each fork between the first process and this one, as a rule by 1. A
-/// handle that remembers the number at its creation can tell whether it was inherited.
-#[inline]
-pub fn fork_generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
-
-#[cfg(unix)]
-extern "C" fn after_fork_in_child() {
-    // Only async-signal-safe operations: atomics and close.
-    GENERATION.fetch_add(1, Ordering::Relaxed);
-    for lock in &LOCKS {
-        let descriptor = lock.swap(NO_DESCRIPTOR, Ordering::Relaxed);
-        if descriptor != NO_DESCRIPTOR {
-            // SAFETY: the descriptor was inherited from the parent, where a `FileLock` owns it; the
-            // child's copy of that owner never closes it, see `FileLock::drop`.
-            unsafe { libc::close(descriptor) };
-        }
-    }
-}
-
-/// Makes [`fork_generation`] count. Every store calls it before it opens anything.
-///
-/// Threads that call it at the same time may each register the handler, which then counts a fork
-/// more than once. A lock would be worse: a child of a process that forks meanwhile would have it
-/// in the hands of a thread that does not exist there, and wait for it forever.
-pub fn watch_forks() {
-    #[cfg(unix)]
-    {
-        static REGISTERED: AtomicBool = AtomicBool::new(false);
-        if !REGISTERED.load(Ordering::Acquire) {
-            // SAFETY: the handler is a function of this program that lives as long as it.
-            unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-            REGISTERED.store(true, Ordering::Release);
-        }
-    }
-}
-
-/// Records the descriptor of a lock for a forked child to close: the child's copy would keep the
-/// lock after the parent releases it. Returns `false` if the table is full.
-pub fn watch_descriptor(descriptor: i32) -> bool {
-    LOCKS.iter().any(|slot| {
-        let order = Ordering::Relaxed;
-        slot.compare_exchange(NO_DESCRIPTOR, descriptor, order, order)
-            .is_ok()
-    })
-}
-
-/// Removes a descriptor that is about to be closed.
-pub fn forget_descriptor(descriptor: i32) {
-    let order = Ordering::Relaxed;
-    let _ = LOCKS.iter().any(|slot| {
-        slot.compare_exchange(descriptor, NO_DESCRIPTOR, order, order)
-            .is_ok()
-    });
-}
-
-/// An address at which others may reach this host; loopback if there is none.
-pub fn host_address() -> IpAddr {
-    #[cfg(unix)]
-    if let Some(found) = interface_addresses()
-        .into_iter()
-        .find(|ip| !ip.is_loopback())
-    {
-        return found;
-    }
-    IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)
-}
-
-/// The IPv4 addresses of all interfaces.
-#[cfg(unix)]
-fn interface_addresses() -> Vec<IpAddr> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the call fills `list` or fails.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    let mut next = list;
-    // SAFETY: `next` is null or an element of the list, which lives until it is freed below.
-    while let Some(interface) = unsafe { next.as_ref() } {
-        // SAFETY: the address is null or points to a socket address of some family.
-        let family = unsafe { interface.ifa_addr.as_ref() }.map(|address| address.sa_family);
-        if family == Some(libc::AF_INET as libc::sa_family_t) {
-            // SAFETY: the family says that the address is one of IPv4.
-            let address = unsafe { &*interface.ifa_addr.cast::<libc::sockaddr_in>() };
-            let bits = u32::from_be(address.sin_addr.s_addr);
-            found.push(IpAddr::V4(std::net::Ipv4Addr::from_bits(bits)));
-        }
-        next = interface.ifa_next;
-    }
-    // SAFETY: the list came from `getifaddrs` and nothing refers to it after this.
-    unsafe { libc::freeifaddrs(list) };
-    found
 }
 
 /// Identifies this boot of the machine, in 16 bytes. Zeros if the system does not say.

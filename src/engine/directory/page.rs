@@ -59,16 +59,14 @@
 //! The page is only a hint: no value is trusted before the log confirms it.
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
-use crate::engine::directory::epochs::{Epoch, Epochs};
+use crate::engine::directory::epochs::Epochs;
 use crate::engine::directory::fields::Fields;
-use crate::engine::directory::geometry::Geometry;
 use crate::engine::directory::names;
 use crate::engine::service::duty;
 use crate::engine::service::shared_condition::SharedWord;
 use crate::error::{At, Error, Op, Result};
-use crate::num::{index, short};
+use crate::num::index;
 use crate::plant::{Bug, planted};
-use crate::record::HostBytes;
 use crate::region::{Access, PAGE, Region};
 use crossbeam_utils::CachePadded;
 use std::path::{Path, PathBuf};
@@ -82,20 +80,20 @@ const MAGIC: [u8; 8] = *b"FOREBAY1";
 const VERSION: u32 = 1;
 const _: () = assert!(AT_VERSION == MAGIC.len());
 const AT_VERSION: usize = 8;
-const AT_CLEAN: usize = 12;
-const AT_BOOT_ID: usize = 16;
-const AT_EPOCH: usize = 32;
-const AT_EPOCH_START: usize = 40;
-const AT_PID: usize = 48;
-const AT_HOST_LEN: usize = 56;
-const AT_HOST: usize = 60;
-const AT_LOG_FILE_LEN: usize = 80;
-const AT_QUEUE_FILE_ENTRIES: usize = 88;
-const AT_INDEX_SLOTS: usize = 96;
-const AT_INDEX_ENTRIES: usize = 100;
-const AT_CRC: usize = 104;
-const AT_CHECKSUMS: usize = 108;
-const AT_FOREIGN: usize = 112;
+pub(super) const AT_CLEAN: usize = 12;
+pub(super) const AT_BOOT_ID: usize = 16;
+pub(super) const AT_EPOCH: usize = 32;
+pub(super) const AT_EPOCH_START: usize = 40;
+pub(super) const AT_PID: usize = 48;
+pub(super) const AT_HOST_LEN: usize = 56;
+pub(super) const AT_HOST: usize = 60;
+pub(super) const AT_LOG_FILE_LEN: usize = 80;
+pub(super) const AT_QUEUE_FILE_ENTRIES: usize = 88;
+pub(super) const AT_INDEX_SLOTS: usize = 96;
+pub(super) const AT_INDEX_ENTRIES: usize = 100;
+pub(super) const AT_CRC: usize = 104;
+pub(super) const AT_CHECKSUMS: usize = 108;
+pub(super) const AT_FOREIGN: usize = 112;
 const AT_UNINDEXED: usize = 116;
 const AT_GENERATION: usize = 120;
 const AT_PUBLISHED: usize = 128;
@@ -104,7 +102,7 @@ const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
 const AT_FULL_PASS: usize = 384;
 const AT_PENDING: usize = 448;
-const AT_IDENTITY: usize = 456;
+pub(super) const AT_IDENTITY: usize = 456;
 const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
 const AT_NEWS: usize = 576;
@@ -124,12 +122,12 @@ const IDENTITY_LEN: usize = 5 * size_of::<u64>();
 const PARTS: [&str; 3] = [names::COMMIT_LOG, names::QUEUES, names::INDEX];
 
 /// Number of epochs kept.
-const EPOCHS_KEPT: u64 = 128;
+pub(super) const EPOCHS_KEPT: u64 = 128;
 /// Number of marks; `MARK_LEN` is the length of one.
 const MARKS: usize = (AT_PENDING - AT_PUBLISHED) / MARK_LEN;
 const MARK_LEN: usize = 64;
 /// Length of an epoch.
-const EPOCH_LEN: usize = 2 * size_of::<u64>();
+pub(super) const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
 /// One of the marks of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,9 +218,9 @@ pub struct StatePage {
     /// it reads them here instead of in the map, where a load can fault.
     own: [CachePadded<AtomicU64>; MARKS],
     /// Boot id of the running machine; zeros if the system does not say.
-    boot_id: [u8; 16],
+    pub(super) boot_id: [u8; 16],
     /// Identity of the file, if the whole store is on the same mount.
-    identity: Option<Identity>,
+    pub(super) identity: Option<Identity>,
     /// Whether other processes move the marks too.
     pub(super) shared: bool,
 }
@@ -397,160 +395,6 @@ impl StatePage {
         self.fields.wake(word as usize)
     }
 
-    /// Whether the marks were written since the machine started.
-    fn is_of_this_boot(&self) -> bool {
-        self.fields.words::<16>(AT_BOOT_ID) == self.boot_id
-    }
-
-    /// State of the page cache that the last writer stored to, if it did not close the store.
-    pub fn cache(&self) -> Cache {
-        let written = self.fields.words::<16>(AT_BOOT_ID);
-        if written == [0; 16] || self.boot_id == [0; 16] {
-            return Cache::Unknown;
-        }
-        if written != self.boot_id {
-            return Cache::Lost;
-        }
-        let same = self
-            .identity
-            .is_some_and(|identity| self.words_of_identity() == words_of(&identity));
-        match same || planted(Bug::TrustBoot) {
-            true => Cache::Kept,
-            false => Cache::Unknown,
-        }
-    }
-
-    fn words_of_identity(&self) -> [u64; 5] {
-        std::array::from_fn(|number| self.fields.load(AT_IDENTITY + number * size_of::<u64>()))
-    }
-
-    fn set_identity(&self, words: [u64; 5]) {
-        for (number, word) in words.into_iter().enumerate() {
-            self.fields
-                .store(AT_IDENTITY + number * size_of::<u64>(), word);
-        }
-    }
-
-    /// Records that the page cache holds everything that was stored.
-    pub fn vouch(&self) {
-        self.set_identity(self.identity.as_ref().map_or([0; 5], words_of));
-    }
-
-    /// Withdraws [`StatePage::vouch`]. It need not be durable, because another cache has another
-    /// identity. The kernel must not drop the page as long as the disk has one that vouches; see
-    /// [`StatePage::sync`].
-    pub fn doubt(&self) {
-        if planted(Bug::VouchBlindly) {
-            return;
-        }
-        self.set_identity([0; 5]);
-    }
-
-    /// Whether a writer is running, or died during this boot.
-    pub fn is_written_to(&self) -> bool {
-        self.pid().is_some() && self.is_of_this_boot()
-    }
-
-    /// Whether a writer is running or ended without closing the store, so that stored bytes may be
-    /// only in the page cache.
-    pub fn is_halted(&self) -> bool {
-        self.epoch() > 0 && !self.is_clean() && self.cache() != Cache::Lost
-    }
-
-    /// Whether the last writer closed the store.
-    pub fn is_clean(&self) -> bool {
-        self.fields.word(AT_CLEAN) == 1
-    }
-
-    /// The process that writes, if there is one.
-    pub fn pid(&self) -> Option<u32> {
-        u32::try_from(self.fields.load(AT_PID))
-            .ok()
-            .filter(|pid| *pid != 0)
-    }
-
-    /// Number of the current epoch.
-    pub fn epoch(&self) -> u64 {
-        self.fields.load(AT_EPOCH)
-    }
-
-    /// The recorded epochs.
-    pub fn epochs(&self) -> Epochs {
-        let last = self.epoch();
-        let first = last.saturating_sub(EPOCHS_KEPT - 1).max(1);
-        let kept = (first..=last).map(|number| {
-            let at = place_of(number);
-            Epoch {
-                number,
-                began_ns: self.fields.load(at),
-                start: self.fields.load(at + size_of::<u64>()),
-            }
-        });
-        Epochs {
-            number: last,
-            known: kept.filter(|epoch| epoch.began_ns > 0).collect(),
-        }
-    }
-
-    /// Checksum of the fields that never change after creation: host and sizes.
-    fn fixed_crc(&self) -> u32 {
-        crc32fast::hash(&self.fields.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
-    }
-
-    fn fixed_holds(&self) -> bool {
-        self.fields.word(AT_CRC) == self.fixed_crc()
-    }
-
-    /// The start of the epoch, if every record since then carries a whole-record checksum.
-    pub fn checksums_from(&self) -> Option<u64> {
-        (self.fields.word(AT_CHECKSUMS) == 1).then(|| self.fields.load(AT_EPOCH_START))
-    }
-
-    /// Sizes of the files; `None` if they were never set, are damaged or are out of bounds.
-    pub fn geometry(&self) -> Option<Geometry> {
-        if !self.fixed_holds() {
-            return None;
-        }
-        let geometry = Geometry {
-            log_file_len: self.fields.load(AT_LOG_FILE_LEN),
-            queue_file_entries: self.fields.load(AT_QUEUE_FILE_ENTRIES),
-            index_slots: self.fields.word(AT_INDEX_SLOTS),
-            index_entries: self.fields.word(AT_INDEX_ENTRIES),
-        };
-        geometry.is_within_bounds().then_some(geometry)
-    }
-
-    /// Saves the sizes of the files and the store host.
-    pub fn set_fixed(&self, geometry: &Geometry, host: &HostBytes) {
-        self.set_geometry(geometry);
-        self.set_host(host);
-        self.fields.set_word(AT_CRC, self.fixed_crc());
-    }
-
-    fn set_geometry(&self, geometry: &Geometry) {
-        self.fields.store(AT_LOG_FILE_LEN, geometry.log_file_len);
-        self.fields
-            .store(AT_QUEUE_FILE_ENTRIES, geometry.queue_file_entries);
-        self.fields.set_word(AT_INDEX_SLOTS, geometry.index_slots);
-        self.fields
-            .set_word(AT_INDEX_ENTRIES, geometry.index_entries);
-    }
-
-    /// The store host that was set at creation.
-    pub fn host(&self) -> Option<HostBytes> {
-        if !self.fixed_holds() {
-            return None;
-        }
-        let bytes = self.fields.words::<20>(AT_HOST);
-        HostBytes::from_bytes(bytes.get(..self.fields.word(AT_HOST_LEN) as usize)?)
-    }
-
-    fn set_host(&self, host: &HostBytes) {
-        let bytes = host.as_bytes();
-        self.fields.set_words(AT_HOST, bytes);
-        self.fields.set_word(AT_HOST_LEN, short(bytes.len()));
-    }
-
     /// Whether a recovery of another system's store has begun and not finished. Until then the
     /// marks say nothing about the end of the log.
     pub fn is_foreign(&self) -> bool {
@@ -607,49 +451,6 @@ impl StatePage {
             .store(AT_LAST, position.map_or(0, |position| position + 1));
     }
 
-    /// Begins an epoch: this process writes from `end` on. Must be made durable before the first
-    /// append.
-    ///
-    /// `checksums`: all records of the epoch will carry one. `now_ns`: the wall clock.
-    pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
-        // Recovery may have truncated and rebuilt files.
-        self.next_generation();
-        // The start of the epoch is stored first: the other fields apply from there.
-        self.fields.store(AT_EPOCH_START, end);
-        self.fields.set_word(AT_CHECKSUMS, u32::from(checksums));
-        self.set_erasing(0);
-        self.show_sharing();
-        self.fields.set_word(AT_FOREIGN, 0);
-        self.fields.set_word(AT_CLEAN, 0);
-        self.fields.set_words(AT_BOOT_ID, &self.boot_id);
-        let number = self.epoch().saturating_add(1);
-        let at = place_of(number);
-        self.fields.store(at, now_ns);
-        self.fields.store(at + size_of::<u64>(), end);
-        self.fields.store(AT_EPOCH, number);
-        self.begin_catalogue(number);
-        self.fields.store(AT_PID, u64::from(std::process::id()));
-        // Readers that were opened while nobody wrote follow from here on.
-        self.notify(Word::News);
-    }
-
-    /// Names this process as the one that runs the services, in the epoch of another that did.
-    pub fn take_over(&self) {
-        self.fields.store(AT_PID, u64::from(std::process::id()));
-    }
-
-    /// Whether a writer has begun another epoch than `epoch` during this boot, and its marks hold:
-    /// it is running, has died, or has closed the store.
-    pub fn has_begun_since(&self, epoch: u64) -> bool {
-        self.epoch() != epoch && self.is_of_this_boot() && (self.pid().is_some() || self.is_clean())
-    }
-
-    /// Ends an epoch. `clean`: everything is durable, and queues and index are complete.
-    pub fn end_epoch(&self, clean: bool) {
-        self.fields.store(AT_PID, 0);
-        self.fields.set_word(AT_CLEAN, u32::from(clean));
-    }
-
     /// Makes the page durable.
     ///
     /// After a failed sync the kernel may drop the page from its cache. The page on disk may still
@@ -682,20 +483,4 @@ fn map_page(disk: &dyn Disk, path: &Path, access: Access) -> Result<Option<Regio
         disk.reserve(path, 0, PAGE as u64)?;
     }
     disk.map(path, PAGE, access).map(Some)
-}
-
-/// An identity as the words of the page.
-fn words_of(identity: &Identity) -> [u64; 5] {
-    [
-        identity.mount,
-        identity.device,
-        identity.subvolume,
-        identity.inode,
-        identity.born_ns,
-    ]
-}
-
-/// First byte of an epoch in the page.
-fn place_of(epoch: u64) -> usize {
-    AT_EPOCHS + index(epoch % EPOCHS_KEPT) * EPOCH_LEN
 }
