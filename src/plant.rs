@@ -68,6 +68,8 @@ pub enum Bug {
     TrustNumbers,
     /// A reader checks for news before it loads the word that it sleeps on.
     LookLate,
+    /// A sender clears the mark of those that sleep after it has woken them.
+    ClearLate,
     /// A thread that is about to sleep is woken once, which may be too early.
     WakeOnce,
     /// A reader that dispatched while it waited returns without checking for the work that it was

@@ -4,7 +4,7 @@
 use super::intake::{count, publish, stage, thread::wait};
 use crate::record::Draft;
 use crate::stages::CommitState;
-use crate::{ConsumerOptions, Delay, Durability, Mode, Options, Store};
+use crate::{ConsumerOptions, Delay, Durability, EngineKind, Mode, Options, Store};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -185,6 +185,34 @@ fn a_leader_that_dies_while_it_removes_files_is_outlived() {
         other.close().unwrap();
         is_whole(&path);
     }
+}
+
+/// Each send changed the word that readers sleep on and made a system call to wake them, whether
+/// one slept or not.
+#[test]
+fn a_send_to_a_shared_partition_log_wakes_nobody_where_nobody_sleeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = Options {
+        mode: Mode::Share,
+        engine: Some(EngineKind::PartitionLog),
+        default_queues: Some(1),
+        ..Options::default()
+    };
+    let [first, second] = [(), ()].map(|()| open(&path, options.clone()));
+    send(&first);
+    let word_of_news = || {
+        let page = std::fs::read(path.join("forebay.shared")).unwrap();
+        page[576..580].to_vec()
+    };
+    let before = word_of_news();
+    for _ in 0..10 {
+        send(&first);
+        send(&second);
+    }
+    assert_eq!(word_of_news(), before);
+    first.close().unwrap();
+    second.close().unwrap();
 }
 
 /// A group counts in whatever process it has its consumers.

@@ -70,7 +70,7 @@ use sleepers::Sleepers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use surroundings::{Bytes, Office, Owned, Process, Senders, Shared, Word};
+use surroundings::{Bytes, Marked, Office, Owned, Process, Senders, Shared, Word};
 use sync::{AtomicBool, AtomicUsize, Ordering, Weakness, thread, weaken};
 use timed_lock::TimedLock;
 
@@ -371,6 +371,75 @@ fn no_reader_in_another_process_sleeps_over_news() {
     let found = breaks(shared_condition);
     plant(None);
     assert!(found, "a reader that looks at the word last");
+}
+
+/// A sender publishes twice, and wakes readers if the word is marked; others sleep until they have
+/// seen both.
+fn marked_word(readers: usize) {
+    let shared = Arc::new((Marked::default(), AtomicUsize::default()));
+    let read = |(word, mark): &(Marked, AtomicUsize)| {
+        for end in 1..3 {
+            while mark.load(Ordering::Acquire) < end {
+                let ready = || mark.load(Ordering::Acquire) >= end;
+                shared_condition::sleep_marked(word, Duration::MAX, ready);
+            }
+        }
+    };
+    let others: Vec<_> = (0..readers)
+        .map(|_| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || read(&shared))
+        })
+        .collect();
+    let (word, mark) = &*shared;
+    for end in 1..3 {
+        mark.store(end, Ordering::Release);
+        shared_condition::notify_marked(word);
+    }
+    for other in others {
+        other.join().unwrap();
+    }
+}
+
+/// Two senders publish once each, and a reader sleeps until it has seen both.
+fn marked_by_one() {
+    let shared = Arc::new((Marked::default(), AtomicUsize::default()));
+    let send = |(word, mark): &(Marked, AtomicUsize), end| {
+        mark.fetch_max(end, Ordering::Release);
+        shared_condition::notify_marked(word);
+    };
+    let other = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || send(&shared, 2))
+    };
+    let reader = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            let ready = || shared.1.load(Ordering::Acquire) == 2;
+            while !ready() {
+                shared_condition::sleep_marked(&shared.0, Duration::MAX, ready);
+            }
+        })
+    };
+    send(&shared, 1);
+    other.join().unwrap();
+    reader.join().unwrap();
+}
+
+#[test]
+fn no_reader_sleeps_over_news_that_are_told_to_a_marked_word_alone() {
+    explore(|| marked_word(1));
+    explore_within(2, marked_by_one);
+    // Three threads have more orders than two.
+    explore_within(2, || marked_word(2));
+    plant(Some(Bug::ClearLate));
+    let found = breaks(|| marked_word(1));
+    plant(None);
+    assert!(found, "a mark that is cleared late");
+    weaken(Some(Weakness::NoFence));
+    let found = breaks(|| marked_word(1));
+    weaken(None);
+    assert!(found, "a marked word without fences");
 }
 
 /// A sender publishes a message. A reader of the process that leads goes on duty and off again: at

@@ -4,7 +4,7 @@ use crate::durability::Durable;
 use crate::duty::{self, Desk, Lead};
 use crate::fence::Fenced;
 use crate::group_commit::{self, GroupCommit};
-use crate::shared_condition::SharedWord;
+use crate::shared_condition::{MarkedWord, SharedWord};
 use crate::shared_lock::LockWord;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, thread};
 use forebay::Disk;
@@ -223,6 +223,37 @@ impl SharedWord for Word {
     fn notify(&self) -> usize {
         self.value.fetch_add(1, Ordering::AcqRel);
         self.wake()
+    }
+}
+
+/// A word that its sleepers mark.
+#[derive(Default)]
+pub(crate) struct Marked {
+    word: Word,
+    marked: AtomicBool,
+}
+
+impl SharedWord for Marked {
+    fn load(&self) -> u32 {
+        self.word.load()
+    }
+
+    fn sleep_on(&self, seen: u32, timeout: Duration) {
+        self.word.sleep_on(seen, timeout);
+    }
+
+    fn notify(&self) -> usize {
+        self.word.notify()
+    }
+}
+
+impl MarkedWord for Marked {
+    fn is_marked(&self) -> bool {
+        self.marked.load(Ordering::Relaxed)
+    }
+
+    fn set_marked(&self, marked: bool) {
+        self.marked.store(marked, Ordering::Relaxed);
     }
 }
 

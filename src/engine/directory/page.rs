@@ -34,6 +34,7 @@
 //! 512   u32    changes when a commit was taken up; processes sleep on it
 //! 576   u32    changes when the dispatched mark has moved and when an epoch begins; readers in
 //!              other processes sleep on it
+//! 580   u32    1 if one of them may sleep on it; see `sharing.rs`
 //! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
 //! 648   u64    position of the last record at a clean close, plus 1; 0 if unknown
 //! 704   840    what the processes of a shared store tell one another; see `sharing.rs`
@@ -63,7 +64,7 @@ use crate::engine::directory::epochs::Epochs;
 use crate::engine::directory::fields::Fields;
 use crate::engine::directory::names;
 use crate::engine::service::duty;
-use crate::engine::service::shared_condition::SharedWord;
+use crate::engine::service::shared_condition::{MarkedWord, SharedWord};
 use crate::error::{At, Error, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
@@ -207,6 +208,16 @@ impl SharedWord for News<'_> {
             true => woken + duty::tell(self.0),
             false => woken,
         }
+    }
+}
+
+impl MarkedWord for News<'_> {
+    fn is_marked(&self) -> bool {
+        self.0.are_news_awaited()
+    }
+
+    fn set_marked(&self, marked: bool) {
+        self.0.set_news_awaited(marked);
     }
 }
 

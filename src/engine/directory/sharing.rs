@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! at    width  field
+//! 580   u32    1 if a process of a shared partition log may sleep on the word at 576
 //! 704   u64    append lock; see `engine/service/shared_lock.rs`
 //! 712   u64    store time in ms of the last published record
 //! 768   u32    changes when the process that runs the services has work
@@ -27,6 +28,7 @@ use crate::engine::service::duty::Desk;
 use crate::num::{low_u32, short};
 use std::time::Duration;
 
+const AT_AWAITED: usize = 580;
 const AT_APPEND_LOCK: usize = 704;
 const AT_STORED_MS: usize = 712;
 const AT_SLEEPS: usize = 772;
@@ -74,7 +76,8 @@ impl StatePage {
         self.fields.load(AT_APPEND_LOCK)
     }
 
-    /// Replaces the append lock if it is `old`. Returns whether it was; see [`Fields::exchange`].
+    /// Replaces the append lock if it is `old`. Returns whether it was. A lock that cannot be
+    /// accessed counts as replaced.
     #[inline]
     pub fn exchange_append_lock(&self, old: u64, new: u64) -> bool {
         self.fields.exchange(AT_APPEND_LOCK, old, new)
@@ -89,6 +92,17 @@ impl StatePage {
     /// Wakes the sleepers on the append lock.
     pub fn wake_append_lock(&self) {
         self.fields.wake(AT_APPEND_LOCK + LOW_WORD);
+    }
+
+    /// Whether a process of a shared partition log may sleep on [`Word::News`].
+    #[inline]
+    pub fn are_news_awaited(&self) -> bool {
+        self.fields.word(AT_AWAITED) == 1
+    }
+
+    /// Sets whether one may.
+    pub fn set_news_awaited(&self, awaited: bool) {
+        self.fields.set_word(AT_AWAITED, u32::from(awaited));
     }
 
     /// Shows how many readers of the process that leads are on duty.

@@ -14,9 +14,21 @@
 //! sender dispatches and notifies itself while readers wait. A sender knows of them because the
 //! last notifications woke somebody, and stops when several in a row have woken nobody. That is a
 //! hint: a reader that no sender knows of is woken by the thread.
+//!
+//! Readers that may store mark the word before they sleep ([`MarkedWord`]). A sender that finds no
+//! mark makes no system call, and needs no thread that wakes after it.
+//!
+//! ```text
+//!   sender:  move the mark of messages --> word marked? clear that --> change and wake the word
+//!   reader:  load the word --> mark it --> check the mark of messages --> sleep, unless the word
+//!            has changed
+//! ```
+//!
+//! A sender that dies after it has cleared the mark wakes nobody, so readers sleep for a while
+//! only.
 
 use crate::plant::{Bug, planted};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 /// After this many notifications in a row that wake nobody, senders leave them to the thread.
@@ -33,6 +45,15 @@ pub trait SharedWord {
 
     /// Changes the word, releasing, and wakes the sleepers on it. Returns how many there were.
     fn notify(&self) -> usize;
+}
+
+/// A word that its sleepers mark.
+pub trait MarkedWord: SharedWord {
+    /// Whether somebody may sleep on it.
+    fn is_marked(&self) -> bool;
+
+    /// Sets whether somebody may.
+    fn set_marked(&self, marked: bool);
 }
 
 /// What a writer knows of the readers in other processes.
@@ -81,6 +102,35 @@ pub fn sleep(word: &impl SharedWord, timeout: Duration, ready: impl Fn() -> bool
         false => ready(),
     };
     if !is_ready {
+        word.sleep_on(seen, timeout);
+    }
+}
+
+/// Notifies the readers, if some may sleep. Before, the caller must move the mark that they check.
+#[inline]
+pub fn notify_marked(word: &impl MarkedWord) {
+    // A reader marks the word before it checks.
+    fence(Ordering::SeqCst);
+    if !word.is_marked() {
+        return;
+    }
+    // Cleared first: a reader that has loaded the changed word marks it again.
+    if !planted(Bug::ClearLate) {
+        word.set_marked(false);
+    }
+    word.notify();
+    if planted(Bug::ClearLate) {
+        word.set_marked(false);
+    }
+}
+
+/// As [`sleep`], and marks the word for [`notify_marked`].
+pub fn sleep_marked(word: &impl MarkedWord, timeout: Duration, ready: impl Fn() -> bool) {
+    let seen = word.load();
+    word.set_marked(true);
+    // A sender moves its mark before it checks whether somebody sleeps.
+    fence(Ordering::SeqCst);
+    if !ready() {
         word.sleep_on(seen, timeout);
     }
 }

@@ -13,13 +13,16 @@ use crate::engine::directory::names::SHARED;
 use crate::engine::directory::page::{Mark, News, StatePage, Word};
 use crate::engine::service::health::Health;
 use crate::engine::service::lead::Lead;
-use crate::engine::service::shared_condition::{self, SharedWord};
+use crate::engine::service::shared_condition;
 use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Longest sleep of a reader. It bounds what a process can cost that dies before it wakes others.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// What a process does for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +87,16 @@ impl Shared {
         &self.member.page
     }
 
-    /// Wakes readers in all processes.
+    /// Wakes readers in all processes, if some may sleep.
     pub fn tell(&self) {
-        News(self.page()).notify();
+        shared_condition::notify_marked(&News(self.page()));
     }
 
-    /// Sleeps until readers are woken, at most for `timeout`. Returns at once if `ready` holds.
+    /// Sleeps until readers are woken, at most for `timeout`, and perhaps less. Returns at once if
+    /// `ready` holds.
     pub fn sleep(&self, timeout: Duration, ready: impl Fn() -> bool) {
-        shared_condition::sleep(&News(self.page()), timeout, ready);
+        let timeout = timeout.min(SLEEP_MAX);
+        shared_condition::sleep_marked(&News(self.page()), timeout, ready);
     }
 
     /// # Errors
