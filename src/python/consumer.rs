@@ -1,21 +1,21 @@
 //! Consumers in Python.
 
-use super::convert::{count, duration, integer, limit_or, tags, text, word, wrong_type};
+use super::convert::{count, duration, integer, wrong_type};
 use super::errors::must;
 use super::handle::{Handle, call_answering};
 use super::log;
 use super::message::Message;
 use super::named;
+use super::pause::{Pause, Polled};
 use super::progress::interruptible;
-use super::store::Store;
+use super::start::start_of;
 use super::waiting::Wait;
 use crate::Mutex;
-use crate::{ConsumerOptions, Delivery, Error, Order, Receipt, Start};
+use crate::{Delivery, Error, Receipt};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
-use std::collections::{BTreeMap, VecDeque};
+use pyo3::types::{PyDict, PyList, PyTuple};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A member of a group of consumers; made by `Store.consumer`.
@@ -52,152 +52,32 @@ pub(crate) struct Consumer {
     prefetch: usize,
 }
 
-/// What `Store.consumer` is given.
-pub(super) struct Wanted<'a, 'py> {
-    pub(super) topics: &'a Bound<'py, PyAny>,
-    pub(super) group: &'a str,
-    pub(super) start: Option<&'a Bound<'py, PyAny>>,
-    pub(super) order: &'a str,
-    pub(super) tags: Option<&'a Bound<'py, PyAny>>,
-    pub(super) ack: &'a str,
-    pub(super) visibility_timeout: Option<&'a Bound<'py, PyAny>>,
-    pub(super) max_unsettled: Option<&'a Bound<'py, PyAny>>,
-    pub(super) retry_in_place: Option<&'a Bound<'py, PyAny>>,
-    pub(super) prefetch: Option<&'a Bound<'py, PyAny>>,
-    pub(super) session_timeout: Option<&'a Bound<'py, PyAny>>,
-}
-
-impl Wanted<'_, '_> {
-    /// `now_ms` is the time of the store.
-    fn options(&self, now_ms: i64) -> PyResult<ConsumerOptions> {
-        let mut options = ConsumerOptions::default();
-        if let Some(start) = self.start {
-            options.start = start_of("start", start, now_ms)?;
-        }
-        options.order = match self.order {
-            "none" => Order::None,
-            "queue" => Order::Queue,
-            other => {
-                let rule = "be \"none\" or \"queue\"";
-                return Err(must("order", format!("{other:?}"), rule));
-            }
-        };
-        options.filter.tags = tags(self.tags)?;
-        if let Some(timeout) = self.visibility_timeout {
-            options.visibility_timeout = duration("visibility_timeout", timeout)?;
-        }
-        if let Some(timeout) = self.session_timeout {
-            options.session_timeout = duration("session_timeout", timeout)?;
-        }
-        if let Some(max) = self.max_unsettled {
-            options.max_unsettled = count("max_unsettled", max)? as u64;
-        }
-        if let Some(attempts) = self.retry_in_place {
-            let attempts = count("retry_in_place", attempts)?;
-            options.retry_in_place = u32::try_from(attempts).unwrap_or(u32::MAX);
-        }
-        Ok(options)
-    }
-
-    /// Joins the group.
-    pub(super) fn join(&self, store: &Bound<'_, Store>) -> PyResult<Consumer> {
-        let topics: Vec<String> = match self.topics.cast::<PyString>() {
-            Ok(topic) => vec![word("topics", topic)?.to_owned()],
-            Err(_) => {
-                let items = super::convert::items("topics", self.topics)?;
-                let names = items.iter().map(|item| text("topics", item));
-                names
-                    .map(|name| name.map(str::to_owned))
-                    .collect::<PyResult<_>>()?
-            }
-        };
-        let acknowledges = match self.ack {
-            "auto" => true,
-            "manual" => false,
-            other => {
-                let rule = "be \"auto\" or \"manual\"";
-                return Err(must("ack", format!("{other:?}"), rule));
-            }
-        };
-        let prefetch = self
-            .prefetch
-            .map_or(Ok(PREFETCH), |it| count("prefetch", it))?;
-        let options = self.options(store.get().core().now_ms())?;
-        let group = self.group;
-        let core = call_answering(store.py(), store.get().core(), |core| {
-            let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-            core.consumer(&topics, group, options)
-        })?;
-        Ok(Consumer {
-            core: Arc::new(core),
-            store: Store::handle(store),
-            acknowledges,
-            prefetch,
-        })
-    }
-}
-
-/// What an event loop waits for if there is no message: a position of the log and a number of
-/// changes, for ``limit`` at most.
-#[pyclass(frozen, get_all, module = "forebay._forebay")]
-pub(crate) struct Pause {
-    position: u64,
-    changes: u64,
-    limit: Option<Duration>,
-}
-
-impl Pause {
-    fn of(polled: &crate::Polled) -> Pause {
-        Pause {
-            position: polled.seen,
-            changes: polled.changes,
-            limit: (polled.wait != Duration::MAX).then_some(polled.wait),
-        }
-    }
-}
-
-/// Messages that a consumer took without waiting, and what to wait for if there are none.
-#[pyclass(frozen, get_all, module = "forebay._forebay")]
-pub(crate) struct Polled {
-    messages: Py<PyList>,
-    pause: Py<Pause>,
-}
-
 fn poll_max(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     count("max_messages", object)
 }
 
-/// Messages that an iterator takes at once.
-const PREFETCH: usize = 64;
-
-/// Where a group begins: a word, an aware `datetime`, a `timedelta` ago, or offsets by topic and
-/// queue.
-fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> PyResult<Start> {
-    if object.is_instance_of::<pyo3::types::PyDelta>() {
-        let ago = duration(name, object)?.as_millis();
-        let at = now_ms.saturating_sub(i64::try_from(ago).unwrap_or(i64::MAX));
-        return Ok(Start::Everywhere(crate::Bound::Time(at)));
-    }
-    let Ok(mapping) = object.cast::<PyMapping>() else {
-        let others = "an aware datetime, a timedelta or {(topic, queue): offset}";
-        return limit_or(name, object, others).map(Start::Everywhere);
-    };
-    let mut offsets: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
-    for item in mapping.items()? {
-        let (key, offset) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-        let wrong = || must(name, object, "map (topic, queue) to an offset, 0 or more");
-        let (topic, queue) = key.extract::<(String, u32)>().map_err(|_| wrong())?;
-        let offset = integer(name, &offset)?.and_then(|it| u64::try_from(it).ok());
-        let of_topic = offsets.entry(topic).or_default();
-        of_topic.insert(queue, offset.ok_or_else(wrong)?);
-    }
-    let bounds = offsets.into_iter();
-    let bounds = bounds.map(|(topic, offsets)| (topic, crate::Bound::Offsets(offsets)));
-    Ok(Start::ByTopic(bounds.collect()))
-}
-
 impl Consumer {
-    fn call<T: Send>(
+    /// `acknowledges`: an iterator acknowledges what it has handed out. It takes up to `prefetch`
+    /// messages at once.
+    pub(super) fn new(
+        core: crate::Consumer,
+        store: Handle,
+        acknowledges: bool,
+        prefetch: usize,
+    ) -> Consumer {
+        Consumer {
+            core: Arc::new(core),
+            store,
+            acknowledges,
+            prefetch,
+        }
+    }
+
+    pub(super) fn core(&self) -> &crate::Consumer {
+        &self.core
+    }
+
+    pub(super) fn call<T: Send>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&crate::Consumer) -> crate::Result<T> + Send,
@@ -540,43 +420,6 @@ impl Consumer {
     fn __repr__(&self) -> String {
         let topics: Vec<&str> = self.core.topics().collect();
         format!("<Consumer of {topics:?} in group {:?}>", self.core.group())
-    }
-}
-
-/// The polls of `Consumer.run`, which end when it stops.
-#[pyclass(frozen, module = "forebay._forebay")]
-pub(crate) struct Run {
-    consumer: Py<Consumer>,
-    stopped: AtomicBool,
-}
-
-#[pymethods]
-impl Run {
-    #[new]
-    fn new(consumer: Bound<'_, Consumer>) -> Run {
-        Run {
-            consumer: consumer.unbind(),
-            stopped: AtomicBool::new(false),
-        }
-    }
-
-    /// Waits for messages; returns an empty list once `stop` was called.
-    fn poll<'py>(&self, py: Python<'py>, max_messages: usize) -> PyResult<Bound<'py, PyList>> {
-        let stopped = || self.stopped.load(Ordering::Acquire);
-        let mut got = Vec::new();
-        while got.is_empty() && !stopped() {
-            let consumer = self.consumer.get();
-            got = consumer.call(py, |core| {
-                core.poll_until(max_messages, Duration::MAX, &stopped)
-            })?;
-        }
-        PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
-    }
-
-    /// Ends all polls, also those that wait.
-    fn stop(&self, py: Python<'_>) {
-        self.stopped.store(true, Ordering::Release);
-        py.detach(|| self.consumer.get().core.wake());
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a store in Python has for groups of consumers.
 
-use super::consumer::{Consumer, Wanted};
+use super::consumer::Consumer;
 use super::convert::limit;
+use super::joining::Wanted;
 use super::log;
 use super::named;
 use super::pickle::plain;

@@ -16,6 +16,7 @@ mod errors;
 mod fields;
 mod groups;
 mod handle;
+mod joining;
 mod loading;
 mod log;
 mod meanings;
@@ -26,6 +27,7 @@ mod notices;
 mod once;
 mod open;
 mod options;
+mod pause;
 mod pickle;
 mod places;
 mod producer;
@@ -34,9 +36,11 @@ mod reading;
 mod rebuild;
 mod report;
 mod restore;
+mod run;
 mod sent;
 mod signals;
 mod stages;
+mod start;
 mod stats;
 mod store;
 mod tail;
@@ -62,7 +66,7 @@ mod _forebay {
     #[pymodule_export]
     use super::clock::{ManualClock, clock_moved};
     #[pymodule_export]
-    use super::consumer::{Consumer, ConsumerIterator, Pause, Polled, Run};
+    use super::consumer::{Consumer, ConsumerIterator};
     #[pymodule_export]
     use super::conversion::{Conversion, convert_store};
     #[pymodule_export]
@@ -77,6 +81,8 @@ mod _forebay {
     use super::notices::Notices;
     #[pymodule_export]
     use super::open::open_store;
+    #[pymodule_export]
+    use super::pause::{Pause, Polled};
     #[pymodule_export]
     use super::places::{
         Bounds, Epochs, Fitted, QueueBounds, QueueOffsets, bounds_below, epochs, fit,
@@ -93,6 +99,8 @@ mod _forebay {
     use super::report::{Compaction, Recovery, Repair, RepairStep, Verification};
     #[pymodule_export]
     use super::restore::{scan_again, values_again};
+    #[pymodule_export]
+    use super::run::Run;
     #[pymodule_export]
     use super::sent::{BatchResult, SendResult};
     #[pymodule_export]
