@@ -86,6 +86,14 @@ pub enum Error {
         value: String,
         reason: Reason,
     },
+    /// A queue lacks the message at `offset`, so a conversion cannot keep its offsets: let it give
+    /// new ones. `reason` says so.
+    Gap {
+        topic: String,
+        queue: u32,
+        offset: u64,
+        reason: String,
+    },
     /// A message or a part of it is larger than allowed.
     TooLarge { what: String, size: u64, limit: u64 },
     /// The offset is not in the queue.

@@ -112,7 +112,7 @@ def convert(
             progress,
         )
     except InvalidOptionError as error:
-        if error.name == "renumber":
+        if error.offset is not None:
             import shutil
             from pathlib import Path
 

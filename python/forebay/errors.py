@@ -169,11 +169,20 @@ class InvalidTopicError(ForebayError, ValueError):
 
 
 class InvalidOptionError(ForebayError, ValueError):
-    """The argument or option `name` has an invalid `value`; `reason` is the rule it breaks."""
+    """The argument or option `name` has an invalid `value`; `reason` is the rule it breaks.
+
+    Attributes
+    ----------
+    topic, queue, offset
+        The missing message for which `forebay.convert` cannot keep offsets; None otherwise.
+    """
 
     name: str
     value: str
     reason: str
+    topic: str | None = None
+    queue: int | None = None
+    offset: int | None = None
 
 
 class MessageTooLargeError(ForebayError, ValueError):

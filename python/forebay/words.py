@@ -17,9 +17,6 @@ from forebay.errors import (
 
 __all__ = ["Worded", "in_words_of_the_shell", "named_as_options", "text_of_the_shell"]
 
-#: What the reason of an error of this argument has between the cause and what the option does.
-_UNKEPT = ", so offsets cannot be kept; with renumber messages"
-
 
 class Worded(str):
     """A text about calls and arguments of Python.
@@ -79,16 +76,29 @@ def named_as_options(error: InvalidOptionError, options: Container[str]) -> Inva
 
 def _of_argument(error: InvalidOptionError) -> InvalidOptionError:
     # An error of a row has no fields.
-    name, reason = vars(error).get("name"), vars(error).get("reason", "")
+    reason = vars(error).get("reason")
     if isinstance(reason, Worded):
         reason = reason.in_shell
-        text = f"{name} {reason}, got {error.value}"
-    elif name == "renumber" and _UNKEPT in reason:
-        why, _, rest = reason.partition(_UNKEPT)
-        text = f"offsets cannot be kept, because {why}; with --renumber messages{rest}"
-    else:
-        return error
-    return InvalidOptionError(text, name=error.name, value=error.value, reason=reason)
+        text = f"{error.name} {reason}, got {error.value}"
+        return InvalidOptionError(text, name=error.name, value=error.value, reason=reason)
+    return _of_a_gap(error) if error.offset is not None else error
+
+
+def _of_a_gap(error: InvalidOptionError) -> InvalidOptionError:
+    text = (
+        f"offsets cannot be kept, because queue {error.queue} of {error.topic} has no message at "
+        f"offset {error.offset}; with --renumber messages get new ones and keep the old as the "
+        "property FOREBAY_OFFSET"
+    )
+    return InvalidOptionError(
+        text,
+        name=error.name,
+        value=error.value,
+        reason=error.reason,
+        topic=error.topic,
+        queue=error.queue,
+        offset=error.offset,
+    )
 
 
 def _locked(error: StoreLockedError) -> ForebayError:

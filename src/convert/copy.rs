@@ -126,7 +126,7 @@ impl Lanes {
 
     fn gap(&self, lane: &Lane, missing: u64) -> Error {
         let name = self.topics.get(lane.topic).map(|topic| &*topic.source.name);
-        gap(lane, name.unwrap_or_default(), missing)
+        gap(lane.queue, name.unwrap_or_default(), missing)
     }
 
     fn topic(&self, lane: &Lane) -> &LaneTopic {

@@ -22,7 +22,7 @@ mod state;
 pub use names::NameMap;
 
 use self::apart::check_apart;
-use self::copy::{Lane, Lanes};
+use self::copy::Lanes;
 use self::sink::Sink;
 use self::state::{Place, State};
 use crate::engine::{Durability, Engine};
@@ -216,11 +216,15 @@ fn copy_all(
 }
 
 /// The error for a queue whose offsets cannot be kept.
-fn gap(lane: &Lane, topic: &str, missing: u64) -> Error {
+fn gap(queue: u32, topic: &str, offset: u64) -> Error {
     let reason = format!(
-        "queue {} of {topic} has no message at offset {missing}, so offsets cannot be kept; with \
-         renumber messages get new ones and keep the old as the property {OFFSET}",
-        lane.queue
+        "queue {queue} of {topic} has no message at offset {offset}, so offsets cannot be kept; \
+         with renumber messages get new ones and keep the old as the property {OFFSET}"
     );
-    Error::option("renumber", "False", reason)
+    Error::Gap {
+        topic: topic.to_owned(),
+        queue,
+        offset,
+        reason,
+    }
 }

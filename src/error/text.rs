@@ -27,6 +27,7 @@ impl fmt::Display for Error {
                 Reason::Must(_) => write!(f, "{name} {reason}, got {value}"),
                 Reason::Is(_) => write!(f, "{name} is {value}: {reason}"),
             },
+            Error::Gap { reason, .. } => write!(f, "renumber is False: {reason}"),
             Error::TooLarge { what, size, limit } => {
                 write!(f, "{what} is {size} bytes, limit {limit}")
             }

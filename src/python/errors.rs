@@ -214,12 +214,28 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
                 _ => Ok("DiskError"),
             }
         }
-        _ => facts_of_a_consumer(error, facts),
+        _ => facts_of_a_queue(error, facts),
     }
 }
 
-fn facts_of_a_consumer(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> {
+fn facts_of_a_queue(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> {
     match error {
+        Error::Gap {
+            topic,
+            queue,
+            offset,
+            reason,
+        } => {
+            facts.set_item("topic", topic)?;
+            facts.set_item("queue", *queue)?;
+            facts.set_item("offset", *offset)?;
+            let given = [
+                ("name", "renumber"),
+                ("value", "False"),
+                ("reason", reason.as_str()),
+            ];
+            put(facts, given, "InvalidOptionError")
+        }
         Error::AlreadySettled {
             topic,
             queue,

@@ -89,8 +89,11 @@ def test_a_log_directory_of_kafka_becomes_a_commit_log(golden, tmp_path):
 def test_gaps_are_refused_or_renumbered(golden, tmp_path, name):
     source, target = golden(name), tmp_path / "events"
     topic = name.removesuffix("-0")
-    with pytest.raises(forebay.InvalidOptionError, match=f"of {topic} has no message at offset"):
+    with pytest.raises(forebay.InvalidOptionError, match=f"of {topic} has no message at") as caught:
         forebay.convert(source, target, engine="commitlog")
+    gap = caught.value
+    assert (gap.name, gap.topic, gap.queue) == ("renumber", topic, 0)
+    assert gap.reason.startswith(f"queue 0 of {topic} has no message at offset {gap.offset}, ")
     assert list(tmp_path.iterdir()) == []
     done = forebay.convert(source, target, engine="commitlog", renumber=True)
     with (

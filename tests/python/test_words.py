@@ -35,6 +35,20 @@ def test_a_store_that_can_only_be_read_is_told_in_the_words_of_the_shell(tmp_pat
     assert str(in_words_of_the_shell(error)) == begin + "the verbs that only read work"
 
 
+def test_a_message_that_is_missing_is_told_in_the_words_of_the_shell():
+    reason = "no, so offsets cannot be kept; with renumber messages get new ones"
+    facts = {"name": "renumber", "value": "False", "reason": reason}
+    error = forebay.InvalidOptionError(f"renumber is False: {reason}", **facts)
+    assert in_words_of_the_shell(error) is error
+    gap = forebay.InvalidOptionError(str(error), topic="orders", queue=1, offset=7, **facts)
+    told = in_words_of_the_shell(gap)
+    begin = "offsets cannot be kept, because queue 1 of orders has no message at offset 7; "
+    assert str(told) == begin + (
+        "with --renumber messages get new ones and keep the old as the property FOREBAY_OFFSET"
+    )
+    assert (told.topic, told.queue, told.offset, told.reason) == ("orders", 1, 7, reason)
+
+
 def test_other_errors_of_what_is_not_supported_have_no_path():
     error = forebay.UnsupportedError("not supported: time travel")
     assert (error.path, error.reason) == (None, None)
