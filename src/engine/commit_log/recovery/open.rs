@@ -29,16 +29,28 @@ const ATTEMPTS: usize = 10;
 pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
     let began = Instant::now();
     let mut opened = attempt(machine, root, options);
-    let is_gone = |error: &Error| options.mode == Mode::Read && error.is_not_found();
+    let mut missing = None;
     for _ in 1..ATTEMPTS {
-        // A writer has come meanwhile, and has removed a file that was found.
-        if opened.as_ref().is_err_and(is_gone) {
-            opened = attempt(machine, root, options);
+        // A writer has come meanwhile, and has removed a file that was found. The next attempt does
+        // not find it, so a file that is missing twice was not removed.
+        let gone = opened.as_ref().err().and_then(missing_file);
+        if options.mode != Mode::Read || gone.is_none() || gone == missing.as_deref() {
+            break;
         }
+        missing = gone.map(Path::to_owned);
+        opened = attempt(machine, root, options);
     }
     let mut opened = opened?;
     opened.recovery.elapsed = began.elapsed();
     Ok(opened)
+}
+
+/// The file that does not exist, if this is why an opening has failed.
+fn missing_file(error: &Error) -> Option<&Path> {
+    match error {
+        Error::Io { path, .. } if error.is_not_found() => Some(path),
+        _ => None,
+    }
 }
 
 fn attempt(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {

@@ -7,6 +7,7 @@ use crate::engine::commit_log::CommitLog;
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
 use crate::sync::Mutex;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,6 +54,43 @@ fn open_beside_a_removal(number: usize, running: bool) -> bool {
     assert_eq!(bounds.end, 10, "{told}");
     assert_eq!(engine.report().damage(), [], "{told}");
     calls.load(Ordering::Relaxed) > number
+}
+
+/// Opens a store for reading whose disk lists the first log file, and has none. Returns how often
+/// the opening has asked for the file.
+fn open_without_a_file() -> usize {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1, 1]);
+    bench.parts().full_pass().unwrap();
+    bench.die();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let disk = HookedDisk::shared({
+        let asked = Arc::clone(&asked);
+        move |_, path| match path.ends_with(format!("commitlog/{:020}", 0)) {
+            true => {
+                asked.fetch_add(1, Ordering::Relaxed);
+                Err(ErrorKind::NotFound.into())
+            }
+            false => Ok(()),
+        }
+    });
+    let machine = Machine {
+        disk,
+        ..Machine::real()
+    };
+    let options = Options {
+        mode: Mode::Read,
+        ..bench.options.clone()
+    };
+    let opened = CommitLog::open(&machine, bench.dir.path(), &options, Vec::new());
+    assert!(opened.err().unwrap().is_not_found());
+    asked.load(Ordering::Relaxed)
+}
+
+/// Such an opening took ten times as long to say so.
+#[test]
+fn a_file_that_is_listed_and_missing_is_asked_for_twice() {
+    assert_eq!(open_without_a_file(), 2);
 }
 
 #[test]
