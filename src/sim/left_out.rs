@@ -216,7 +216,7 @@ const UNSHOWN: [(&str, &str, What, &str); 44] = [
          appended",
     ),
     (
-        "src/engine/partition_log/write/parts.rs",
+        "src/engine/partition_log/write/durable.rs",
         "save_sealed 1",
         What::Directory,
         "for the names of indexes, which may be missing",

@@ -5,10 +5,11 @@
 //! takes over from a dead one writes what is not durable again, because the dead one may have met a
 //! failed sync and told nobody.
 
+use super::durable::lines_of;
 use super::ends::{End, Ends, Place, Undone};
 use super::files;
 use super::intent;
-use super::parts::{One, Parts, lines_of};
+use super::parts::{One, Parts};
 use super::recovery::rewrite;
 use super::shared::{Role, Shared};
 use super::table::Table;

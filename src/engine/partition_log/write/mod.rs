@@ -1,18 +1,19 @@
 //! Writing a partition log.
 //!
 //! From the top down: [`open`] opens a directory, and [`services`] is the thread that flushes.
-//! [`parts`] appends, and [`unsynced`] syncs. [`tail`] has the ends of all partitions under the
-//! append lock: [`writing`] is the end of one, [`last`] its last segment, and [`indexes`] its
-//! indexes. [`linger`] has the batches of messages that linger. [`recovery`] repairs a partition
-//! when it is opened, [`follow`] the files that a broker keeps beside it. [`ends`] tells readers
-//! where a partition begins and ends, [`files`] are the small files, and [`rules`] the options.
-//! [`swap`] replaces segments. [`intent`] makes a batch of several partitions atomic. [`showing`]
-//! shows readers in other processes how long sends take.
+//! [`parts`] appends, and [`durable`] syncs, with [`unsynced`]. [`tail`] has the ends of all
+//! partitions under the append lock: [`writing`] is the end of one, [`last`] its last segment, and
+//! [`indexes`] its indexes. [`linger`] has the batches of messages that linger. [`recovery`]
+//! repairs a partition when it is opened, [`follow`] the files that a broker keeps beside it.
+//! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
+//! [`rules`] the options. [`swap`] replaces segments. [`intent`] makes a batch of several
+//! partitions atomic. [`showing`] shows readers in other processes how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
 //! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
 //! [`duties`] has what one of them does for all, and [`indexing`] its indexes.
 
+mod durable;
 mod duties;
 pub mod ends;
 pub mod files;

@@ -1,4 +1,4 @@
-//! The parts of a partition log that is open for writing: appends, and their durability.
+//! The parts of a partition log that is open for writing, and appends.
 //!
 //! Positions count the bytes of all partitions together. Under the append lock, a sync takes all
 //! partitions that have unsynced bytes, and the position at that moment: once it has synced them,
@@ -8,24 +8,17 @@
 //!   append lock: take what is not synced, and the end --> sync each: complete segments, then the
 //!   last one --> the partition is durable up to there --> ... --> the store is durable up to there
 //! ```
-//!
-//! A *full pass* writes the entries that the index files lack, and then the durable end of each
-//! partition to the checkpoint. After a crash, opening checks batches from there.
 
 use super::ends::Ends;
-use super::files::{self, RECOVERY_POINT};
 use super::indexing::Indexing;
-use super::intent;
 use super::rules::Rules;
 use super::shared::Shared;
 use super::tail::{Key, Tail};
-use super::unsynced::{self, Folders, Unsynced};
+use super::unsynced::{Folders, Unsynced};
 use super::writing::{Appender, Start, Unsaved};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::engine::directory::member::Held;
-use crate::engine::partition_log::segments::names::beside;
-use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::service::durability::Durable;
@@ -38,11 +31,10 @@ use crate::record::Batch;
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutexGuard};
 use crossbeam_utils::CachePadded;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// An append of at least this many bytes takes some hundred microseconds.
 const LONG_LEN: usize = 256 << 10;
@@ -77,15 +69,15 @@ pub struct Parts {
     pub(super) all: Mutex<All>,
     /// Partitions of a shared store that this process can append to.
     pub(super) adopted: AtomicU32,
-    published: AtomicU64,
-    durable: AtomicU64,
+    pub(super) published: AtomicU64,
+    pub(super) durable: AtomicU64,
     /// Left over from a sync that could not begin. Held while partitions are synced.
     pub(super) unsynced: Mutex<Vec<Unsynced>>,
     /// As `unsynced`, for indexes. Held during a full pass.
     pub(super) unsaved: Mutex<Passes>,
     /// Where the last atomic batch with an intent ends, if the intent may exist. Held while such a
     /// batch is appended, in a store of one process.
-    whole: Mutex<Option<u64>>,
+    pub(super) whole: Mutex<Option<u64>>,
 }
 
 /// Topic, queue and ends of a partition.
@@ -97,7 +89,8 @@ pub type All = BTreeMap<(Arc<str>, u32), Arc<Ends>>;
 /// What full passes have to do.
 #[derive(Debug, Default)]
 pub(super) struct Passes {
-    left: Vec<Unsaved>,
+    /// The indexes that are not written.
+    pub left: Vec<Unsaved>,
     /// The durable position at the last one.
     pub passed: u64,
     /// The indexes of partitions that processes share.
@@ -396,19 +389,6 @@ impl Parts {
         }
     }
 
-    /// Removes the intent of the last atomic batch once the batch is durable. That becomes durable
-    /// with the checkpoint that is saved next.
-    fn forget_intent(&self) -> Result<()> {
-        let Some(mut whole) = self.whole.try_lock() else {
-            return Ok(());
-        };
-        if whole.is_some_and(|end| end <= self.durable()) {
-            intent::remove(&*self.disk, &self.root)?;
-            *whole = None;
-        }
-        Ok(())
-    }
-
     /// Ends writing if the contents of a map, or what a sync has made durable, are unknown.
     #[cold]
     pub(super) fn fail_of(&self, error: &Error) {
@@ -506,12 +486,6 @@ impl Parts {
         synced.inspect_err(|error| self.fail_of(error))
     }
 
-    /// Saves the durable end of each partition as the point from which it is checked after a crash.
-    /// Durable on return.
-    pub fn save_points(&self, points: &[((Arc<str>, u32), u64)]) -> Result<()> {
-        files::save_checkpoint(&*self.disk, &self.root, RECOVERY_POINT, &lines_of(points))
-    }
-
     /// The next offset of each partition: of what is published, or of what is durable.
     pub fn next_offsets(&self, durable: bool) -> Vec<((Arc<str>, u32), u64)> {
         let all = self.all.lock();
@@ -519,202 +493,11 @@ impl Parts {
             |(key, ends): (&(Arc<str>, u32), &Arc<Ends>)| (key.clone(), ends.next_offset(durable));
         all.iter().map(next).collect()
     }
-
-    /// Makes full passes skip the indexes of these segments, which are about to be removed: readers
-    /// no longer see them, which is durable. Waits for a full pass that is in progress.
-    pub fn forget(&self, gone: &[Arc<Segment>]) {
-        let gone: HashSet<&Path> = gone.iter().map(|segment| &*segment.path).collect();
-        let mut passes = self.unsaved.lock();
-        passes.left.extend(self.tail.lock().take_unsaved());
-        for unsaved in &mut passes.left {
-            unsaved.forget(&gone);
-        }
-    }
-
-    /// Writes the index files of complete segments.
-    fn save_sealed(&self, unsaved: &Unsaved) -> Result<()> {
-        let disk = &*self.disk;
-        for (log, indexes) in &unsaved.sealed {
-            indexes.save(disk, log)?;
-        }
-        match unsaved.sealed.first().and_then(|(log, _)| log.parent()) {
-            Some(folder) => disk.sync_directory(folder),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes what the index files of last segments lack.
-    fn save_pieces(&self, unsaved: &Unsaved) -> Result<()> {
-        let Some((log, pieces)) = &unsaved.pieces else {
-            return Ok(());
-        };
-        for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
-            let path = beside(log, piece.ending);
-            self.disk.write_at(&path, piece.start, &piece.bytes)?;
-        }
-        Ok(())
-    }
-
-    fn pass(&self) -> Result<()> {
-        self.sync_folders()?;
-        let mut passes = self.unsaved.lock();
-        let durable = self.durable();
-        if durable <= passes.passed && passes.left.is_empty() {
-            return Ok(());
-        }
-        // Read first: the indexes of all segments below these ends are in the list.
-        let points = self.next_offsets(true);
-        {
-            let mut tail = self.tail.lock();
-            tail.remove_strays(&*self.disk)?;
-            passes.left.extend(tail.take_unsaved());
-        }
-        save_each(&mut passes.left, |unsaved| {
-            self.save_sealed(unsaved)?;
-            self.save_pieces(unsaved)
-        })?;
-        self.forget_intent()?;
-        self.save_points(&points)?;
-        passes.passed = durable;
-        Ok(())
-    }
-
-    /// Writes what a clean stop leaves. The store was closed, so that nothing is appended
-    /// meanwhile; see [`Parts::finish_shared`] for one that processes share.
-    pub fn finish(&self) -> Result<()> {
-        self.health.check()?;
-        self.sync_pending(&mut self.unsynced.lock())?;
-        let mut passes = self.unsaved.lock();
-        let last = {
-            let mut tail = self.tail.lock();
-            tail.remove_strays(&*self.disk)?;
-            passes.left.extend(tail.take_unsaved());
-            tail.seal_all()
-        };
-        // The indexes of the last segments are written whole.
-        save_each(&mut passes.left, |unsaved| self.save_sealed(unsaved))?;
-        unsynced::complete(&*self.disk, &self.folders, &last)?;
-        self.forget_intent()?;
-        let points = self.next_offsets(false);
-        files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))
-    }
-}
-
-/// Writes everything in the list. What is left in it after an error is written again.
-fn save_each(list: &mut Vec<Unsaved>, save: impl Fn(&Unsaved) -> Result<()>) -> Result<()> {
-    // From the oldest: an index must not get later entries without those before them.
-    list.reverse();
-    let mut outcome = Ok(());
-    while let Some(unsaved) = list.last() {
-        outcome = save(unsaved);
-        if outcome.is_err() {
-            break;
-        }
-        list.pop();
-    }
-    list.reverse();
-    outcome
-}
-
-pub(super) fn lines_of(points: &[((Arc<str>, u32), u64)]) -> Vec<files::Line<'_>> {
-    let mut lines = Vec::with_capacity(points.len());
-    lines.extend(points.iter().map(|(key, at)| (&*key.0, key.1, *at)));
-    lines
 }
 
 #[cold]
 fn other_form() -> Error {
     Error::Unsupported {
         what: "records of another form in a partition log".to_owned(),
-    }
-}
-
-impl Durable for Parts {
-    fn published(&self) -> u64 {
-        match &self.shared {
-            Some(shared) => shared.published(),
-            None => self.published.load(Ordering::Acquire),
-        }
-    }
-
-    fn durable(&self) -> u64 {
-        match &self.shared {
-            Some(shared) => shared.durable(),
-            None => self.durable.load(Ordering::Acquire),
-        }
-    }
-
-    /// Makes all partitions durable up to `position`; concurrent callers share syncs. A failure is
-    /// final: the kernel may have marked the pages clean, and a second sync would report success
-    /// although bytes are missing.
-    fn flush_to(&self, position: u64) -> Result<()> {
-        if self.durable() >= position {
-            return Ok(());
-        }
-        if let Some(shared) = &self.shared {
-            return self.flush_shared_to(shared, position);
-        }
-        let mut list = self.unsynced.lock();
-        match self.durable() >= position {
-            true => Ok(()),
-            false => self.sync_pending(&mut list),
-        }
-    }
-
-    fn count_wait(&self, waited: Duration) {
-        self.meter.waited(waited);
-    }
-
-    fn full_pass(&self) -> Result<()> {
-        self.health.check()?;
-        self.flush_to(self.published())?;
-        let passed = match &self.shared {
-            Some(shared) if shared.lead.is_held() => self.pass_shared(shared),
-            Some(_) => Ok(()),
-            None => self.pass(),
-        };
-        if let Err(error) = &passed
-            && error.ends_writing()
-        {
-            self.fail(error);
-        }
-        passed
-    }
-
-    fn tidy(&self) {}
-
-    fn unmap_unused(&self) {
-        self.tail.lock().unmap_unused();
-    }
-}
-
-impl Parts {
-    /// Syncs what is in the list, and what was appended since it was filled.
-    fn sync_pending(&self, list: &mut Vec<Unsynced>) -> Result<()> {
-        self.health.check_appended()?;
-        let durable = self.durable();
-        let (taken, end) = self.tail.lock().take_unsynced();
-        list.extend(taken);
-        if list.is_empty() && end <= durable {
-            return Ok(());
-        }
-        let began = Instant::now();
-        if planted(Bug::ProgressAhead) {
-            self.durable.store(end, Ordering::Release);
-        }
-        let synced = unsynced::sync_each(&*self.disk, &self.root, &self.folders, list);
-        self.meter
-            .flushed(end.saturating_sub(durable), began.elapsed());
-        if let Err(error) = synced {
-            return Err(match error.ends_writing() {
-                true => self.fail_appended(&error),
-                false => error,
-            });
-        }
-        self.durable.store(end, Ordering::Release);
-        if self.rules.sync {
-            self.news.notify();
-        }
-        Ok(())
     }
 }
