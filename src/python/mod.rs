@@ -31,6 +31,7 @@ mod pause;
 mod pickle;
 mod places;
 mod producer;
+mod producer_queue;
 mod progress;
 mod reading;
 mod rebuild;
