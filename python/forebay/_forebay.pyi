@@ -2472,16 +2472,18 @@ class Conversion:
 
     @property
     def messages(self) -> int:
-        """Messages that this call has copied."""
+        """Number of messages that this call has copied."""
     @property
     def topics(self) -> dict[str, str]:
         """The name in the target of each topic of the source."""
     @property
     def left_out(self) -> dict[str, int]:
-        """Topics that the systems keep for themselves, and how many offsets they have."""
+        """Topics that the systems keep for themselves, which are not converted, and how many
+        offsets they have.
+        """
     @property
     def damaged(self) -> int:
-        """Damaged places of the source, whose messages could not be read."""
+        """Number of damaged places of the source, whose messages could not be read."""
     @property
     def resumed(self) -> bool:
         """Whether an earlier call had begun."""

@@ -28,13 +28,14 @@ damaged
 resumed
     Whether an earlier call had begun.",
     {
-        /// Messages that this call has copied.
+        /// Number of messages that this call has copied.
         messages: u64,
         /// The name in the target of each topic of the source.
         topics: BTreeMap<String, String>,
-        /// Topics that the systems keep for themselves, and how many offsets they have.
+        /// Topics that the systems keep for themselves, which are not converted, and how many
+        /// offsets they have.
         left_out: BTreeMap<String, u64>,
-        /// Damaged places of the source, whose messages could not be read.
+        /// Number of damaged places of the source, whose messages could not be read.
         damaged: u64,
         /// Whether an earlier call had begun.
         resumed: bool,
