@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from forebay.errors import InvalidOptionError
 from forebay.words import Worded
 
 __all__ = [
+    "ITEMS_MAX",
     "check",
     "check_apart",
     "check_callable",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 #: More than any argument can use; an iterable may have no end.
-_ITEMS_MAX = 1 << 20
+ITEMS_MAX = 1 << 20
 #: Arguments of the shell that are not UTF-8 have surrogates.
 _NO_SURROGATES = Worded("must not have surrogates, which UTF-8 cannot encode", "must be UTF-8")
 
@@ -57,11 +58,13 @@ def listed(name: str, value: object, kind: Any, takes: str) -> list[Any]:
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} must be {takes}, got {type(value).__name__}")
     items = []
-    for item in _iterator(name, value, takes):
+    iterator = _iterator(name, value, takes)
+    is_long = isinstance(value, Sized) and len(value) > ITEMS_MAX
+    for item in iterator:
         _check_item(name, item, kind, takes)
         items.append(item)
-        if len(items) > _ITEMS_MAX:
-            raise _refused(name, f"must have at most {_ITEMS_MAX} items", "more")
+        if is_long or len(items) > ITEMS_MAX:
+            raise _refused(name, f"must have at most {ITEMS_MAX} items", "more")
     return items
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from forebay._forebay import Scan, Store
-from forebay.given import check, check_items, listed
+from forebay.given import check, listed
 from forebay.selection import (
     UNBOUNDED,
     QueueRange,
@@ -116,19 +116,19 @@ def scan(
     if topic is not None and not isinstance(topic, str):
         topic = listed("topic", topic, str, "a topic, a list of topics, or None")
     if queues is not None:
-        check_items("queues", queues, SupportsIndex, "a list of queues, or None")
-    if tags is not None:
-        check_items("tags", tags, str, "a tag, a list of tags, or None")
+        queues = listed("queues", queues, SupportsIndex, "a list of queues, or None")
+    if tags is not None and not isinstance(tags, str):
+        tags = listed("tags", tags, str, "a tag, a list of tags, or None")
     import polars
 
     source = _Source(
         store,
         [topic] if isinstance(topic, str) else topic,
-        None if queues is None else list(queues),
+        queues,
         start,
         end,
         {
-            "tags": tags if tags is None or isinstance(tags, str) else list(tags),
+            "tags": tags,
             "key": key,
             "body_type": body_type,
             "verify": verify,

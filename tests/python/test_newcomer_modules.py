@@ -315,6 +315,21 @@ def test_lists_are_checked_whatever_holds_their_items(there, items):
                 call()
 
 
+def test_lists_without_an_end_are_refused(there, tmp_path):
+    """Each had taken all memory first."""
+    store = there["store"]
+    store.archive(tmp_path / "archive")
+    archive = forebay.archive.open(tmp_path / "archive")
+    many, endless = range(10**12), itertools.repeat("orders")
+    for call, name in [
+        (lambda: forebay.polars.scan(store, "orders", queues=many), "queues"),
+        (lambda: archive.scan("orders", queues=many), "queues"),
+        (lambda: archive.scan("orders", tags=endless), "tags"),
+    ]:
+        with pytest.raises(forebay.InvalidOptionError, match=f"{name} must have at most 1048576"):
+            call()
+
+
 @pytest.mark.parametrize("name", ["engine", "flush", "isolation", "topics"])
 def test_a_conversion_refuses_text_that_cannot_be_encoded(there, name):
     given = {"source": "store", "target": "odd", "engine": "partitionlog", name: "\ud800"}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
 from forebay.errors import InvalidOptionError
+from forebay.given import ITEMS_MAX
 from forebay.times import milliseconds
 
 if TYPE_CHECKING:
@@ -55,8 +57,11 @@ class ArchiveScan:
 
 
 def iterable(value: Any) -> Any:
-    """Return an argument in a form that can be iterated more than once."""
-    return list(value) if isinstance(value, Iterator) else value
+    """Return an argument in a form that can be iterated more than once.
+
+    An iterator without an end gives one item more than any argument may have, and is refused.
+    """
+    return list(islice(value, ITEMS_MAX + 1)) if isinstance(value, Iterator) else value
 
 
 def plain_offsets(limit: Any) -> Any:
