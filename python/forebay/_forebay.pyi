@@ -1929,8 +1929,8 @@ class Store:
         -------
         int or None
             The position where the next file begins; in a partition log,
-            :attr:`durable_position`. None if nothing was sent since the last file was sealed, or
-            if the store is in memory and has no files.
+            `durable_position`. None if nothing was sent since the last file was sealed, or if
+            the store is in memory and has no files.
 
         Examples
         --------

@@ -167,7 +167,7 @@ fn check_engines(source: &dyn Engine, spec: &ConvertSpec) -> Result<()> {
     let kind = format!("{:?}", spec.engine.word());
     match spec.engine {
         EngineKind::Memory => {
-            let rule = "be \"commitlog\" or \"partitionlog\": a file is written";
+            let rule = "be \"commitlog\" or \"partitionlog\"";
             Err(Error::must("engine", kind, rule))
         }
         same if source.meanings().kind == same => {

@@ -279,7 +279,7 @@ impl Store {
     /// -------
     /// int or None
     ///     The position where the next file begins; in a partition log,
-    ///     :attr:`durable_position`. None if nothing was sent since the last file was sealed, or if
+    ///     `durable_position`. None if nothing was sent since the last file was sealed, or if
     ///     the store is in memory and has no files.
     ///
     /// Examples

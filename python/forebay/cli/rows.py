@@ -87,7 +87,7 @@ class Writer:
     form
         ``"jsonl"``, ``"csv"`` or ``"raw"``.
     full
-        Whether JSON has all that :func:`as_dict` can add. The columns of CSV are fixed.
+        Whether JSON has all that `as_dict` can add. The columns of CSV are fixed.
     delimiter
         Text written after each raw body.
     """
