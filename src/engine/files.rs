@@ -10,7 +10,7 @@ use super::verification::{Finding, Repair, Stretch, Verification};
 use crate::error::Result;
 use std::ops::Range;
 
-/// An engine that keeps files; see [`Engine::files`].
+/// An engine that keeps files; see `files` of an [`Engine`].
 pub trait Files: Engine {
     // Archives.
 

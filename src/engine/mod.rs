@@ -53,6 +53,14 @@ use std::time::Duration;
 /// Messages whose bytes are added up before a caller is asked whether to go on.
 const MEASURED_AT_ONCE: u64 = 8192;
 
+/// What only some engines have; methods of [`Engine`] with these names say what it is.
+#[derive(Default)]
+pub struct Abilities<'a> {
+    pub files: Option<&'a dyn Files>,
+    pub queue_logs: Option<&'a dyn QueueLogs>,
+    pub staging: Option<&'a dyn Staging>,
+}
+
 /// A store of messages. Every method may be called from any thread.
 ///
 /// A topic has queues, and a message has an *offset* in its queue: 0, 1, 2, and so on. The *log*
@@ -72,20 +80,9 @@ pub trait Engine: Send + Sync {
     /// The form of this store's records.
     fn form(&self) -> Form;
 
-    /// Operations on the files of a store that has one log; `None` for other engines.
-    fn files(&self) -> Option<&dyn Files> {
-        None
-    }
-
-    /// Operations on single queues of a store that has a log for each; `None` for other engines.
-    fn queue_logs(&self) -> Option<&dyn QueueLogs> {
-        None
-    }
-
-    /// Appending rows that other processes have staged, in a store that they can stage for; `None`
-    /// for other engines.
-    fn staging(&self) -> Option<&dyn Staging> {
-        None
+    /// What only some engines have.
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities::default()
     }
 
     /// Shows the measurements of this process to processes that read the store, from time to time;
@@ -221,6 +218,22 @@ pub trait Engine: Send + Sync {
 }
 
 impl dyn Engine + '_ {
+    /// Operations on the files of a store that has one log; `None` for other engines.
+    pub fn files(&self) -> Option<&dyn Files> {
+        self.abilities().files
+    }
+
+    /// Operations on single queues of a store that has a log for each; `None` for other engines.
+    pub fn queue_logs(&self) -> Option<&dyn QueueLogs> {
+        self.abilities().queue_logs
+    }
+
+    /// Appending rows that other processes have staged, in a store that they can stage for; `None`
+    /// for other engines.
+    pub fn staging(&self) -> Option<&dyn Staging> {
+        self.abilities().staging
+    }
+
     /// [`Engine::wait_until`] without another condition.
     pub fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
         self.wait_until(position, timeout, &|| false)

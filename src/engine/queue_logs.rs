@@ -6,7 +6,7 @@ use super::archive::{SealedSegment, SegmentSurvey};
 use super::{Compacted, Engine, Linger, Repair, Topic};
 use crate::error::Result;
 
-/// An engine with a log for each queue; see [`Engine::queue_logs`].
+/// An engine with a log for each queue; see `queue_logs` of an [`Engine`].
 pub trait QueueLogs: Engine {
     /// Whether a message without a key is refused, because the topic is compacted.
     fn needs_key(&self, topic: &str) -> bool;

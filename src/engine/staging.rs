@@ -4,7 +4,7 @@ use super::{Atomicity, Engine, Topic};
 use crate::error::Result;
 use crate::record::Batch;
 
-/// An engine that takes up staged rows; see [`Engine::staging`].
+/// An engine that takes up staged rows; see `staging` of an [`Engine`].
 pub trait Staging: Engine {
     /// Appends rows that other processes have staged, and returns their end. Starts writing them to
     /// the disk, so that a following flush has little left to do. The owner of the store did not

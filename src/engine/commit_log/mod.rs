@@ -51,8 +51,8 @@ use super::service::hold::Hold;
 use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
 use super::{
-    Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Meanings,
-    Point, Repair, Report, Staging, Stats, Stretch, Topic, Topics, Verification, Waiter,
+    Abilities, Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding,
+    Meanings, Point, Repair, Report, Staging, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
@@ -279,12 +279,12 @@ impl Engine for CommitLog {
         &self.parts.topics
     }
 
-    fn files(&self) -> Option<&dyn Files> {
-        Some(self)
-    }
-
-    fn staging(&self) -> Option<&dyn Staging> {
-        Some(self)
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities {
+            files: Some(self),
+            staging: Some(self),
+            ..Abilities::default()
+        }
     }
 
     fn refresh(&self, topic: Option<&str>) -> Result<()> {

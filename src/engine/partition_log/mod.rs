@@ -65,8 +65,8 @@ use super::service::condition::Condition;
 use super::service::durability::Durable;
 use super::service::group_commit;
 use super::{
-    Appended, Atomicity, Check, Cursor, Durability, Engine, Filter, Meanings, Point, QueueLogs,
-    Report, Staging, Stats, Topic, Topics, Verification, Waiter,
+    Abilities, Appended, Atomicity, Check, Cursor, Durability, Engine, Filter, Meanings, Point,
+    Report, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -247,12 +247,12 @@ impl Engine for PartitionLog {
         }
     }
 
-    fn queue_logs(&self) -> Option<&dyn QueueLogs> {
-        Some(self)
-    }
-
-    fn staging(&self) -> Option<&dyn Staging> {
-        Some(self)
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities {
+            queue_logs: Some(self),
+            staging: Some(self),
+            ..Abilities::default()
+        }
     }
 
     fn show_meters(&self, meters: &Arc<Meters>) {
