@@ -143,6 +143,20 @@ def test_a_reader_follows_writers_that_come_later(directory):
         assert reader.damage == []
 
 
+def test_a_reader_sees_a_topic_with_all_its_queues_or_not_at_all(directory):
+    """Not only with those that have a message, or whose folder was made already."""
+    with forebay.open(directory) as store, forebay.open(directory, mode="r") as reader:
+        tail = reader.tail("orders", timeout=60)
+        store.create_topic("bills", queues=5)
+        store.send("bills", b"x", queue=2)
+        store.send("orders", b"later")
+        assert next(tail).body == b"later"
+        topic = reader.topics["bills"]
+        assert (topic.write_queues, topic.read_queues) == (5, 5)
+        assert [queue.id for queue in topic.queues] == list(range(5))
+        assert [queue.max_offset for queue in topic.queues] == [0, 0, 1, 0, 0]
+
+
 def test_opening_waits_for_the_lock_as_long_as_it_is_told(directory):
     first = forebay.open(directory)
     for refused in ({}, {"lock_timeout": 0}, {"lock_timeout": 0.12}):

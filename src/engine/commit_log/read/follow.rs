@@ -10,6 +10,7 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::{
     ConsumeQueue, is_directory_name, list_queues, list_topics,
 };
+use crate::engine::commit_log::tables::topics::TopicTable;
 use crate::engine::directory::page::Mark;
 use crate::error::{Error, Result};
 use crate::mapped::{Extent, MappedFile};
@@ -148,7 +149,13 @@ pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
 /// Adds the queues of a topic that are not known yet.
 fn join_queues(parts: &Parts, name: &str) -> Result<()> {
     let directory = parts.queues.store.directory.join(name);
-    for id in list_queues(&*parts.disk, &directory)? {
+    let found = list_queues(&*parts.disk, &directory)?;
+    if !found.is_empty() && parts.topics.get(name).is_none() {
+        // A queue has a folder once it has a message. The table has all queues of a topic that was
+        // created by a call, or in a shared store.
+        TopicTable::load(&*parts.disk, &parts.root, &parts.topics)?;
+    }
+    for id in found {
         let (topic, _) = parts.topics.get_or_add(name, id + 1);
         if parts.queues.get(&topic, id)?.is_none() {
             let min = parts.log.min_position();
