@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -58,12 +58,10 @@ def listed(name: str, value: object, kind: Any, takes: str) -> list[Any]:
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"{name} must be {takes}, got {type(value).__name__}")
     items = []
-    iterator = _iterator(name, value, takes)
-    is_long = isinstance(value, Sized) and len(value) > ITEMS_MAX
-    for item in iterator:
+    for item in _iterator(name, value, takes):
         _check_item(name, item, kind, takes)
         items.append(item)
-        if is_long or len(items) > ITEMS_MAX:
+        if len(items) > ITEMS_MAX:
             raise _refused(name, f"must have at most {ITEMS_MAX} items", "more")
     return items
 

@@ -7,10 +7,9 @@ use super::signals::check_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyIterator, PyMapping, PyString,
-};
+use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyMapping, PyString};
 use std::collections::BTreeMap;
+use std::iter;
 use std::time::Duration;
 
 /// A queue's number.
@@ -279,12 +278,14 @@ fn iterated<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
     wanted: &str,
-) -> PyResult<Bound<'py, PyIterator>> {
+) -> PyResult<impl Iterator<Item = PyResult<Bound<'py, PyAny>>>> {
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>() {
         return Err(wrong_type(name, object, wanted));
     }
     let entries = object.try_iter();
-    entries.map_err(|_| wrong_type(name, object, wanted))
+    let mut entries = entries.map_err(|_| wrong_type(name, object, wanted))?;
+    // Its length is not asked for: where it does not fit into a word, Python reports an error.
+    Ok(iter::from_fn(move || entries.next()))
 }
 
 /// The tags of a filter: one tag, several joined by ``||``, or a sequence. ``None`` and ``"*"``
