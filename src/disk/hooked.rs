@@ -27,6 +27,8 @@ pub enum Call {
     Fsync,
     /// [`FileSystem::open`] and [`FileSystem::next_data`].
     Open,
+    /// [`FileSystem::list`].
+    List,
     /// [`FileSystem::read_at`].
     Read,
     /// [`FileSystem::write_at`].
@@ -134,6 +136,7 @@ impl FileSystem for HookedDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        (self.before)(Call::List, path)?;
         RealDisk.list(path)
     }
 

@@ -230,13 +230,16 @@ def check(herd: Herd, counts: list[dict[int, int]]) -> None:
     """Compare the store with the journals and with what the readers have counted."""
     acknowledged = herd.acknowledged()
     assert acknowledged, f"seed {SEED}"
+    if "retention_bytes" in herd.options:
+        # The last leader may have died before it came to all queues; the store keeps no such rule.
+        with forebay.open(herd.path, mode="share", **herd.options) as store:
+            deadline = time.monotonic() + LONG_S
+            while not removed_from_all(store):
+                assert time.monotonic() < deadline, f"seed {SEED}: nothing was removed"
+                time.sleep(0.02)
     with forebay.open(herd.path, mode="share") as store:
         last: dict[int, int] = defaultdict(lambda: -1)
         bodies = set()
-        deadline = time.monotonic() + LONG_S
-        while "retention_bytes" in herd.options and not removed_from_all(store):
-            assert time.monotonic() < deadline, f"seed {SEED}: nothing was removed"
-            time.sleep(0.02)
         for queue in store.topics["orders"].queues:
             offset = queue.min_offset
             assert (offset > 0) == ("retention_bytes" in herd.options), f"seed {SEED}: {queue}"

@@ -474,14 +474,19 @@ def held(path: Path, lock: str, words: dict[str, int], *bytes_: int) -> Iterator
 def test_ctrl_c_ends_a_call_that_another_process_holds_up(tmp_path: Path, statement: str):
     path = tmp_path / "store"
     with running(HELD_UP.replace("STATEMENT", statement), path) as sender:
-        assert sender.stdout.readline() == "ready\n"
-        with held_up(path):
-            print(file=sender.stdin, flush=True)
-            assert sender.stdout.readline() == "waits\n"
-            os.kill(sender.pid, signal.SIGINT)
-            assert select.select([sender.stdout], [], [], 20)[0]
-            assert sender.stdout.readline() == "interrupted\n"
-        assert sender.communicate("\n")[0] == "0\n"
+        check_an_end(sender, held_up(path))
+
+
+def check_an_end(process, holding: contextlib.AbstractContextManager[None]) -> None:
+    """Press Ctrl-C while the statement of a program waits for what another process holds."""
+    assert process.stdout.readline() == "ready\n"
+    with holding:
+        print(file=process.stdin, flush=True)
+        assert process.stdout.readline() == "waits\n"
+        os.kill(process.pid, signal.SIGINT)
+        assert select.select([process.stdout], [], [], 20)[0]
+        assert process.stdout.readline() == "interrupted\n"
+    assert process.communicate("\n")[0] == "0\n"
 
 
 #: As `HELD_UP`, with a message that is not settled.
@@ -517,14 +522,7 @@ with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
 def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words):
     path = tmp_path / "store"
     with running(CONSUMES.replace("STATEMENT", statement), path) as process:
-        assert process.stdout.readline() == "ready\n"
-        with held(path, "lock", words):
-            print(file=process.stdin, flush=True)
-            assert process.stdout.readline() == "waits\n"
-            os.kill(process.pid, signal.SIGINT)
-            assert select.select([process.stdout], [], [], 20)[0]
-            assert process.stdout.readline() == "interrupted\n"
-        assert process.communicate("\n")[0] == "0\n"
+        check_an_end(process, held(path, "lock", words))
 
 
 #: Shares a store whose messages are durable, and refuses one.

@@ -1,4 +1,4 @@
-//! Who writes the store, and since when: the epochs of the state page.
+//! The epochs of the state page: which process writes the store, and since when.
 
 use super::page::{
     AT_BOOT_ID, AT_CHECKSUMS, AT_CLEAN, AT_EPOCH, AT_EPOCH_START, AT_EPOCHS, AT_FOREIGN, AT_PID,

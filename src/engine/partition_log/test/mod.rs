@@ -6,6 +6,7 @@ mod follow;
 mod golden;
 mod linger;
 mod live;
+mod meanwhile;
 mod removal;
 mod retention;
 mod stats;

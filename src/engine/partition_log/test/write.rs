@@ -19,12 +19,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-fn writing(path: &Path, options: &Options) -> Result<PartitionLog> {
+pub(super) fn writing(path: &Path, options: &Options) -> Result<PartitionLog> {
     PartitionLog::open(&Machine::real(), path, options)
 }
 
 /// Sends one batch, row by row to these queues.
-fn send(engine: &PartitionLog, topic: &str, rows: &[(u32, &[u8])]) -> Vec<u64> {
+pub(super) fn send(engine: &PartitionLog, topic: &str, rows: &[(u32, &[u8])]) -> Vec<u64> {
     let topic = engine.topic_for_append(topic).unwrap();
     let mut batch = engine.form().batch();
     for (queue, body) in rows {
@@ -46,7 +46,7 @@ fn send(engine: &PartitionLog, topic: &str, rows: &[(u32, &[u8])]) -> Vec<u64> {
         .collect()
 }
 
-fn bodies(engine: &PartitionLog, topic: &str, queue: u32) -> Vec<Vec<u8>> {
+pub(super) fn bodies(engine: &PartitionLog, topic: &str, queue: u32) -> Vec<Vec<u8>> {
     let found = messages_of(engine, (topic, queue), 100);
     let bodies = found.iter().map(|message| message.body().unwrap());
     bodies.map(Cow::into_owned).collect()

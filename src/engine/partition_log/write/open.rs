@@ -84,9 +84,11 @@ pub struct Opened {
 /// Is called with the topic, number and ends of a partition that was created.
 pub type Add<'a> = dyn FnMut(&Arc<Topic>, u32, Arc<Ends>) + 'a;
 
-/// Whether a directory may be opened for writing, and who made it.
+/// Whether a directory may be opened for writing, and who made it. Nobody, as far as that can be
+/// known without the lock: another process may make a store of it at any moment.
 pub(super) fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
     let path = || root.to_owned();
+    let is_own = || Ok::<bool, Error>(files::read_seed(disk, root)?.is_some());
     let maker = match disk.stat(root)? {
         None => Maker::Nobody,
         Some(entry) if entry.kind != Kind::Directory => {
@@ -95,17 +97,23 @@ pub(super) fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<
                 reason: "it is not a directory".to_owned(),
             });
         }
-        Some(_) if files::read_seed(disk, root)?.is_some() => Maker::Forebay,
-        Some(_) if names::is_log_directory(disk, root)? => Maker::Other,
-        Some(_) => match disk.list(root)?.iter().all(is_beginning) {
-            true => Maker::Nobody,
-            false => {
+        Some(_) if is_own()? => Maker::Forebay,
+        Some(_) => {
+            let is_log = names::is_log_directory(disk, root)?;
+            if !is_log && disk.list(root)?.iter().all(is_beginning) {
+                Maker::Nobody
+            } else if is_own()? {
+                // The seed is the first file of a store: another process has made these since.
+                Maker::Forebay
+            } else if is_log {
+                Maker::Other
+            } else {
                 return Err(Error::NotAStore {
                     path: path(),
                     reason: "it has other files, and no folder of a partition".to_owned(),
                 });
             }
-        },
+        }
     };
     match (options.mode, maker) {
         (Mode::Create, Maker::Forebay | Maker::Other) => Err(Error::Exists { path: path() }),
@@ -153,6 +161,8 @@ impl Writer {
         let maker = permit(&**disk, root, options)?;
         writer::make_directory(&**disk, root, maker)?;
         let lock = writer::lock(&**disk, root, LOCK, options.lock_timeout)?;
+        // Another process may have made it, and died, before this one had the lock.
+        let maker = permit(&**disk, root, options)?;
         // Processes that shared the directory may have died.
         shared::forget(&**disk, root)?;
         let mut tail = Tail::default();
