@@ -20,7 +20,7 @@ RUST_LIMIT := 1800
 # As many. Each of these collects all tests and starts a session of Spark.
 WORKERS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PYTEST := -m pytest --quiet
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # PyO3 looks for an interpreter when it is compiled.
 export PYO3_PYTHON := $(BIN)/python

@@ -1,13 +1,16 @@
-"""What holds for every test of Python: how Java starts, what is logged, which files come first."""
+"""What holds for every test of Python: how Java starts, what is logged, what runs side by side."""
 
 import gc
 import logging
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
 import harness
 import jvm
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 #: Files that take a minute and more. They begin first: the last of them would be waited for.
 LONG = (
@@ -19,6 +22,9 @@ LONG = (
     "test_calls",
     "test_package",
 )
+
+#: The folder whose files use one session of Spark, which takes long to start and to warm up.
+SPARK = "spark"
 
 
 def pytest_configure() -> None:
@@ -40,15 +46,24 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have whoever runs tests side by side keep files whole, and begin with the long ones.
+    """Begin with the files that take long."""
+    places = {unit: place for place, unit in enumerate((*LONG, SPARK))}
+    items.sort(key=lambda item: places.get(_unit(item.path), len(places)))
 
-    A session of Spark takes long to start and to warm up, so the files that use one are two groups.
-    """
-    with_session = {item.path: None for item in items if "spark" in item.fixturenames}
-    groups = {path: f"spark-{number % 2}" for number, path in enumerate(with_session)}
-    places = {name: place for place, name in enumerate((*LONG, "spark-0", "spark-1"))}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups.get(item.path, item.path.stem)))
-    items.sort(
-        key=lambda item: places.get(item.path.stem, places.get(groups.get(item.path), len(places)))
-    )
+
+class _Scheduling(LoadFileScheduling):
+    """Keeps files whole that run side by side, since what a file prepares once takes long."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _unit(Path(super()._split_scope(nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    return _Scheduling(config, log)
+
+
+def _unit(path: Path) -> str:
+    """Name what is kept whole: a file, or all files that use the session of Spark."""
+    shares = path.parent.name == SPARK and path.stem not in LONG
+    return SPARK if shares else path.stem

@@ -37,8 +37,10 @@ with forebay.open(sys.argv[1]) as store:
 """
 
 #: Waits for what never comes, and says how that ended.
+#: It imports first what `Consumer.run` needs: Ctrl-C in an import that evaluates a string, as named
+#: tuples do, ends the process by SIGINT in the end, though it is caught.
 WAIT = """
-import sys, threading, forebay
+import sys, forebay, forebay.consumer
 mode = "r" if sys.argv[2] == "reader" else "a"
 with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
     if mode == "a":
