@@ -1,7 +1,7 @@
 """A reader beside a sender: ``python -m forebay.bench.reading STORE``.
 
-It reads whatever is new in all topics, until its standard input ends, and then prints how many
-messages it has read.
+It reads what is sent to all topics from now on, until its standard input ends, and then prints how
+many messages it has read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
     threading.Thread(target=wait, daemon=True).start()
     read = 0
     with forebay.open(sys.argv[1], mode="r") as store:
-        topics = [(topic.name, 0) for topic in store.topics.values()]
+        topics = [(topic.name, topic.queues[0].max_offset) for topic in store.topics.values()]
         print("ready", flush=True)
         while not ended.is_set():
             for place, (topic, offset) in enumerate(topics):

@@ -50,11 +50,11 @@ def add(verbs: Any) -> None:
 
 def _topics(arguments: argparse.Namespace) -> int:
     runs: dict[tuple[str, int], list[Measured]] = {}
-    for _ in range(arguments.rounds):
-        # Engines take turns, so that what else the machine does meets both.
-        for topics in arguments.topics or TOPICS:
-            for engine in arguments.engine or ENGINES:
-                with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        for _ in range(arguments.rounds):
+            # Engines take turns, so that what else the machine does meets both.
+            for topics in arguments.topics or TOPICS:
+                for engine in arguments.engine or ENGINES:
                     found = measure(
                         engine,
                         topics,
@@ -62,7 +62,7 @@ def _topics(arguments: argparse.Namespace) -> int:
                         messages=arguments.messages,
                         body=arguments.body,
                     )
-                runs.setdefault((engine, topics), []).append(found)
+                    runs.setdefault((engine, topics), []).append(found)
     medians = [_median(found) for found in runs.values()]
     title = f"{arguments.messages:,} sends of {arguments.body} bytes, a reader beside"
     if arguments.svg is not None:
