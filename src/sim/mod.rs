@@ -65,9 +65,9 @@ use partitions::Partitions;
 use std::time::Instant;
 
 /// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
-const CRASHES: u64 = 20_000;
+const CRASHES: u64 = 10_000;
 /// Short stories of each kind; the long run reads `FOREBAY_SIM_STORIES`.
-const STORIES: u64 = 150;
+const STORIES: u64 = 80;
 /// Every planted bug must be found within this many crashes.
 const CRASHES_TO_FIND: u64 = 40_000;
 /// A planted bug, and the seed of a story that finds it.

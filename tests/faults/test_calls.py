@@ -28,7 +28,7 @@ from small import SMALL, SMALL_LOG
 
 SEED = seed(1)
 #: How many of all faults the short form draws.
-FAULTS = 50
+FAULTS = 30
 AT_ONCE = 3
 #: The errno values with which a kind of call fails.
 NUMBERS = {
@@ -63,7 +63,7 @@ OPTIONS: dict[str, Any] = {**SMALL, "index_entries": 128, **FLUSHES}
 UNSETTLED: dict[str, Any] = {**OPTIONS, "queue_flush_interval": 3600.0}
 LOG_OPTIONS: dict[str, Any] = {**SMALL_LOG, **FLUSHES}
 #: How many faults of a partition log the short form draws.
-LOG_FAULTS = 20
+LOG_FAULTS = 12
 BEGINNINGS = ("fresh", "closed", "dead", "behind")
 #: Upper bounds: files opened by an opening for writing; maps made by it and a few sends.
 OPENS, MAPS = 36, 30

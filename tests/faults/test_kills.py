@@ -27,7 +27,7 @@ import forebay
 #: The seed of half of the stores; the other half has a fixed seed.
 SEED = seed()
 FIXED_SEED = 1
-KILLS = 20_000 if PROOF else 120
+KILLS = 20_000 if PROOF else 64
 #: Lives of one store, so that later lives meet what earlier deaths left.
 LIVES = 8
 WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "mixed")

@@ -21,7 +21,7 @@ from law import Acknowledged
 import forebay
 
 SENDERS, READERS = 64, 8
-SECONDS = 60.0 if PROOF else 2.0
+SECONDS = 60.0 if PROOF else 1.0
 WAYS = ("one", "one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed")
 OPTIONS: dict[str, Any] = {
     "commitlog_file_size": 1 << 20,

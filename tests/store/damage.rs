@@ -210,7 +210,7 @@ fn every_bit_of_the_first_records_may_flip() {
         let name = Path::new("commitlog/00000000000000000000");
         let first = world.sent.values().map(|sent| sent.position).min().unwrap();
         assert_eq!(first, 0);
-        draw.each(200, (0..300 * 8).collect(), |&bit| {
+        draw.each(100, (0..300 * 8).collect(), |&bit| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join(name), |bytes| {
                 bytes[bit / 8] ^= 1 << (bit % 8)
@@ -237,7 +237,7 @@ fn every_bit_of_the_state_page_may_flip() {
                 .flat_map(|at| at..at + 8),
         );
         let bits = fields.flat_map(|byte| (0..8).map(move |bit| (byte, bit)));
-        draw.each(150, bits.collect(), |&(byte, bit)| {
+        draw.each(75, bits.collect(), |&(byte, bit)| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join("forebay.state"), |bytes| {
                 bytes[byte] ^= 1 << bit
@@ -268,7 +268,7 @@ fn bits_of_the_other_files_may_flip() {
             let bytes = (0..len).step_by(len / 40 + 1);
             points.extend(bytes.map(|byte| (name.clone(), byte)));
         }
-        draw.each(60, points, |(name, byte)| {
+        draw.each(30, points, |(name, byte)| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join(name), |bytes| {
                 bytes[*byte] ^= 1 << (byte % 8)
@@ -291,7 +291,7 @@ fn files_may_be_truncated_to_any_length() {
             let cuts = (0..len).step_by(step).chain([len.saturating_sub(1)]);
             points.extend(cuts.map(|cut| (name.clone(), cut)));
         }
-        draw.each(60, points, |(name, cut)| {
+        draw.each(30, points, |(name, cut)| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join(name), |bytes| bytes.truncate(*cut));
             let lost = hit(&world, name, *cut as u64, 1 << 40);
@@ -317,7 +317,7 @@ fn pages_may_be_zero_swapped_doubled_or_garbage() {
                 }
             }
         }
-        draw.each(60, points, |(name, kind, page, other)| {
+        draw.each(30, points, |(name, kind, page, other)| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join(name), |bytes| {
                 damage_page(bytes, *page, *other, *kind, &mut random);
@@ -360,7 +360,7 @@ fn whole_files_may_be_garbage() {
             let fills = [None, Some(0), Some(0xFF), Some(0xDA)];
             points.extend(fills.map(|fill| (name.clone(), fill)));
         }
-        draw.each(30, points, |(name, fill)| {
+        draw.each(16, points, |(name, fill)| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join(name), |bytes| match fill {
                 Some(value) => bytes.fill(*value),
@@ -687,7 +687,7 @@ fn a_flipped_bit_in_a_head_without_checksum_loses_no_other_message() {
     }
     let mut draw = Draw::new();
     for lost_queues in [false, true] {
-        draw.each(200, points.clone(), |&(record, byte, bit)| {
+        draw.each(100, points.clone(), |&(record, byte, bit)| {
             let copy = Place::fast_copy_of(&place.root());
             let at = positions[record] as usize + byte;
             change(&copy.root().join(name), |bytes| bytes[at] ^= 1 << bit);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Number of points that a test draws in its short form.
-const DRAWN: usize = 40;
+const DRAWN: usize = 20;
 /// KiB of address space, for a store whose files take less than one MiB.
 const ADDRESS_SPACE_KIB: u64 = 2 << 20;
 const PAGE: usize = 4096;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 fn config() -> ProptestConfig {
     ProptestConfig {
-        cases: if in_proof() { 5_000 } else { 150 },
+        cases: if in_proof() { 5_000 } else { 80 },
         ..proptest_config()
     }
 }

@@ -143,7 +143,7 @@ fn small_files_may_be_missing_empty_or_garbage() {
     let sets = (1..16u32).flat_map(|set| changes.map(|change| (set, change)));
     let points: Vec<_> = sets.collect();
     both(300, |root, world| {
-        Draw::new().each(24, points.clone(), |(set, (_, change))| {
+        Draw::new().each(12, points.clone(), |(set, (_, change))| {
             let copy = Place::copy_of(root);
             for (bit, name) in names.iter().enumerate() {
                 if set >> bit & 1 == 1 {
@@ -173,7 +173,7 @@ fn wrong_marks_are_not_trusted() {
                 points.extend(changes.map(|change| (mark, value, change)));
             }
         }
-        Draw::new().each(30, points, |(mark, value, change)| {
+        Draw::new().each(16, points, |(mark, value, change)| {
             let copy = Place::copy_of(root);
             set_mark(&copy.root(), *mark, *value);
             change(&copy.root());
@@ -601,7 +601,7 @@ fn an_unfinished_atomic_batch_is_discarded() {
         let points = cuts
             .into_iter()
             .flat_map(|cut| ways.map(|(queues, reboot)| (cut, queues, reboot)));
-        for (cut, queues, reboot) in Draw::new().some(12, points.collect()) {
+        for (cut, queues, reboot) in Draw::new().some(8, points.collect()) {
             println!("cut at {cut}, queues {queues}, reboot {reboot}");
             let copy = Place::copy_of(&before.root());
             fs::remove_dir_all(copy.root().join("commitlog")).unwrap();

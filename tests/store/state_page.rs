@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// A size of 0 once caused a division by zero, and one of 4095 a store after the end of a file.
 #[test]
 fn no_value_of_a_field_causes_a_panic() {
-    Draw::new().each(300, extremes(), |extreme| with_extreme(*extreme));
+    Draw::new().each(150, extremes(), |extreme| with_extreme(*extreme));
 }
 
 /// A device disappears and comes back, a snapshot is mounted, or an image is copied: the boot is

@@ -1,8 +1,9 @@
 """Open and append to stores with the real RocketMQ.
 
 A small Java program (``tests/compat/src/main/java``) drives ``DefaultMessageStore`` of RocketMQ
-5.5.0 or 4.9.7; this module builds it once with Maven and runs it. Starting a JVM and shutting a
-store down cost some seconds, so :func:`list_stores` takes many stores in one start.
+5.5.0 or 4.9.7; this module builds it once with Maven and runs it. Starting a JVM costs a second,
+so one serves all commands of a process; shutting a store down takes three, so :func:`list_stores`
+takes many stores at once.
 
 RocketMQ changes a directory merely by loading it: it cuts the log at the first record that it does
 not accept, and deletes everything after it. Listings therefore work on a copy by default, and
@@ -12,10 +13,12 @@ report what loading removed (:attr:`Listing.cut`, :attr:`Listing.deleted_files`,
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,7 +189,7 @@ def list_stores(
     version: Version = "5.5.0",
     in_place: bool = False,
 ) -> list[Listing | RocketMQError]:
-    """List many stores in one start of the JVM; a refused store gives its error."""
+    """List many stores at once; a refused store gives its error."""
     with tempfile.TemporaryDirectory(prefix="forebay-compat-") as temporary:
         words: list[str] = []
         roots: list[Path] = []
@@ -317,25 +320,97 @@ def _java(
     version: Version, command: str, words: Sequence[str], limit_s: float = COMMAND_S
 ) -> list[Row]:
     """Run one command; return its lines, or raise an error with the end of its stderr."""
+    if command in ("broker", "speed") or "--halt" in words:
+        status, lines, told = _run_alone(version, [command, *words], limit_s)
+    else:
+        status, lines, told = _server(version).run([command, *words], limit_s)
+    if status != 0:
+        what = lines[-1].get("error") if lines else None
+        raise RocketMQError(f"{command} fails: {what or status}\n{told[-4000:]}")
+    return lines
+
+
+def _run_alone(version: Version, words: list[str], limit_s: float) -> tuple[int, list[Row], str]:
     with tempfile.TemporaryDirectory(prefix="forebay-java-") as home:
+        flags = QUICK_FLAGS if words[0] != "speed" else ()
         run = subprocess.run(
-            [
-                *("java", *JDK_FLAGS, *JVM_FLAGS, f"-Duser.home={home}"),
-                *(QUICK_FLAGS if command != "speed" else ()),
-                *("-cp", classpath(version), f"forebay.compat.{PROFILES[version]}.Main"),
-                *(command, *words),
-            ],
+            _command(version, home, flags, words),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             encoding="utf-8",
             timeout=limit_s,
         )
-    lines = [json.loads(line) for line in run.stdout.splitlines()]
-    if run.returncode != 0:
-        what = lines[-1].get("error") if lines else None
-        raise RocketMQError(f"{command} fails: {what or run.returncode}\n{run.stderr[-4000:]}")
-    return lines
+    return run.returncode, [json.loads(line) for line in run.stdout.splitlines()], run.stderr
+
+
+def _command(version: Version, home: str, flags: Sequence[str], words: list[str]) -> list[str]:
+    main = f"forebay.compat.{PROFILES[version]}.Main"
+    java = ["java", *JDK_FLAGS, *JVM_FLAGS, *flags, f"-Duser.home={home}"]
+    return [*java, "-cp", classpath(version), main, *words]
+
+
+class _Server:
+    """A JVM that runs one command after another: only the first one waits for it to start."""
+
+    def __init__(self, version: Version) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="forebay-java-")
+        self._told = open(Path(self._home.name) / "stderr", "a+b")  # noqa: SIM115
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            _command(version, self._home.name, QUICK_FLAGS, ["serve"]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._told,
+            encoding="utf-8",
+        )
+        atexit.register(self.end)
+
+    def run(self, words: list[str], limit_s: float) -> tuple[int, list[Row], str]:
+        """Return the status, the lines, and what RocketMQ said beside; -1 if the JVM has ended."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        with self._lock:
+            begin = self._told.seek(0, os.SEEK_END)
+            limit = threading.Timer(limit_s, self._process.kill)
+            limit.start()
+            lines: list[Row] = []
+            try:
+                stdin.write("\t".join(words) + "\n")
+                stdin.flush()
+                for line in stdout:
+                    lines.append(json.loads(line))
+                    if "status" in lines[-1]:
+                        break
+            except BrokenPipeError:
+                pass
+            finally:
+                limit.cancel()
+            self._told.seek(begin)
+            told = self._told.read().decode(errors="replace")
+        status = lines.pop()["status"] if lines and "status" in lines[-1] else -1
+        return status, lines, told
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._told.close()
+        self._home.cleanup()
+
+
+_servers: dict[Version, _Server] = {}
+_starting = threading.Lock()
+
+
+def _server(version: Version) -> _Server:
+    with _starting:
+        known = _servers.get(version)
+        if known is None or not known.is_alive():
+            known = _servers[version] = _Server(version)
+        return known
 
 
 def _append(

@@ -691,7 +691,7 @@ def test_a_commit_interrupted_at_any_step_is_appended_once(nursery, tmp_path, en
 
     Then the batch runs again with its rows divided differently, as in a restarted stream.
     """
-    every = 1 if PROOF else 4 if engine == "commitlog" else 11
+    every = 1 if PROOF else 5 if engine == "commitlog" else 13
     for action in ("kill before", "kill after"):
         at, dies = 1, True
         while dies:

@@ -1,6 +1,9 @@
 package forebay.compat;
 
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -30,11 +33,30 @@ public final class Cli {
     }
 
     /** Runs one command and ends the process: RocketMQ's threads would keep it alive. */
-    public static void main(Release release, String[] words) {
-        Output output = new Output();
+    public static void main(Release release, String[] words) throws IOException {
+        Cli cli = new Cli(release, new Output());
+        int status = List.of(words).equals(List.of("serve")) ? cli.serve() : cli.answer(words);
+        Runtime.getRuntime().halt(status);
+    }
+
+    /**
+     * Runs the commands on standard input, one a line with tabs between its words. The last line
+     * of an answer has the status.
+     */
+    private int serve() throws IOException {
+        BufferedReader commands =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            output.line(Map.of("status", answer(line.split("\t"))));
+            output.flush();
+        }
+        return 0;
+    }
+
+    private int answer(String[] words) {
         int status = 0;
         try {
-            new Cli(release, output).run(new Arguments(words));
+            run(new Arguments(words));
         } catch (UsageException failure) {
             output.line(Map.of("error", failure.getMessage()));
             status = STATUS_USAGE;
@@ -44,7 +66,7 @@ public final class Cli {
             status = STATUS_FAILED;
         }
         output.flush();
-        Runtime.getRuntime().halt(status);
+        return status;
     }
 
     private void run(Arguments arguments) throws Exception {
@@ -104,6 +126,7 @@ public final class Cli {
         List<Callable<Optional<String>>> closes = new ArrayList<>();
         stores.forEach(store -> closes.add(store::close));
         List<Future<Optional<String>>> unclean = closers.invokeAll(closes);
+        closers.shutdown();
         for (int i = 0; i < stores.size(); i++) {
             output.line(Map.of("closed", stores.get(i).directory.toString(),
                 "clean", unclean.get(i).get().isEmpty(),
