@@ -54,16 +54,18 @@ pub fn check_target(
     root: &Path,
     topic: Option<&str>,
 ) -> Result<Option<EngineKind>> {
+    let maker = match is_log_directory(disk, root) {
+        Ok(true) => Ok(Maker::Other),
+        Ok(false) => recognise(disk, root),
+        Err(error) => Err(error),
+    };
+    // Asked last: another process may have made a partition log meanwhile, its mark first.
     let place = StagePlace::of(disk, root)?;
     topic.map_or(Ok(()), |topic| place.check_topic(topic))?;
     if place.engine() == EngineKind::PartitionLog {
         return Ok(Some(EngineKind::PartitionLog));
     }
-    let maker = match is_log_directory(disk, root)? {
-        true => Maker::Other,
-        false => recognise(disk, root)?,
-    };
-    match maker {
+    match maker? {
         Maker::Nobody => Ok(None),
         Maker::Forebay => Ok(Some(EngineKind::CommitLog)),
         Maker::Other => Err(Error::Foreign {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::clock::ManualClock;
+use crate::disk::{Call, HookedDisk};
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::{Check, QueueLogs, Rows};
 use crate::error::Error;
@@ -11,6 +12,7 @@ use crate::record::{Contents, Labels};
 use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder, StructBuilder};
 use arrow_array::{Int32Array, TimestampMillisecondArray};
 use arrow_schema::{DataType, Field, Fields};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// The options of a partition log.
@@ -397,6 +399,23 @@ fn the_thread_of_a_partition_log_starts_once_somebody_stages() {
     }
     assert!(!intake.has_thread());
     opened.engine.close().unwrap();
+}
+
+#[test]
+fn rows_are_staged_for_a_log_that_another_process_makes_meanwhile() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().to_owned();
+    let is_made = AtomicBool::new(false);
+    let disk = HookedDisk::shared(move |call, _: &Path| {
+        if call == Call::List && !is_made.swap(true, Ordering::AcqRel) {
+            let other = open(&path);
+            other.create_topic("orders", 1).unwrap();
+            other.close().unwrap();
+        }
+        Ok(())
+    });
+    let target = crate::check_target(&*disk, root.path(), Some("orders")).unwrap();
+    assert_eq!(target, Some(EngineKind::PartitionLog));
 }
 
 #[test]
