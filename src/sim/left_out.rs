@@ -342,8 +342,8 @@ const UNSHOWN: [(&str, &str, What, &str); 44] = [
     ),
 ];
 
-/// Syncs that few stories show, the kind that does, and the number of the story that did when it was
-/// entered: the search begins there. Trying one kind alone takes a fifth of the time of trying all.
+/// Syncs that few stories show, the kind that does, and the number of the story that did when the
+/// entry was made: the search begins there. Trying one kind alone takes a fifth of the time.
 const SHOWN_BY: [(&str, &str, What, &str, u64); 23] = [
     (
         "src/engine/partition_log/write/mend.rs",
