@@ -17,4 +17,5 @@ pub mod shared_lock;
 pub mod shutdown;
 pub mod sleepers;
 pub mod trusted_clock;
+pub mod turns;
 pub mod watch;

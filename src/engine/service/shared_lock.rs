@@ -15,7 +15,7 @@
 //! others would take it for the holder.
 //!
 //! The threads of a process take a lock of the process first, so only one of them competes for this
-//! one.
+//! one. Processes that want it all the time use it in turns; see `turns.rs`.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{Instant, TRIES};
@@ -67,12 +67,24 @@ pub enum Taken {
 /// Takes the lock for `slot`. `None` if a living process holds it for longer than `timeout`; waits
 /// without limit if there is none.
 #[inline]
-pub fn acquire(word: &impl LockWord, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
+pub fn acquire<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
+    acquire_with(word, slot, timeout, W::SPINS)
+}
+
+/// As [`acquire`], with so many pauses between two loads of the word instead of
+/// [`LockWord::SPINS`], and as many in all before the first sleep.
+#[inline]
+pub fn acquire_with<W: LockWord>(
+    word: &W,
+    slot: u32,
+    timeout: Option<Duration>,
+    spins: u32,
+) -> Option<Taken> {
     let seen = word.load();
     if seen & HOLDER == 0 && word.exchange(seen, taken_by(seen, slot)) {
         return Some(how(seen));
     }
-    wait(word, slot, timeout)
+    wait(word, slot, timeout, spins)
 }
 
 /// The word after `slot` has taken the lock. Threads that sleep on it wake when it is released.
@@ -93,9 +105,9 @@ fn how(seen: u64) -> Taken {
 }
 
 #[cold]
-fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
+fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>, spins: u32) -> Option<Taken> {
     let began = Instant::now();
-    let mut tries = TRIES;
+    let mut tries = TRIES * W::SPINS / spins;
     loop {
         let seen = word.load();
         let holder = (seen & HOLDER) as u32;
@@ -107,7 +119,7 @@ fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>) -> Option<T
         }
         if tries > 0 {
             tries -= 1;
-            (0..W::SPINS).for_each(|_| std::hint::spin_loop());
+            (0..spins).for_each(|_| std::hint::spin_loop());
             continue;
         }
         if !word.is_alive(holder) {
@@ -133,6 +145,12 @@ fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>) -> Option<T
 /// Slot of the holder; 0 if nobody holds it.
 pub fn holder(word: &impl LockWord) -> u32 {
     (word.load() & HOLDER) as u32
+}
+
+/// How often the lock was taken, modulo 2^48.
+#[inline]
+pub fn taken(word: &impl LockWord) -> u64 {
+    word.load() / GENERATION
 }
 
 /// Notes that the lock will be held for long. Called by the holder.

@@ -194,8 +194,10 @@ impl Core {
         if self.health.is_closed() {
             return Err(Error::Closed { path: None });
         }
-        if self.is_behind(&tail) {
-            // A long walk does not need the lock: published bytes stay as they are.
+        let left_turn = self.member.give_way(timeout);
+        if left_turn || self.is_behind(&tail) {
+            // This walk does not need the lock: published bytes stay as they are. What is published
+            // meanwhile is walked under the lock.
             let walked = self.catch_up(&mut tail);
             walked.inspect_err(|error| self.fail_of(error))?;
         }

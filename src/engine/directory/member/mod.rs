@@ -17,6 +17,7 @@ use crate::engine::directory::names;
 use crate::engine::directory::page::{StatePage, Word};
 use crate::engine::directory::writer;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
+use crate::engine::service::turns::{TURN, Turns};
 use crate::error::{At, Error, Op, Result};
 use crate::interrupt;
 use crate::region::Access;
@@ -76,6 +77,9 @@ const GATE: u32 = SLOTS + 1;
 pub const LEADER: u32 = SLOTS + 2;
 /// A sender waits this long for a process that recovers the store.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pauses between two loads of the append lock in a process whose turn it is: it should find the
+/// moment between two appends of another one.
+const SPINS_OF_NEXT: u32 = 8;
 /// Pause between attempts to lock a byte.
 const RETRY: Duration = Duration::from_millis(2);
 /// How long a process waits for others that join or leave. The last to leave closes the store.
@@ -87,6 +91,8 @@ pub struct Member {
     path: PathBuf,
     locks: ByteLocks,
     slot: u32,
+    /// Its turns at the append lock.
+    turns: Turns,
     /// The state page, whose marks all processes move.
     pub page: Arc<StatePage>,
 }
@@ -134,6 +140,7 @@ impl Member {
             path,
             locks,
             slot: 0,
+            turns: Turns::default(),
             page: Arc::new(page.shared()),
         };
         member.take_slot(root)?;
@@ -300,6 +307,24 @@ impl Member {
         }
     }
 
+    /// If another process holds the append lock, and several want it all the time, sleeps for a
+    /// turn, at most for `timeout`. Returns whether it did. No other thread of this process may
+    /// hold the lock.
+    #[inline]
+    pub fn give_way(&self, timeout: Duration) -> bool {
+        let holder = shared_lock::holder(self);
+        holder != 0 && holder != self.slot && self.turns.is_over() && self.leave_turn(timeout)
+    }
+
+    #[cold]
+    fn leave_turn(&self, timeout: Duration) -> bool {
+        let before = shared_lock::taken(self);
+        std::thread::sleep(TURN.min(timeout));
+        self.turns
+            .slept(shared_lock::taken(self).wrapping_sub(before));
+        true
+    }
+
     /// Takes the append lock. No other thread of this process may hold it.
     ///
     /// # Errors
@@ -307,8 +332,15 @@ impl Member {
     /// [`Error::Busy`] if a living process holds it for longer than `timeout`.
     #[inline]
     pub fn hold(&self, timeout: Duration) -> Result<(Held<'_>, Taken)> {
-        match shared_lock::acquire(self, self.slot, Some(timeout)) {
-            Some(taken) => Ok((Held(self), taken)),
+        let spins = match self.turns.is_next() {
+            true => SPINS_OF_NEXT,
+            false => Self::SPINS,
+        };
+        match shared_lock::acquire_with(self, self.slot, Some(timeout), spins) {
+            Some(taken) => {
+                self.turns.note(shared_lock::taken(self));
+                Ok((Held(self), taken))
+            }
             None => {
                 let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
                 Err(Error::Busy { waited_ms })
@@ -449,4 +481,41 @@ fn locked(disk: &dyn Disk, root: &Path, meeting: Meeting) -> Result<Error> {
         pid: writer::pid_of_writer(disk, root, meeting.lock)?,
         shareable: true,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use crate::options::Options;
+
+    fn join(root: &Path) -> Member {
+        let own = Agreed::of(&Options::default()).unwrap();
+        let meeting = Meeting::OF_PARTITIONS;
+        Member::join(&RealDisk, root, meeting, Duration::from_secs(5), &own).unwrap()
+    }
+
+    fn use_lock(member: &Member, times: usize) {
+        for _ in 0..times {
+            drop(member.hold(Duration::ZERO).unwrap());
+        }
+    }
+
+    /// Two processes send all the time: after a turn, one of them leaves the lock to the other one.
+    /// It does not if it finds the lock free, or sends now and then.
+    #[test]
+    fn a_process_that_has_had_its_turn_leaves_the_lock_to_a_rival() {
+        let dir = tempfile::tempdir().unwrap();
+        let (member, rival) = (join(dir.path()), join(dir.path()));
+        let short = Duration::from_nanos(1);
+        let meet = |uses| {
+            use_lock(&member, uses);
+            let _held = rival.hold(Duration::ZERO).unwrap();
+            member.give_way(short)
+        };
+        assert!(!(0..100).any(|_| meet(1)));
+        assert!((0..100).any(|_| meet(100)));
+        use_lock(&member, 100);
+        assert!(!member.give_way(short));
+    }
 }

@@ -5,11 +5,11 @@
 //! have stored above the published end is erased before.
 
 use super::{Appender, RESERVE_STEP, Tail};
-use crate::engine::Topics;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::walker::{Step, Walker};
 use crate::engine::commit_log::queues::queue::entry::queue_and_offset;
 use crate::engine::commit_log::queues::queue::is_directory_name;
+use crate::engine::{Topic, Topics};
 use crate::error::{Error, Result};
 use crate::mapped::queue::list_files;
 use crate::mapped::{Extent, MappedFile};
@@ -44,6 +44,7 @@ impl Tail {
         }
         log.join()?;
         let mut walker = Walker::new(log, self.position, end);
+        let mut last: Option<Arc<Topic>> = None;
         loop {
             let position = walker.position();
             match walker.step()? {
@@ -51,12 +52,17 @@ impl Tail {
                     let Some(record) = walker.record(at, layout) else {
                         return Err(damaged(log, position, "the record cannot be read"));
                     };
-                    let name = std::str::from_utf8(record.topic()).ok();
-                    if let Some(name) = name.filter(|name| is_directory_name(name))
-                        && let Some((queue, offset)) = queue_and_offset(&record)
-                    {
-                        let (topic, _) = topics.get_or_add(name, 1);
-                        self.raise_next_offset(&topic, queue, offset + 1);
+                    if let Some((queue, offset)) = queue_and_offset(&record) {
+                        let name = record.topic();
+                        if last
+                            .as_ref()
+                            .is_none_or(|last| last.name.as_bytes() != name)
+                        {
+                            last = topic_of(topics, name);
+                        }
+                        if let Some(topic) = &last {
+                            self.raise_next_offset(topic, queue, offset + 1);
+                        }
                     }
                 }
                 Step::Blank => {}
@@ -154,6 +160,12 @@ impl Tail {
         with.disk.sync_directory(with.log.files.directory())?;
         Ok(Some(Arc::new(file)))
     }
+}
+
+/// The topic of a record; `None` if no queue can have this name.
+fn topic_of(topics: &Topics, name: &[u8]) -> Option<Arc<Topic>> {
+    let name = std::str::from_utf8(name).ok()?;
+    is_directory_name(name).then(|| topics.get_or_add(name, 1).0)
 }
 
 fn damaged(log: &Log, position: u64, reason: impl ToString) -> Error {
