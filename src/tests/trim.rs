@@ -10,6 +10,12 @@ use crate::{Draft, Durability, Mode, Options, Store};
 
 #[test]
 fn opening_a_closed_log_finds_no_data_after_its_end() {
+    for mode in [Mode::Append, Mode::Share] {
+        opening_a_log_that_was_closed_finds_no_data_after_its_end(mode);
+    }
+}
+
+fn opening_a_log_that_was_closed_finds_no_data_after_its_end(writes: Mode) {
     let dir = tempfile::tempdir().unwrap();
     let probe = dir.path().join("probe");
     std::fs::write(&probe, [1; 4096]).unwrap();
@@ -25,7 +31,7 @@ fn opening_a_closed_log_finds_no_data_after_its_end() {
         };
         Store::open(&root, options).unwrap()
     };
-    let store = open(Mode::Append);
+    let store = open(writes);
     let producer = store.producer("orders", Some(0)).unwrap();
     // Small and many, so that pages are faulted in ahead.
     let draft = Draft {
@@ -41,7 +47,7 @@ fn opening_a_closed_log_finds_no_data_after_its_end() {
     let file = root.join("commitlog/00000000000000000000");
     let behind = sent.end.next_multiple_of(4096);
     assert_eq!(RealDisk.next_data(&file, behind).unwrap(), None);
-    for mode in [Mode::Read, Mode::Append] {
+    for mode in [Mode::Read, writes] {
         open(mode).close().unwrap();
         assert_eq!(RealDisk.next_data(&file, behind).unwrap(), None, "{mode:?}");
     }

@@ -5,7 +5,7 @@ use super::leader::Leader;
 use super::offsets::dispatched;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::append::Tail;
-use crate::engine::commit_log::parts::{AppendRules, Parts};
+use crate::engine::commit_log::parts::AppendRules;
 use crate::engine::commit_log::recovery::assemble::{Opened, preparation};
 use crate::engine::commit_log::recovery::{find, geometry, open};
 use crate::engine::directory::agreed::Agreed;
@@ -28,7 +28,7 @@ use crate::engine::{Recovery, Stats};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::mapped::{Allocator, Extent, MappedFileQueue};
-use crate::options::{EngineKind, Options};
+use crate::options::{EngineKind, Flush, Options};
 use crate::plant::{Point, pass};
 use crate::record::RecordStyle;
 use crate::region::Access;
@@ -183,8 +183,9 @@ impl Share {
         pass(Point::Leaving);
         // No thread of this process may pass the gate any more.
         self.groups.end();
-        let left = self.leave();
+        // Nor does it fault in pages that the last process would have dropped.
         core.allocator.stop();
+        let left = self.leave();
         core.member.leave();
         flushed.and(left)
     }
@@ -210,12 +211,28 @@ impl Share {
             std::mem::replace(&mut *role, Role::Gone)
         };
         match role {
-            Role::Leader(leader) if is_last => left.and(leader.close(core.member.page.stored_ms())),
+            Role::Leader(leader) if is_last => {
+                let closed = left.and(leader.close(core.member.page.stored_ms()));
+                closed.inspect(|()| self.drop_unused_pages())
+            }
             Role::Leader(leader) => {
                 leader.leave();
                 left
             }
             Role::Follower | Role::Gone => left,
+        }
+    }
+
+    /// Drops pages after the end of the log that this process has faulted in ahead of use. Nobody
+    /// appends any more.
+    fn drop_unused_pages(&self) {
+        let mut tail = self.core.lock_tail();
+        if self.core.catch_up(&mut tail).is_ok()
+            && let Some((file, range)) = tail.unused_pages()
+        {
+            let len = range.end - range.start;
+            let disk = &self.core.machine.disk;
+            disk.drop_zeros(file.path(), range.start, len);
         }
     }
 }
@@ -266,13 +283,14 @@ fn open_beside(
     }
     let mut opened = open::open_beside(machine, root, &kept.options)?;
     opened.options = kept.options;
-    let end = find_end(machine, root, member, &opened.parts)?;
+    let end = find_end(machine, root, member, &opened)?;
     Ok((opened, end))
 }
 
 /// The end of the log at the dispatched mark, for a process that appends. Its first append walks on
 /// from there.
-fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>) -> Result<End> {
+fn find_end(machine: &Machine, root: &Path, member: &Member, opened: &Opened) -> Result<End> {
+    let (parts, options) = (&opened.parts, &opened.options);
     let disk = &machine.disk;
     let topics_version = member.page.topics_version();
     let (begin, offsets) = dispatched(parts)?;
@@ -295,7 +313,8 @@ fn find_end(machine: &Machine, root: &Path, member: &Member, parts: &Arc<Parts>)
         stored_ms: AtomicI64::new(0),
         joined: Mutex::new(begin),
     });
-    let mut tail = Tail::new(&log, begin, member.page.stored_ms(), false, false)?;
+    let populate = options.flush() == Flush::Async && !options.warm_up;
+    let mut tail = Tail::new(&log, begin, member.page.stored_ms(), populate, false)?;
     for (topic, queue, next) in offsets {
         tail.set_next_offset(&topic, queue, next);
     }

@@ -37,10 +37,14 @@ fn open(root: &Path, holds: Vec<Arc<dyn Hold>>) -> CommitLog {
 
 /// Sends messages of 1 KiB.
 fn send(engine: &CommitLog, count: usize) {
+    send_bodies(engine, count, &[1; 1 << 10]);
+}
+
+fn send_bodies(engine: &CommitLog, count: usize, body: &[u8]) {
     let topic = engine.topic_for_append("orders").unwrap();
     for _ in 0..count {
         let draft = Draft {
-            body: &[1; 1 << 10],
+            body,
             ..Draft::default()
         };
         let mut batch = engine.form().batch();
@@ -77,6 +81,26 @@ fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     drop(tail);
     share.close().unwrap();
     leader.close().unwrap();
+}
+
+#[test]
+fn a_process_that_appends_much_to_a_shared_log_faults_pages_in_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        mode: Mode::Share,
+        ..Options::default()
+    };
+    let engine = CommitLog::open(&Machine::real(), dir.path(), &options, Vec::new()).unwrap();
+    let ahead = || {
+        let tail = engine.share.as_ref().unwrap().core.lock_tail();
+        tail.populated().saturating_sub(tail.position())
+    };
+    // Small, so that they are stored through the map.
+    send_bodies(&engine, 1, &[1; 700]);
+    assert_eq!(ahead(), 0);
+    send_bodies(&engine, 400, &[1; 700]);
+    assert!(ahead() >= 128 << 10, "{}", ahead());
+    engine.close().unwrap();
 }
 
 /// The processes that came first gave no options of retention. One that leads goes by those that

@@ -221,10 +221,6 @@ impl Tail {
     /// blocks, faulted pages, files.
     #[inline]
     pub(super) fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
-        if with.log.state.is_shared() {
-            // What one process has prepared, the others would not know of.
-            return;
-        }
         let Some(current) = &self.current else { return };
         let maps = !current.pooled && len < WRITE_LEN as u64;
         let step = self.bytes.min(POPULATE_MAX);
@@ -238,6 +234,10 @@ impl Tail {
                 with.allocator.populate(&current.file, start, to - from);
                 self.populated = to;
             }
+        }
+        if with.log.state.is_shared() {
+            // Blocks and files that one process has prepared, the others would not know of.
+            return;
         }
         if self.position + RESERVE_STEP / 2 > self.asked_until && self.asked_until < current.end {
             self.asked_until = (self.asked_until + RESERVE_STEP).min(current.end);
