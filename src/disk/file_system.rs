@@ -130,6 +130,13 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Lists a directory, in no particular order.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
 
+    /// [`FileSystem::list`], but the length of a file may be 0 if `has_len` does not hold for its
+    /// name: to ask for it takes as long as opening the file.
+    fn list_some(&self, path: &Path, has_len: &dyn Fn(&str) -> bool) -> io::Result<Vec<Entry>> {
+        let _ = has_len;
+        self.list(path)
+    }
+
     /// Returns the entry at a path; `None` if there is none.
     fn stat(&self, path: &Path) -> io::Result<Option<Entry>>;
 

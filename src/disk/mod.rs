@@ -210,6 +210,11 @@ pub trait Disk: Send + Sync + Debug {
         self.raw().list(path).at(Op::List, path)
     }
 
+    /// [`FileSystem::list_some`].
+    fn list_some(&self, path: &Path, has_len: &dyn Fn(&str) -> bool) -> Result<Vec<Entry>> {
+        self.raw().list_some(path, has_len).at(Op::List, path)
+    }
+
     /// [`FileSystem::stat`].
     fn stat(&self, path: &Path) -> Result<Option<Entry>> {
         self.raw().stat(path).at(Op::Stat, path)

@@ -31,6 +31,7 @@ impl ReadAt for File {
 pub struct OpenFile {
     file: Box<dyn ReadAt>,
     path: PathBuf,
+    first_len: Option<u64>,
 }
 
 impl OpenFile {
@@ -39,7 +40,24 @@ impl OpenFile {
         OpenFile {
             file: Box::new(file),
             path: path.to_owned(),
+            first_len: None,
         }
+    }
+
+    /// States the length that it had when it was opened.
+    #[must_use]
+    pub fn with_first_len(mut self, len: u64) -> OpenFile {
+        self.first_len = Some(len);
+        self
+    }
+
+    /// Its length in bytes when it was opened, or later.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`].
+    pub fn first_len(&self) -> Result<u64> {
+        self.first_len.map_or_else(|| self.len(), Ok)
     }
 
     /// The path at which it was opened.

@@ -31,14 +31,19 @@ fn options(read: bool, write: bool) -> OpenOptions {
 }
 
 fn open(path: &Path, write: bool) -> io::Result<File> {
+    open_with_len(path, write).map(|(file, _)| file)
+}
+
+fn open_with_len(path: &Path, write: bool) -> io::Result<(File, u64)> {
     let file = options(true, write).open(path)?;
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "not a regular file",
         ));
     }
-    Ok(file)
+    Ok((file, metadata.len()))
 }
 
 fn make_private(file: &File, mode: u32) -> io::Result<()> {
@@ -180,17 +185,13 @@ fn sync_below(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
-    let kind = match metadata.file_type() {
+fn entry(name: Option<String>, kind: fs::FileType, len: u64) -> Entry {
+    let kind = match kind {
         kind if kind.is_file() => Kind::File,
         kind if kind.is_dir() => Kind::Directory,
         _ => Kind::Other,
     };
-    Entry {
-        name,
-        kind,
-        len: metadata.len(),
-    }
+    Entry { name, kind, len }
 }
 
 impl FileSystem for RealDisk {
@@ -293,7 +294,8 @@ impl FileSystem for RealDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<OpenFile> {
-        open(path, false).map(|file| OpenFile::new(file, path))
+        let (file, len) = open_with_len(path, false)?;
+        Ok(OpenFile::new(file, path).with_first_len(len))
     }
 
     fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()> {
@@ -373,13 +375,21 @@ impl FileSystem for RealDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        self.list_some(path, &|_| true)
+    }
+
+    fn list_some(&self, path: &Path, has_len: &dyn Fn(&str) -> bool) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
         for found in fs::read_dir(path)? {
             let found = found?;
-            match found.metadata() {
-                Ok(metadata) => {
-                    entries.push(entry(found.file_name().into_string().ok(), &metadata))
-                }
+            let name = found.file_name().into_string().ok();
+            let listed = match name.as_deref().is_some_and(has_len) {
+                true => found.metadata().map(|it| (it.file_type(), it.len())),
+                // Most file systems list the type with the name.
+                false => found.file_type().map(|kind| (kind, 0)),
+            };
+            match listed {
+                Ok((kind, len)) => entries.push(entry(name, kind, len)),
                 // Removed between the listing and the stat.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -395,7 +405,7 @@ impl FileSystem for RealDisk {
                     .file_name()
                     .and_then(|name| name.to_str())
                     .map(str::to_owned);
-                Ok(Some(entry(name, &metadata)))
+                Ok(Some(entry(name, metadata.file_type(), metadata.len())))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -444,6 +454,32 @@ mod test {
         assert!(fs::read(&path).unwrap() == before);
         assert!(file.metadata().unwrap().blocks() * 512 >= len);
         assert_eq!(file.metadata().unwrap().len(), len);
+    }
+
+    #[test]
+    fn a_listing_without_lengths_has_the_same_names_and_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a.log", "a.index", "b.log"] {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        fs::create_dir(dir.path().join("folder.log")).unwrap();
+        std::os::unix::fs::symlink("a.log", dir.path().join("link.log")).unwrap();
+        let sorted = |mut entries: Vec<Entry>| {
+            entries.sort_by_key(|entry| entry.name.clone());
+            entries
+        };
+        let all = sorted(RealDisk.list(dir.path()).unwrap());
+        let kinds: Vec<Kind> = all.iter().map(|entry| entry.kind).collect();
+        let (file, folder, link) = (Kind::File, Kind::Directory, Kind::Other);
+        assert_eq!(kinds, [file, file, file, folder, link]);
+        let some = RealDisk.list_some(dir.path(), &|name| name.ends_with(".index"));
+        let (some, index) = (sorted(some.unwrap()), Some("a.index"));
+        for (entry, known) in some.iter().zip(&all) {
+            assert_eq!((&entry.name, entry.kind), (&known.name, known.kind));
+            let has_len = entry.name.as_deref() == index;
+            assert_eq!(entry.len, if has_len { 7 } else { 0 });
+        }
+        assert_eq!(some.len(), all.len());
     }
 
     /// Creating the directory would fail with "File exists" and hide the cause.

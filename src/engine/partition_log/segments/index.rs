@@ -47,7 +47,7 @@ impl<const LEN: usize> Entries<LEN> {
             Err(error) if error.is_not_found() => return Ok(None),
             opened => opened?,
         };
-        let slots = file.len()? / LEN as u64;
+        let slots = file.first_len()? / LEN as u64;
         let mut entries = Entries {
             file,
             base: segment.base,

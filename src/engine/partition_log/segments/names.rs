@@ -153,7 +153,7 @@ pub fn with_suffix(log: &Path, suffix: &str) -> PathBuf {
 ///
 /// [`Error::NotAStore`] for the folder of one partition; errors of reading.
 pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
-    let entries = match disk.list(root) {
+    let entries = match disk.list_some(root, &|_| false) {
         Ok(entries) => entries,
         // Opening it reports what is wrong.
         Err(_) => return Ok(false),
@@ -220,7 +220,7 @@ fn is_partition(entry: &Entry) -> bool {
 
 /// The partitions in a log directory, in no particular order.
 pub fn partitions(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, u32)>> {
-    let entries = disk.list(root)?;
+    let entries = disk.list_some(root, &|_| false)?;
     let named = entries.iter().filter(|entry| is_partition(entry));
     let parsed = named.filter_map(|entry| partition_of(entry.name.as_deref()?));
     Ok(parsed
@@ -236,9 +236,14 @@ pub struct LogFile {
     pub len: u64,
 }
 
-/// The entries of a partition's folder; none if it is missing.
+/// The entries of a partition's folder; none if it is missing. Only log files and offset indexes
+/// have their lengths.
 pub fn entries(disk: &dyn Disk, folder: &Path) -> Result<Vec<Entry>> {
-    match disk.list(folder) {
+    let has_len = |name: &str| {
+        let ending = name.get(BASE_DIGITS..).unwrap_or_default();
+        ending.starts_with(".log") || ending.starts_with(".index")
+    };
+    match disk.list_some(folder, &has_len) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
         found => found,
     }

@@ -22,7 +22,7 @@ use super::follow::{Log, follow};
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
 use super::swap;
-use crate::disk::Disk;
+use crate::disk::{Disk, Entry};
 use crate::engine::partition_log::segments::names::{self, LogFile, beside};
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
@@ -105,7 +105,11 @@ impl Opening<'_> {
         let files = names::log_files_of(&entries);
         let segments: Vec<Segment> = files.iter().map(|file| segment(&folder, file)).collect();
         match self.is_clean {
-            true => self.open_clean(folder, segments, known),
+            true => {
+                let index = segments.last().map(|last| beside(&last.path, OFFSETS));
+                let has_index = index.is_some_and(|index| has_bytes(&entries, &index));
+                self.open_clean(folder, (segments, has_index), known)
+            }
             false => self.recover(folder, segments, known),
         }
     }
@@ -113,7 +117,7 @@ impl Opening<'_> {
     fn open_clean(
         &self,
         folder: PathBuf,
-        segments: Vec<Segment>,
+        (segments, has_index): (Vec<Segment>, bool),
         known: Known,
     ) -> Result<Recovered> {
         let Some((last, sealed)) = segments.split_last() else {
@@ -121,7 +125,10 @@ impl Opening<'_> {
         };
         let last = Arc::new(last.clone());
         let mut reader = Reader::open(&**self.disk, &last)?;
-        let begin = reader.seek(&**self.disk, u64::MAX)?;
+        let begin = match has_index {
+            true => reader.seek(&**self.disk, u64::MAX)?,
+            false => 0,
+        };
         let len = reader.len;
         let mut walk = Walk::new(reader, begin);
         let (mut whole, mut next, mut checked) = (begin, last.base, 0);
@@ -383,6 +390,13 @@ fn gaps_below(known: Known, floor: u64) -> u64 {
         true => known.point,
         false => floor,
     }
+}
+
+/// Whether the list of a folder has a file with contents at a path.
+fn has_bytes(entries: &[Entry], path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let mut entries = entries.iter();
+    entries.any(|entry| entry.name.as_deref() == name && entry.len > 0)
 }
 
 /// The end of a partition without segments.
