@@ -25,10 +25,13 @@ pub(super) struct BodyColumn {
 }
 
 impl BodyColumn {
-    /// Reserves a little more than `len_hint` bytes, because the batches of a scan are similar.
-    pub(super) fn new(len_hint: usize) -> BodyColumn {
+    /// Reserves room for `rows_hint` rows and a little more than `len_hint` bytes, because the
+    /// batches of a scan are similar.
+    pub(super) fn new(rows_hint: usize, len_hint: usize) -> BodyColumn {
+        let mut offsets = Vec::with_capacity(rows_hint + 1);
+        offsets.push(0);
         BodyColumn {
-            offsets: vec![0],
+            offsets,
             bytes: Vec::with_capacity(len_hint + len_hint / 64),
             nulls: None,
         }
@@ -94,6 +97,14 @@ struct Window {
 }
 
 impl ViewColumn {
+    /// Reserves room for so many rows.
+    pub(super) fn new(rows_hint: usize) -> ViewColumn {
+        ViewColumn {
+            views: Vec::with_capacity(rows_hint),
+            ..ViewColumn::default()
+        }
+    }
+
     pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
         if let Some(body) = unpacked {
             let view = view(body, UNPACKED, low(self.unpacked.len() as u64));

@@ -36,8 +36,9 @@ enum Builder {
 }
 
 impl Columns {
-    /// Empty builders. `body_len_hint`: the bytes of bodies in the previous batch.
-    pub(super) fn new(shape: &BatchShape, body_len_hint: usize) -> Columns {
+    /// Empty builders. `rows_hint` and `body_len_hint`: the rows of the previous batch, and the
+    /// bytes of their bodies.
+    pub(super) fn new(shape: &BatchShape, rows_hint: usize, body_len_hint: usize) -> Columns {
         let builder = |column: &Column| match column {
             Column::Topic if shape.dialect == Dialect::Spark => {
                 Builder::TopicTexts(TopicTexts::default())
@@ -49,17 +50,17 @@ impl Columns {
             | Column::Flag
             | Column::SysFlag
             | Column::ReconsumeTimes
-            | Column::Size => Builder::Narrow(Vec::new()),
+            | Column::Size => Builder::Narrow(Vec::with_capacity(rows_hint)),
             Column::Offset
             | Column::Position
             | Column::StoreTimestamp
             | Column::BornTimestamp
-            | Column::Timestamp => Builder::Wide(Vec::new()),
+            | Column::Timestamp => Builder::Wide(Vec::with_capacity(rows_hint)),
             Column::MessageId => Builder::MessageId(StringBuilder::new()),
-            Column::Value => Builder::Body(BodyColumn::new(body_len_hint).with_nulls()),
+            Column::Value => Builder::Body(BodyColumn::new(rows_hint, body_len_hint).with_nulls()),
             Column::Body => match shape.body_type {
-                BodyType::Binary => Builder::Body(BodyColumn::new(body_len_hint)),
-                BodyType::BinaryView => Builder::Views(ViewColumn::default()),
+                BodyType::Binary => Builder::Body(BodyColumn::new(rows_hint, body_len_hint)),
+                BodyType::BinaryView => Builder::Views(ViewColumn::new(rows_hint)),
             },
             Column::Key | Column::Keys | Column::Tags | Column::Properties | Column::Headers => {
                 Builder::Property

@@ -55,6 +55,8 @@ pub struct Stream {
     /// The body of the next row, which was decompressed but did not fit the previous batch.
     unpacked: Option<Vec<u8>>,
     body_len_hint: usize,
+    /// Rows of the previous batch.
+    rows_hint: usize,
     damage: DamageList,
     /// Warnings of the store, which the stream does not keep open.
     warnings: Option<Arc<Warnings>>,
@@ -87,6 +89,7 @@ impl Stream {
             next_row: 0,
             unpacked: None,
             body_len_hint: 0,
+            rows_hint: 0,
             damage,
             warnings: None,
             interrupt: None,
@@ -137,7 +140,7 @@ impl Stream {
         }
         // The pages may have left memory while the consumer processed the previous batch.
         self.rows.touch(self.next_row)?;
-        let mut columns = Columns::new(&self.shape, self.body_len_hint);
+        let mut columns = Columns::new(&self.shape, self.rows_hint, self.body_len_hint);
         let mut fill = Fill::default();
         while fill.rows < self.shape.batch_rows {
             if self.next_row == self.rows.rows.len() {
@@ -171,6 +174,7 @@ impl Stream {
             return Ok(None);
         }
         self.body_len_hint = fill.body_bytes;
+        self.rows_hint = fill.rows;
         columns.finish(&self.schema, fill.rows).map(Some)
     }
 

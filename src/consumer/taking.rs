@@ -111,7 +111,7 @@ impl Lane {
             };
             match by.engine.get(&self.topic, self.queue, offset) {
                 Ok(Some(message)) => {
-                    let len = message.record().bytes().len() as u64;
+                    let len = u64::from(message.record().layout().total_len());
                     by.copied.set(by.copied.get() + len);
                     let serial = window.deliver_again(offset, by.deadline);
                     taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));

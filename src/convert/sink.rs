@@ -78,7 +78,7 @@ impl<'a> Sink<'a> {
     /// Errors of the copy, which name the message; errors of appending.
     pub fn add(&mut self, topic: usize, row: &Row<'_>) -> Result<()> {
         let time = if self.stores_times { time_of(row) } else { 0 };
-        let len = row.bytes().len();
+        let len = row.layout().total_len() as usize;
         if self.len > 0 && (time > self.time || self.len + len > BATCH_LEN) {
             self.append()?;
         }

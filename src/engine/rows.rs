@@ -45,7 +45,7 @@ pub struct Rows {
 pub struct RowRef {
     /// Index into [`Rows::regions`].
     pub region: u32,
-    /// First byte of the record in the region.
+    /// The byte of the region that the layout counts from.
     pub start: u32,
     /// Layout of the record.
     pub layout: Layout,
@@ -82,7 +82,7 @@ impl Rows {
     #[inline]
     pub fn record(&self, row: &RowRef) -> Option<Row<'_>> {
         let region = self.regions.get(row.region as usize)?;
-        let bytes = region.slice_again(row.start as usize, row.layout.total_len() as usize)?;
+        let bytes = region.slice_again(row.start as usize, row.layout.end() as usize)?;
         Row::with_layout(bytes, row.layout).ok()
     }
 

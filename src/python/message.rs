@@ -170,7 +170,7 @@ impl Message {
     /// Length of the whole record in bytes.
     #[getter]
     fn size(&self) -> PyResult<usize> {
-        Ok(self.record()?.bytes().len())
+        Ok(self.record()?.layout().total_len() as usize)
     }
 
     /// The body, decompressed. Each access makes a new copy.
@@ -351,7 +351,7 @@ impl Message {
         let again = py
             .import("forebay._forebay")?
             .getattr("message_from_record")?;
-        Ok((again, (PyBytes::new(py, self.record()?.bytes()),)))
+        Ok((again, (PyBytes::new(py, &self.record()?.bytes()),)))
     }
 
     #[allow(

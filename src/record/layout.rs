@@ -18,6 +18,20 @@ impl From<kafka::Layout> for Layout {
     }
 }
 
+impl From<kafka::Apart> for Layout {
+    #[inline]
+    fn from(layout: kafka::Apart) -> Layout {
+        Layout::Kafka(kafka::Layout::Apart(layout))
+    }
+}
+
+impl From<kafka::InBatch> for Layout {
+    #[inline]
+    fn from(layout: kafka::InBatch) -> Layout {
+        Layout::Kafka(kafka::Layout::InBatch(layout))
+    }
+}
+
 impl From<rocketmq::Layout> for Layout {
     #[inline]
     fn from(layout: rocketmq::Layout) -> Layout {
@@ -26,12 +40,21 @@ impl From<rocketmq::Layout> for Layout {
 }
 
 impl Layout {
-    /// Bytes of the record.
+    /// Bytes of the record; of one in Kafka's form, apart from its batch.
     #[inline]
     pub fn total_len(&self) -> u32 {
         match self {
             Layout::RocketMq(layout) => layout.total_len,
-            Layout::Kafka(layout) => layout.total_len,
+            Layout::Kafka(layout) => layout.total_len(),
+        }
+    }
+
+    /// Where the record ends: the bytes that [`super::Row::with_layout`] needs.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        match self {
+            Layout::RocketMq(layout) => layout.total_len,
+            Layout::Kafka(layout) => layout.end(),
         }
     }
 
@@ -49,11 +72,11 @@ impl Layout {
     pub fn body_len(&self) -> u32 {
         match self {
             Layout::RocketMq(layout) => layout.body_len,
-            Layout::Kafka(layout) => layout.value_len,
+            Layout::Kafka(layout) => layout.value_len(),
         }
     }
 
-    /// Bytes of keys and properties as stored.
+    /// Bytes of keys and properties as stored, at most.
     #[inline]
     pub fn properties_len(&self) -> u32 {
         match self {

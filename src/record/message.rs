@@ -57,7 +57,7 @@ impl Message {
             Ok(region)
         });
         let region = Arc::new(region.at(Op::Allocate, name)?);
-        match kafka::Layout::parse(bytes) {
+        match kafka::Apart::parse(bytes) {
             Err(Flaw::Magic(_)) => Message::new(region, 0),
             layout => Ok(layout.map(|layout| Message::with_layout(region, 0, layout.into()))),
         }
@@ -71,15 +71,13 @@ impl Message {
     /// [`Error::Io`] with the path and the byte of the file.
     pub fn touch(&self) -> Result<()> {
         guard::renew_at(RealClock.coarse_ms());
-        let touched = self
-            .region
-            .slice(self.start, self.layout.total_len() as usize);
+        let touched = self.region.slice(self.start, self.layout.end() as usize);
         touched.map(drop).at(Op::Read, self.region.path())
     }
 
     /// The fields of the record.
     pub fn record(&self) -> Row<'_> {
-        let len = self.layout.total_len() as usize;
+        let len = self.layout.end() as usize;
         let bytes = self.region.slice_again(self.start, len);
         let Ok(record) = Row::with_layout(bytes.unwrap_or_default(), self.layout) else {
             unreachable!("the record was readable when the message was made, and regions only grow")

@@ -48,7 +48,7 @@ impl<'a> Row<'a> {
         Record::parse(bytes).map(Row::RocketMq)
     }
 
-    /// The record at the start of `bytes`, whose layout is known.
+    /// The record whose layout in `bytes` is known.
     ///
     /// # Errors
     ///
@@ -79,11 +79,11 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// All bytes of the record.
+    /// All bytes of the record; of one in Kafka's form, apart from its batch.
     #[inline]
-    pub fn bytes(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> Cow<'a, [u8]> {
         match self {
-            Row::RocketMq(record) => record.bytes(),
+            Row::RocketMq(record) => Cow::Borrowed(record.bytes()),
             Row::Kafka(record) => record.bytes(),
         }
     }

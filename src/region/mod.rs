@@ -269,6 +269,10 @@ impl Region {
         let Some(bytes) = self.untouched_below(mark, start, len) else {
             return Ok(None);
         };
+        if self.anonymous {
+            // No load of memory without a file can fail.
+            return Ok(Some(bytes));
+        }
         // SAFETY: the bytes lie within the map.
         let touched = unsafe { guard::touch(bytes.as_ptr(), len) };
         touched.map_err(|at| self.fault(at))?;

@@ -7,10 +7,12 @@
 //! one that holds the next offset. An open segment is read to its end even if it was replaced.
 
 use super::folder::{Folder, View};
+use super::segments::lender::Lender;
 use super::segments::segment::{Segment, Segments};
 use super::segments::walk::{FoundBatch, Step, Walk};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::record::kafka::Lent;
 use std::sync::Arc;
 
 /// Bytes between two waypoints that a walk keeps.
@@ -32,6 +34,8 @@ pub(super) struct Batches {
     kept: u64,
     /// Base of the next segment, if the list was made after the walk had met its offsets.
     confirmed: Option<u64>,
+    /// Lends memory to rows; the walk has it.
+    lender: Option<Lender>,
 }
 
 impl Batches {
@@ -46,6 +50,30 @@ impl Batches {
             walk: None,
             kept: 0,
             confirmed: None,
+            lender: None,
+        }
+    }
+
+    /// Has batches read in memory that `lender` lends.
+    pub(super) fn with_lender(mut self, lender: Lender) -> Batches {
+        self.lender = Some(lender);
+        self
+    }
+
+    /// Whether to lend memory from here on.
+    pub(super) fn set_lending(&mut self, is_on: bool) {
+        let lender = match &mut self.walk {
+            Some(walk) => &mut walk.reader.lender,
+            None => &mut self.lender,
+        };
+        if let Some(lender) = lender {
+            lender.is_on = is_on;
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(walk) = self.walk.take() {
+            self.lender = walk.reader.lender;
         }
     }
 
@@ -68,7 +96,7 @@ impl Batches {
                 }
                 Step::End => {
                     let next = self.next_base();
-                    self.walk = None;
+                    self.close();
                     if next == u64::MAX {
                         return Ok(Step::End);
                     }
@@ -105,6 +133,7 @@ impl Batches {
                 }
                 Ok(Some(mut walk)) => {
                     walk.is_complete = is_complete;
+                    walk.reader.lender = self.lender.take();
                     self.at = self.at.max(segment.base);
                     self.kept = walk.position;
                     self.walk = Some(walk);
@@ -134,7 +163,7 @@ impl Batches {
 
     /// Reopens the segment, which was shortened.
     pub(super) fn reopen(&mut self, disk: &dyn Disk) -> Result<()> {
-        self.walk = None;
+        self.close();
         self.list(disk)
     }
 
@@ -187,6 +216,15 @@ impl Batches {
                 bytes.clear();
                 Ok(())
             }
+        }
+    }
+
+    /// The last batch where it lies, in memory that rows may keep; `None` if it does not lie in
+    /// such.
+    pub(super) fn lend(&mut self, found: &FoundBatch) -> Result<Option<Lent>> {
+        match &mut self.walk {
+            Some(walk) => walk.reader.lend(found.position, &found.header),
+            None => Ok(None),
         }
     }
 

@@ -5,6 +5,7 @@ use super::Shared;
 use super::batches::Batches;
 use super::folder::View;
 use super::partition::Partition;
+use super::segments::lender::Lender;
 use super::segments::walk::{FoundBatch, Step};
 use super::taken::Taken;
 use super::transactions::Outcome;
@@ -13,8 +14,12 @@ use crate::error::Result;
 use crate::options::Isolation;
 use crate::record::Flaw;
 use crate::record::kafka::{Buffers, Header, Home, Opened};
-use std::ops::Range;
+use crate::region::Region;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+
+/// If so many messages are wanted, they are not copied out of the memory that batches are read to.
+const LENT_ROWS_MIN: u64 = 256;
 
 /// Walks a partition.
 pub(super) struct QueueCursor {
@@ -46,7 +51,8 @@ impl QueueCursor {
     ) -> QueueCursor {
         let at = offsets.start.max(view.bounds.start);
         QueueCursor {
-            batches: Batches::new(&partition.folder, &view, at),
+            batches: Batches::new(&partition.folder, &view, at)
+                .with_lender(Lender::new(&partition.topic, partition.queue)),
             end: offsets.end.min(view.bounds.end),
             shared,
             partition,
@@ -66,6 +72,9 @@ impl QueueCursor {
         let mut steps = advances;
         let mut has_more = true;
         self.taken.begin(max_rows);
+        let wanted = (max_rows as u64).min(self.end.saturating_sub(self.batches.at));
+        self.batches
+            .set_lending(wanted >= LENT_ROWS_MIN && self.filter.is_empty());
         while has_more && steps > 0 && !self.taken.is_full() {
             has_more = self.advance(&mut steps, rows)?;
         }
@@ -123,8 +132,11 @@ impl QueueCursor {
         let outcome = self.outcome(header)?;
         let is_hidden = header.is_control() || !matches!(outcome, Outcome::Committed);
         let mut buffers = std::mem::take(&mut self.buffers);
-        let bytes = buffers.stored();
-        self.batches.read(&found, bytes)?;
+        match self.batches.lend(&found)? {
+            Some(lent) => buffers.lend(lent),
+            None => self.batches.read(&found, buffers.stored())?,
+        }
+        let bytes = buffers.bytes();
         if bytes.len() < header.len as usize {
             return self.batches.reopen(&*self.shared.disk);
         }
@@ -174,6 +186,9 @@ impl QueueCursor {
             return Ok(());
         };
         let (found, header) = (*found, *opened.header());
+        if let Some(region) = opened.lent().cloned() {
+            return self.take_in_place(&region, steps, rows);
+        }
         let home = Home {
             topic: &self.partition.topic,
             queue: self.partition.queue,
@@ -209,6 +224,53 @@ impl QueueCursor {
             }
         };
         self.lose(&found, flaw)
+    }
+
+    /// Takes records of the open batch, which are read where they lie in `region`.
+    fn take_in_place(
+        &mut self,
+        region: &Arc<Region>,
+        steps: &mut u64,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        let Some((opened, found)) = &mut self.batch else {
+            return Ok(());
+        };
+        let found = *found;
+        let end = self.end.min(self.batches.end);
+        let (at, taken) = (&mut self.batches.at, &mut self.taken);
+        if *at >= end || *steps == 0 || taken.is_full() {
+            return Ok(());
+        }
+        taken.hand_out(rows)?;
+        let mut after_end = None;
+        let flow = opened.visit_in_place(|offset, layout| {
+            if offset < *at {
+                *steps -= 1;
+            } else if offset >= self.end {
+                after_end = Some(offset);
+            } else {
+                *at = offset + 1;
+                taken.add_in_place(region, layout, rows);
+            }
+            let has_enough = *at >= end || *steps == 0 || taken.is_full();
+            match has_enough || after_end.is_some() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        match flow {
+            Err(flaw) => return self.lose(&found, flaw),
+            Ok(ControlFlow::Break(())) => {}
+            Ok(ControlFlow::Continue(())) => {
+                self.leave();
+                self.move_to(found.header.last_offset() + 1);
+            }
+        }
+        if let Some(offset) = after_end {
+            self.move_after_end(offset);
+        }
+        Ok(())
     }
 
     /// Closes the open batch, and keeps its memory for the next one.

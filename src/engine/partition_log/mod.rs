@@ -84,9 +84,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The name of the memory that holds the records read.
-const NAME: &str = ":records:";
-
 const MEANINGS: Meanings = Meanings {
     kind: EngineKind::PartitionLog,
     // Times are those of the senders, and positions count the bytes that all queues have.

@@ -29,9 +29,9 @@ pub(super) fn newest(
             let records = rows.rows.iter().filter_map(|row| rows.record(row));
             for record in records {
                 if times.contains(&record.store_timestamp()) {
-                    bytes += record.bytes().len() as u64;
+                    bytes += u64::from(record.layout().total_len());
                     // A copy, because the row's region holds many others.
-                    found.extend(Message::from_record(record.bytes())?.ok());
+                    found.extend(Message::from_record(&record.bytes())?.ok());
                 }
             }
             if found.len() / 2 > max || bytes / 2 > COPIED_MAX {
@@ -54,7 +54,7 @@ fn keep_newest(messages: &mut Vec<Message>, max: usize) -> u64 {
     messages.truncate(max);
     let mut bytes = 0;
     messages.retain(|message| {
-        let after = bytes + message.record().bytes().len() as u64;
+        let after = bytes + u64::from(message.record().layout().total_len());
         let fits = bytes == 0 || after <= COPIED_MAX;
         bytes = match fits {
             true => after,

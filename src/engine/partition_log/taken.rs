@@ -1,12 +1,11 @@
 //! Records that a cursor has taken out of their batches, in memory that it uses again.
 
-use super::NAME;
+use super::segments::lender::{Kept, NAME};
 use crate::engine::{Filter, Rows};
 use crate::error::{At, Op, Result};
-use crate::record::kafka::{Entry, Header, Home, Layout, Record};
+use crate::record::kafka::{Apart, Entry, Header, Home, InBatch, Layout, Record};
 use crate::record::{Flaw, Row};
 use crate::region::{PAGE, Region};
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,22 +20,33 @@ const KEPT_MAX: usize = 72;
 
 /// Records in the order in which they were added, until they are handed out.
 ///
-/// The first touch of a page of new memory takes as long as copying several records. So a cursor
-/// keeps the chunks that it has handed out, and fills one again once no reader has it any more.
-#[derive(Default)]
+/// A cursor keeps the chunks that it has handed out, as a [`super::segments::lender`] does.
 pub(super) struct Taken {
     /// The chunk that is being filled, of which nothing is readable.
     chunk: Option<Region>,
     filled: usize,
     /// What the chunk has.
-    records: Vec<(usize, Layout)>,
+    records: Vec<(usize, Apart)>,
     /// Records and bytes added since [`Taken::begin`].
     added: (usize, usize),
     rows_max: usize,
     /// Mean length of the records added before; 0 before the first.
     mean_len: usize,
-    /// Chunks that were handed out, the oldest first.
-    kept: VecDeque<Arc<Region>>,
+    kept: Kept,
+}
+
+impl Default for Taken {
+    fn default() -> Taken {
+        Taken {
+            chunk: None,
+            filled: 0,
+            records: Vec::new(),
+            added: (0, 0),
+            rows_max: 0,
+            mean_len: 0,
+            kept: Kept::new(CHUNK_LEN, KEPT_MAX),
+        }
+    }
 }
 
 impl Taken {
@@ -65,7 +75,7 @@ impl Taken {
         filter: &Filter,
         rows: &mut Rows,
     ) -> Result<Result<bool, Flaw>> {
-        let layout = match Layout::of(home, header, entry) {
+        let layout = match Apart::of(home, header.has_append_time(), entry) {
             Ok(layout) => layout,
             Err(flaw) => return Ok(Err(flaw)),
         };
@@ -82,7 +92,7 @@ impl Taken {
         let place = place.unwrap_or_default();
         layout.write(place, home, entry);
         let passes = filter.is_empty()
-            || Record::with_layout(place, layout)
+            || Record::with_layout(place, Layout::Apart(layout))
                 .is_ok_and(|record| filter.passes(&Row::from(record)));
         if passes {
             self.records.push((start, layout));
@@ -91,6 +101,17 @@ impl Taken {
             self.added.1 += len;
         }
         Ok(Ok(passes))
+    }
+
+    /// Hands out a record that is read where it lies, in memory that others keep, too. All before
+    /// it were handed out.
+    #[inline]
+    pub(super) fn add_in_place(&mut self, region: &Arc<Region>, layout: InBatch, rows: &mut Rows) {
+        rows.push(region, 0, layout);
+        let len = layout.own_len() as usize;
+        rows.copied += len as u64;
+        self.added.0 += 1;
+        self.added.1 += len;
     }
 
     /// Takes a chunk with room for a record of this length.
@@ -107,23 +128,8 @@ impl Taken {
         if self.chunk.as_ref().is_some_and(|it| it.len() >= wanted) {
             return Ok(());
         }
-        let name = Path::new(NAME);
-        self.chunk = Some(match self.free(wanted) {
-            Some(chunk) => chunk,
-            None => Region::anonymous(wanted, name).at(Op::Allocate, name)?,
-        });
+        self.chunk = Some(self.kept.region(wanted)?);
         Ok(())
-    }
-
-    /// The oldest chunk that was handed out, if no reader has it any more.
-    fn free(&mut self, wanted: usize) -> Option<Region> {
-        let oldest = self.kept.front()?;
-        if wanted > CHUNK_LEN || Arc::strong_count(oldest) > 1 {
-            return None;
-        }
-        let mut chunk = Arc::into_inner(self.kept.pop_front()?)?;
-        chunk.reuse();
-        Some(chunk)
     }
 
     /// Hands out the records that were not yet.
@@ -151,12 +157,7 @@ impl Taken {
         for (start, layout) in &self.records {
             rows.push(&region, *start, *layout);
         }
-        if region.len() == CHUNK_LEN {
-            if self.kept.len() == KEPT_MAX {
-                self.kept.pop_front();
-            }
-            self.kept.push_back(region);
-        }
+        self.kept.keep(&region);
         self.clear();
         Ok(())
     }

@@ -3,9 +3,13 @@
 use super::compress::{Codec, Lz4Header, Unpacked};
 use super::entry::{Delta, Entry, TransactionMarker};
 use super::header::{HEAD_LEN, Header};
+use super::in_batch::InBatch;
 use super::old::Messages;
 use super::varint::Reader;
 use crate::record::common::Flaw;
+use crate::region::Region;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 /// A batch of any format, unpacked. Each call of [`Opened::next`] returns a record.
 #[derive(Debug)]
@@ -19,14 +23,46 @@ pub struct Opened {
 pub struct Buffers {
     /// The batch as stored.
     stored: Vec<u8>,
+    /// Where the batch is instead.
+    lent: Option<Lent>,
     /// Its records, if they are packed.
     unpacked: Unpacked,
+}
+
+/// A batch of format 2 that is read where it lies.
+#[derive(Clone, Debug)]
+pub struct Lent {
+    /// The memory, which begins with a [preface](super::in_batch::preface).
+    pub region: Arc<Region>,
+    /// Bytes of the topic in the preface.
+    pub topic_len: u32,
+    /// The bytes of the batch.
+    pub bytes: Range<usize>,
 }
 
 impl Buffers {
     /// Where the batch is read to.
     pub fn stored(&mut self) -> &mut Vec<u8> {
+        self.lent = None;
         &mut self.stored
+    }
+
+    /// Has the batch read where it lies.
+    pub fn lend(&mut self, lent: Lent) {
+        self.lent = Some(lent);
+    }
+
+    /// The batch as stored.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.lent {
+            None => &self.stored,
+            Some(lent) => {
+                let all = lent.region.all_again();
+                all.and_then(|all| all.get(lent.bytes.clone()))
+                    .unwrap_or_default()
+            }
+        }
     }
 }
 
@@ -58,6 +94,7 @@ impl Opened {
     pub fn open(bytes: Vec<u8>, check: bool) -> Result<Opened, Flaw> {
         let buffers = Buffers {
             stored: bytes,
+            lent: None,
             unpacked: Unpacked::default(),
         };
         Opened::open_in(buffers, check)
@@ -69,7 +106,7 @@ impl Opened {
     ///
     /// As [`Opened::open`].
     pub fn open_in(buffers: Buffers, check: bool) -> Result<Opened, Flaw> {
-        let bytes = &buffers.stored;
+        let bytes = buffers.bytes();
         let header = Header::parse(bytes.get(..HEAD_LEN.min(bytes.len())).unwrap_or_default())?;
         if header.len as usize != bytes.len() {
             return Err(Flaw::Length(header.len.into()));
@@ -92,6 +129,16 @@ impl Opened {
         }
     }
 
+    /// The memory in which its records lie, if they can be read there.
+    pub fn lent(&self) -> Option<&Arc<Region>> {
+        match &self.records {
+            Records::New(deltas) if !deltas.is_packed => {
+                deltas.buffers.lent.as_ref().map(|lent| &lent.region)
+            }
+            _ => None,
+        }
+    }
+
     /// The header.
     #[inline]
     pub fn header(&self) -> &Header {
@@ -111,6 +158,23 @@ impl Opened {
         match &mut self.records {
             Records::New(deltas) => deltas.next(&self.header),
             Records::Old(messages) => messages.next(),
+        }
+    }
+
+    /// Passes records that are read where they lie, with their offsets, to `visit`, until that
+    /// breaks. Returns whether it did; otherwise the end is reached.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opened::next`].
+    #[inline]
+    pub fn visit_in_place(
+        &mut self,
+        visit: impl FnMut(u64, InBatch) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Flaw> {
+        match &mut self.records {
+            Records::New(deltas) => deltas.visit_in_place(&self.header, visit),
+            Records::Old(_) => Ok(ControlFlow::Continue(())),
         }
     }
 
@@ -142,8 +206,10 @@ impl Deltas {
         let is_packed = codec != Codec::None;
         let mut at = HEAD_LEN;
         if is_packed {
-            let packed = buffers.stored.get(HEAD_LEN..).unwrap_or_default();
-            codec.unpack_to(packed, Lz4Header::Checked, &mut buffers.unpacked)?;
+            let mut unpacked = std::mem::take(&mut buffers.unpacked);
+            let packed = buffers.bytes().get(HEAD_LEN..).unwrap_or_default();
+            codec.unpack_to(packed, Lz4Header::Checked, &mut unpacked)?;
+            buffers.unpacked = unpacked;
             at = 0;
         }
         Ok(Deltas {
@@ -162,10 +228,44 @@ impl Deltas {
         self.next = 0;
     }
 
+    #[inline]
+    fn visit_in_place(
+        &mut self,
+        header: &Header,
+        mut visit: impl FnMut(u64, InBatch) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Flaw> {
+        let Some(lent) = self.buffers.lent.as_ref().filter(|_| !self.is_packed) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let (bytes, begin) = (self.buffers.bytes(), lent.bytes.start);
+        let (first, last) = (header.first_offset(), header.last_offset());
+        let mut reader = Reader::new(bytes.get(self.at..).unwrap_or_default());
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue() {
+            let Some(left) = self.left.checked_sub(1) else {
+                return match reader.rest().is_empty() {
+                    true => Ok(flow),
+                    false => Err(Flaw::Field("number of records")),
+                };
+            };
+            let record = Delta::read(&mut reader)?;
+            self.left = left;
+            self.at = bytes.len() - reader.rest().len();
+            let offset = first + u64::from(record.offset);
+            if record.offset < self.next || offset > last {
+                return Err(Flaw::Field("offset of a record"));
+            }
+            self.next = record.offset + 1;
+            let end = begin + self.at;
+            flow = visit(offset, InBatch::of(&record, lent.topic_len, begin, end));
+        }
+        Ok(flow)
+    }
+
     fn next(&mut self, header: &Header) -> Result<Option<Entry<'_>>, Flaw> {
         let bytes = match self.is_packed {
             true => self.buffers.unpacked.bytes(),
-            false => &self.buffers.stored,
+            false => self.buffers.bytes(),
         };
         let rest = bytes.get(self.at..).unwrap_or_default();
         let Some(left) = self.left.checked_sub(1) else {

@@ -74,7 +74,12 @@ impl TransactionMarker {
 }
 
 /// A record of format 2, whose offset and time count from those of its batch.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Delta<'a> {
+    /// All its bytes, without its length.
+    pub(super) own: &'a [u8],
+    /// Where in these its value ends.
+    pub(super) value_end: usize,
     pub(super) offset: u32,
     pub(super) timestamp: i64,
     pub(super) key: Option<&'a [u8]>,
@@ -84,6 +89,7 @@ pub(super) struct Delta<'a> {
 
 impl<'a> Delta<'a> {
     /// Reads the next record.
+    #[inline(always)]
     pub(super) fn read(reader: &mut Reader<'a>) -> Result<Delta<'a>, Flaw> {
         let len = reader.varint().and_then(|len| usize::try_from(len).ok());
         let own = len.and_then(|len| reader.take(len));
@@ -91,12 +97,15 @@ impl<'a> Delta<'a> {
         Delta::parse(own).ok_or(Flaw::Field("record"))
     }
 
-    fn parse(own: &'a [u8]) -> Option<Delta<'a>> {
+    /// The record with these bytes, its length not among them.
+    #[inline(always)]
+    pub(super) fn parse(own: &'a [u8]) -> Option<Delta<'a>> {
         let mut reader = Reader::new(own);
         let _attributes = reader.byte()?;
         let timestamp = reader.varlong()?;
         let offset = u32::try_from(reader.varint()?).ok()?;
         let (key, value) = (reader.nullable()?, reader.nullable()?);
+        let value_end = own.len() - reader.rest().len();
         let headers = Headers {
             count: u32::try_from(reader.varint()?).ok()?,
             bytes: reader.rest(),
@@ -105,6 +114,8 @@ impl<'a> Delta<'a> {
             next_header(&mut reader)?;
         }
         reader.rest().is_empty().then_some(Delta {
+            own,
+            value_end,
             offset,
             timestamp,
             key,

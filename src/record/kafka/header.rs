@@ -20,6 +20,7 @@
 
 use super::compress::Codec;
 use super::varint::Reader;
+use crate::num::be_u64;
 use crate::record::common::Flaw;
 use crate::record::common::check::BODY_LEN_MAX;
 
@@ -34,6 +35,10 @@ pub const BATCH_LEN_MAX: usize = BODY_LEN_MAX;
 
 /// First byte that the checksum of format 2 covers.
 const CRC_FROM: usize = 21;
+/// Places of fields of format 2.
+const AT_ATTRIBUTES: usize = 21;
+const AT_BASE_TIMESTAMP: usize = 27;
+const AT_MAX_TIMESTAMP: usize = 35;
 /// First byte that the checksum of formats 0 and 1 covers.
 const OLD_CRC_FROM: usize = 16;
 /// Least value of the length field: a message of format 0 with null key and value.
@@ -154,6 +159,25 @@ impl Header {
     #[inline]
     pub fn has_append_time(&self) -> bool {
         self.attributes & bit::APPEND_TIME != 0
+    }
+
+    /// [`Header::has_append_time`] of the header with these bytes, in format 2.
+    #[inline]
+    pub(super) fn has_append_time_in(bytes: &[u8]) -> bool {
+        let attributes = bytes.get(AT_ATTRIBUTES + 1).copied();
+        u16::from(attributes.unwrap_or_default()) & bit::APPEND_TIME != 0
+    }
+
+    /// The time of a record of this time from the batch's base, after the header with these bytes,
+    /// in format 2.
+    #[inline]
+    pub(super) fn timestamp_in(bytes: &[u8], delta: i64) -> i64 {
+        match Header::has_append_time_in(bytes) {
+            true => be_u64(bytes, AT_MAX_TIMESTAMP).cast_signed(),
+            false => be_u64(bytes, AT_BASE_TIMESTAMP)
+                .cast_signed()
+                .wrapping_add(delta),
+        }
     }
 
     /// Whether the records are part of a transaction.

@@ -1,196 +1,67 @@
-//! One record in memory, apart from its batch, whose bytes may be packed. This form is never
-//! written to a log; a pickled message contains it.
-//!
-//! | byte | field |
-//! |---:|---|
-//! | 0 | `u32` length of all |
-//! | 4 | `u32` magic |
-//! | 8 | `i64` offset |
-//! | 16 | `i64` position: the byte of the segment file at which the batch begins |
-//! | 24 | `i64` timestamp |
-//! | 32 | `i32` partition |
-//! | 36 | `u8` flags |
-//! | 37 | `u8` 0 |
-//! | 38 | `u16` length of the topic |
-//! | 40 | `u32` length of the key |
-//! | 44 | `u32` length of the value |
-//! | 48 | `u32` length of the headers |
-//! | 52 | `u32` number of headers |
-//! | 56 | topic, key, headers as a batch of format 2 stores them, value |
+//! One record in memory: [in its batch](InBatch), or [`Apart`] from it.
 
-use super::entry::{Entry, Headers};
-use super::header::Header;
+use super::apart::Apart;
+use super::entry::Headers;
+use super::in_batch::InBatch;
 use super::own;
-use crate::num::{be_u32, be_u64, short};
 use crate::record::common::{Flaw, Known, Labels};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Bytes 4 to 8.
-pub const MAGIC: u32 = u32::from_be_bytes(*b"FKR1");
-
-const AT_MAGIC: usize = 4;
-const AT_OFFSET: usize = 8;
-const AT_POSITION: usize = 16;
-const AT_TIMESTAMP: usize = 24;
-const AT_QUEUE: usize = 32;
-const AT_FLAGS: usize = 36;
-const AT_TOPIC_LEN: usize = 38;
-const AT_KEY_LEN: usize = 40;
-const AT_VALUE_LEN: usize = 44;
-const AT_HEADERS_LEN: usize = 48;
-const AT_HEADERS: usize = 52;
-/// Bytes before the topic.
-const FIXED_LEN: usize = 56;
-
-/// Bits of the flags.
-mod flag {
-    /// The timestamp is that of the append.
-    pub const APPEND_TIME: u8 = 1;
-    /// There is no key.
-    pub const NULL_KEY: u8 = 2;
-    /// There is no value.
-    pub const NULL_VALUE: u8 = 4;
-    pub const ALL: u8 = 7;
-}
-
-/// The places of the parts of one record, relative to its first byte.
+/// The places of the parts of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    pub(crate) total_len: u32,
-    topic_len: u16,
-    flags: u8,
-    key_len: u32,
-    headers_len: u32,
-    pub(crate) value_len: u32,
+pub enum Layout {
+    /// Of a record apart from its batch, relative to its first byte.
+    Apart(Apart),
+    /// Of a record in its batch.
+    InBatch(InBatch),
 }
 
 impl Layout {
-    /// The parts of the record at the start of `bytes`; more bytes may follow it.
-    ///
-    /// # Errors
-    ///
-    /// The first [`Flaw`] found: the magic, or lengths that do not add up.
-    pub fn parse(bytes: &[u8]) -> Result<Layout, Flaw> {
-        if bytes.len() < FIXED_LEN || be_u32(bytes, AT_MAGIC) != MAGIC {
-            return Err(Flaw::Magic(be_u32(bytes, AT_MAGIC)));
+    /// Bytes of the record, apart from its batch.
+    #[inline]
+    pub fn total_len(&self) -> u32 {
+        match self {
+            Layout::Apart(layout) => layout.total_len,
+            Layout::InBatch(layout) => layout.total_len,
         }
-        let layout = Layout {
-            total_len: be_u32(bytes, 0),
-            topic_len: bytes
-                .get(AT_TOPIC_LEN..)
-                .and_then(|rest| rest.first_chunk())
-                .map_or(0, |len| u16::from_be_bytes(*len)),
-            flags: bytes.get(AT_FLAGS).copied().unwrap_or_default(),
-            key_len: be_u32(bytes, AT_KEY_LEN),
-            headers_len: be_u32(bytes, AT_HEADERS_LEN),
-            value_len: be_u32(bytes, AT_VALUE_LEN),
-        };
-        let parts = [
-            FIXED_LEN as u64,
-            layout.topic_len.into(),
-            layout.key_len.into(),
-            layout.headers_len.into(),
-            layout.value_len.into(),
-        ];
-        let is_null = |bit, len| layout.flags & bit != 0 && len > 0;
-        let total = u64::from(layout.total_len);
-        if parts.iter().sum::<u64>() != total || bytes.len() < layout.total_len as usize {
-            return Err(Flaw::Length(i64::from(layout.total_len)));
-        }
-        if layout.flags & !flag::ALL != 0
-            || is_null(flag::NULL_KEY, layout.key_len)
-            || is_null(flag::NULL_VALUE, layout.value_len)
-        {
-            return Err(Flaw::Field("flags"));
-        }
-        Ok(layout)
     }
 
-    /// The places that the parts of a record get.
-    ///
-    /// # Errors
-    ///
-    /// [`Flaw::Length`] if its parts are too long for one record.
+    /// Where it ends.
     #[inline]
-    pub fn of(home: &Home<'_>, header: &Header, entry: &Entry<'_>) -> Result<Layout, Flaw> {
-        let len = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
-        let parts = [
-            FIXED_LEN,
-            home.topic.len(),
-            len(entry.key),
-            entry.headers.bytes.len(),
-            len(entry.value),
-        ];
-        let total: usize = parts.iter().sum();
-        let too_long = Flaw::Length(total as i64);
-        let flag_if = |is_set, bit| if is_set { bit } else { 0 };
-        Ok(Layout {
-            total_len: i32::try_from(total).map_err(|_| too_long)?.cast_unsigned(),
-            topic_len: u16::try_from(home.topic.len()).map_err(|_| too_long)?,
-            flags: flag_if(header.has_append_time(), flag::APPEND_TIME)
-                | flag_if(entry.key.is_none(), flag::NULL_KEY)
-                | flag_if(entry.value.is_none(), flag::NULL_VALUE),
-            key_len: short(len(entry.key)),
-            headers_len: short(entry.headers.bytes.len()),
-            value_len: short(len(entry.value)),
-        })
-    }
-
-    /// Writes the record with this layout to `to`, which is as long as it.
-    #[inline]
-    pub fn write(&self, mut to: &mut [u8], home: &Home<'_>, entry: &Entry<'_>) {
-        let mut fixed = [0; FIXED_LEN];
-        fixed[..AT_MAGIC].copy_from_slice(&self.total_len.to_be_bytes());
-        fixed[AT_MAGIC..AT_OFFSET].copy_from_slice(&MAGIC.to_be_bytes());
-        fixed[AT_OFFSET..AT_POSITION].copy_from_slice(&entry.offset.to_be_bytes());
-        fixed[AT_POSITION..AT_TIMESTAMP].copy_from_slice(&home.position.to_be_bytes());
-        fixed[AT_TIMESTAMP..AT_QUEUE].copy_from_slice(&entry.timestamp.to_be_bytes());
-        fixed[AT_QUEUE..AT_FLAGS].copy_from_slice(&home.queue.to_be_bytes());
-        fixed[AT_FLAGS] = self.flags;
-        fixed[AT_TOPIC_LEN..AT_KEY_LEN].copy_from_slice(&self.topic_len.to_be_bytes());
-        fixed[AT_KEY_LEN..AT_VALUE_LEN].copy_from_slice(&self.key_len.to_be_bytes());
-        fixed[AT_VALUE_LEN..AT_HEADERS_LEN].copy_from_slice(&self.value_len.to_be_bytes());
-        fixed[AT_HEADERS_LEN..AT_HEADERS].copy_from_slice(&self.headers_len.to_be_bytes());
-        fixed[AT_HEADERS..].copy_from_slice(&entry.headers.count.to_be_bytes());
-        let parts = [
-            &fixed,
-            home.topic.as_bytes(),
-            entry.key.unwrap_or_default(),
-            entry.headers.bytes,
-            entry.value.unwrap_or_default(),
-        ];
-        for part in parts {
-            let Some((place, rest)) = to.split_at_mut_checked(part.len()) else {
-                return;
-            };
-            place.copy_from_slice(part);
-            to = rest;
+    pub fn end(&self) -> u32 {
+        match self {
+            Layout::Apart(layout) => layout.total_len,
+            Layout::InBatch(layout) => layout.end,
         }
     }
 
     /// First byte of the value.
     #[inline]
     pub fn value_at(&self) -> u32 {
-        self.total_len - self.value_len
+        match self {
+            Layout::Apart(layout) => layout.total_len - layout.value_len,
+            Layout::InBatch(layout) => layout.value_at,
+        }
     }
 
-    /// Bytes of key and headers.
+    /// Bytes of the value.
+    #[inline]
+    pub fn value_len(&self) -> u32 {
+        match self {
+            Layout::Apart(layout) => layout.value_len,
+            Layout::InBatch(layout) => layout.value_len,
+        }
+    }
+
+    /// Bytes of key and headers, at most.
     #[inline]
     pub fn labels_len(&self) -> u32 {
-        self.key_len + self.headers_len
+        match self {
+            Layout::Apart(layout) => layout.key_len + layout.headers_len,
+            Layout::InBatch(layout) => layout.own_len() - layout.value_len,
+        }
     }
-}
-
-/// Where a record comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct Home<'a> {
-    /// The topic.
-    pub topic: &'a str,
-    /// The partition.
-    pub queue: u32,
-    /// The byte of the segment file at which the batch begins.
-    pub position: u64,
 }
 
 /// One record, read by field.
@@ -201,16 +72,16 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, whose layout is known.
+    /// The record whose layout in `bytes` is known.
     ///
     /// # Errors
     ///
     /// [`Flaw::Length`] if there are fewer bytes.
     #[inline]
     pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Record<'a>, Flaw> {
-        match bytes.get(..layout.total_len as usize) {
+        match bytes.get(..layout.end() as usize) {
             Some(bytes) => Ok(Record { bytes, layout }),
-            None => Err(Flaw::Length(i64::from(layout.total_len))),
+            None => Err(Flaw::Length(i64::from(layout.end()))),
         }
     }
 
@@ -220,10 +91,12 @@ impl<'a> Record<'a> {
         &self.layout
     }
 
-    /// All its bytes.
-    #[inline]
-    pub fn bytes(&self) -> &'a [u8] {
-        self.bytes
+    /// All its bytes, apart from its batch.
+    pub fn bytes(&self) -> Cow<'a, [u8]> {
+        match self.layout {
+            Layout::Apart(_) => Cow::Borrowed(self.bytes),
+            Layout::InBatch(layout) => Cow::Owned(layout.apart(self.bytes)),
+        }
     }
 
     #[inline]
@@ -231,73 +104,93 @@ impl<'a> Record<'a> {
         self.bytes.get(at..at + len as usize).unwrap_or_default()
     }
 
-    #[inline]
-    fn key_at(&self) -> usize {
-        FIXED_LEN + usize::from(self.layout.topic_len)
-    }
-
     /// The topic.
     #[inline]
     pub fn topic(&self) -> &'a [u8] {
-        self.part(FIXED_LEN, self.layout.topic_len.into())
+        match self.layout {
+            Layout::Apart(layout) => layout.topic(self.bytes),
+            Layout::InBatch(layout) => layout.topic(self.bytes),
+        }
     }
 
     /// The partition.
     #[inline]
     pub fn queue_id(&self) -> i32 {
-        be_u32(self.bytes, AT_QUEUE).cast_signed()
+        let queue = match self.layout {
+            Layout::Apart(layout) => layout.queue(self.bytes),
+            Layout::InBatch(layout) => layout.queue(self.bytes),
+        };
+        queue.cast_signed()
     }
 
     /// Offset in the partition.
     #[inline]
     pub fn queue_offset(&self) -> i64 {
-        be_u64(self.bytes, AT_OFFSET).cast_signed()
+        let offset = match self.layout {
+            Layout::Apart(layout) => layout.offset(self.bytes),
+            Layout::InBatch(layout) => layout.offset(self.bytes),
+        };
+        offset.cast_signed()
     }
 
     /// The byte of the segment file at which the batch begins.
     #[inline]
     pub fn position(&self) -> i64 {
-        be_u64(self.bytes, AT_POSITION).cast_signed()
+        let position = match self.layout {
+            Layout::Apart(layout) => layout.position(self.bytes),
+            Layout::InBatch(layout) => layout.position(self.bytes),
+        };
+        position.cast_signed()
     }
 
     /// When it was made, or appended, in ms.
     #[inline]
     pub fn timestamp(&self) -> i64 {
-        be_u64(self.bytes, AT_TIMESTAMP).cast_signed()
+        match self.layout {
+            Layout::Apart(layout) => layout.timestamp(self.bytes),
+            Layout::InBatch(layout) => layout.timestamp(self.bytes),
+        }
     }
 
     /// Whether [`Record::timestamp`] is the time of the append.
     #[inline]
     pub fn has_append_time(&self) -> bool {
-        self.layout.flags & flag::APPEND_TIME != 0
+        match self.layout {
+            Layout::Apart(layout) => layout.has_append_time(),
+            Layout::InBatch(layout) => layout.has_append_time(self.bytes),
+        }
     }
 
     /// The key.
     #[inline]
     pub fn key(&self) -> Option<&'a [u8]> {
-        let key = self.part(self.key_at(), self.layout.key_len);
-        (self.layout.flags & flag::NULL_KEY == 0).then_some(key)
+        match self.layout {
+            Layout::Apart(layout) => layout.key(self.bytes),
+            Layout::InBatch(layout) => layout.key(self.bytes),
+        }
     }
 
     /// Whether the value is null.
     #[inline]
     pub fn is_null(&self) -> bool {
-        self.layout.flags & flag::NULL_VALUE != 0
+        match self.layout {
+            Layout::Apart(layout) => layout.is_null(),
+            Layout::InBatch(layout) => layout.is_null(self.bytes),
+        }
     }
 
     /// The value; empty if it is null.
     #[inline]
     pub fn value(&self) -> &'a [u8] {
-        self.part(self.layout.value_at() as usize, self.layout.value_len)
+        self.part(self.layout.value_at() as usize, self.layout.value_len())
     }
 
     /// The headers as stored.
     #[inline]
     pub fn raw_headers(&self) -> Headers<'a> {
-        let at = self.key_at() + self.layout.key_len as usize;
-        Headers {
-            count: be_u32(self.bytes, AT_HEADERS),
-            bytes: self.part(at, self.layout.headers_len),
+        match self.layout {
+            Layout::Apart(layout) => layout.headers(self.bytes),
+            Layout::InBatch(layout) => layout.headers(self.bytes),
         }
     }
 
@@ -379,8 +272,10 @@ impl<'a> Record<'a> {
     pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
         labels.clear();
         labels.keys = self.key();
-        labels.further_keys = self.further_keys();
-        labels.tags = self.tags();
+        if self.raw_headers().count > 0 {
+            labels.further_keys = self.further_keys();
+            labels.tags = self.tags();
+        }
         labels.is_literal = true;
         if with_own {
             labels.own.extend(self.headers());

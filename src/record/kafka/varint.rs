@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes after their length of variable length; `Some(None)` is null.
-    #[inline]
+    #[inline(always)]
     pub fn nullable(&mut self) -> Option<Option<&'a [u8]>> {
         let len = self.varint()?;
         self.nullable_of(len)
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         self.nullable_of(len)
     }
 
-    #[inline]
+    #[inline(always)]
     fn nullable_of(&mut self, len: i32) -> Option<Option<&'a [u8]>> {
         match len {
             -1 => Some(None),

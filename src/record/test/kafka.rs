@@ -2,21 +2,12 @@
 
 use crate::record::common::{Copied, Labels};
 use crate::record::kafka::entry::Headers;
-use crate::record::kafka::{Codec, Entry, Form, HEAD_LEN, Header, Home, Layout, Opened, Record};
+use crate::record::kafka::{Apart, Codec, Entry, Form, Home, Layout, Opened, Record};
 use crate::record::{Message, PropertyKind, Row};
 use proptest::prelude::*;
 
-/// The header of an empty batch of format 2.
-const HEADER: [u8; HEAD_LEN] = {
-    let mut bytes = [0; HEAD_LEN];
-    bytes[11] = 49;
-    bytes[16] = 2;
-    bytes
-};
-
 /// A record in memory, with its layout.
-fn held(key: Option<&[u8]>, value: Option<&[u8]>, headers: Headers<'_>) -> (Vec<u8>, Layout) {
-    let header = Header::parse(&HEADER).unwrap();
+fn held(key: Option<&[u8]>, value: Option<&[u8]>, headers: Headers<'_>) -> (Vec<u8>, Apart) {
     let entry = Entry {
         offset: 3,
         timestamp: -1,
@@ -29,7 +20,7 @@ fn held(key: Option<&[u8]>, value: Option<&[u8]>, headers: Headers<'_>) -> (Vec<
         queue: 7,
         position: 1 << 40,
     };
-    let layout = Layout::of(&home, &header, &entry).unwrap();
+    let layout = Apart::of(&home, false, &entry).unwrap();
     let mut bytes = vec![0; layout.total_len as usize];
     layout.write(&mut bytes, &home, &entry);
     (bytes, layout)
@@ -45,7 +36,7 @@ fn a_record_in_memory_keeps_every_field() {
         bytes: &stored,
     };
     let (bytes, layout) = held(Some(&[0xFF, b' ']), Some(b"value"), headers);
-    assert_eq!(Layout::parse(&bytes), Ok(layout));
+    assert_eq!(Apart::parse(&bytes), Ok(layout));
     let message = Message::from_record(&bytes).unwrap().unwrap();
     let row = message.record();
     assert_eq!(row.bytes(), bytes);
@@ -73,7 +64,7 @@ fn a_record_in_memory_keeps_every_field() {
 fn null_and_empty_are_different() {
     for part in [None, Some(&b""[..])] {
         let (bytes, layout) = held(part, part, Headers::default());
-        let row = Row::from(Record::with_layout(&bytes, layout).unwrap());
+        let row = Row::from(Record::with_layout(&bytes, Layout::Apart(layout)).unwrap());
         assert_eq!(row.key_bytes().as_deref(), part);
         assert_eq!(row.is_null(), part.is_none());
         assert_eq!(row.stored_body(), b"");
@@ -108,7 +99,7 @@ fn a_copy_keeps_what_another_system_wrote() {
         bytes: stored,
     };
     let (bytes, layout) = held(None, None, headers);
-    let row = Row::from(Record::with_layout(&bytes, layout).unwrap());
+    let row = Row::from(Record::with_layout(&bytes, Layout::Apart(layout)).unwrap());
     let form = Form {
         batch_len_max: 1 << 20,
         value_len_max: 0,

@@ -5,6 +5,7 @@
 //! renames or deletes it.
 
 use super::index::OffsetIndex;
+use super::lender::{LENT_LEN, Lender};
 use super::segment::Segment;
 use super::waypoints::Waypoint;
 use crate::disk::{Disk, OpenFile};
@@ -12,7 +13,8 @@ use crate::error::Result;
 use crate::num::index;
 use crate::record::Flaw;
 use crate::record::kafka::header::{BATCH_LEN_MAX, LEN_END, MAGIC_END};
-use crate::record::kafka::{HEAD_LEN, Header};
+use crate::record::kafka::{HEAD_LEN, Header, Lent};
+use crate::region::Region;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,10 +48,42 @@ pub struct Reader {
     pub len: u64,
     /// Length of the file.
     pub file_len: u64,
-    /// Bytes of the file, after which may come others. It is filled with zeros once only.
-    window: Vec<u8>,
-    window_len: usize,
-    window_at: u64,
+    window: Window,
+    /// Lends the memory of the window to rows.
+    pub lender: Option<Lender>,
+}
+
+/// Bytes of a file that were read last.
+#[derive(Debug, Default)]
+struct Window {
+    /// Position of the first of them.
+    at: u64,
+    /// Where in the memory they are.
+    bytes: Range<usize>,
+    /// The memory, which is filled with zeros once only.
+    own: Vec<u8>,
+    /// The memory instead, if it may be lent.
+    lent: Option<Arc<Region>>,
+}
+
+impl Window {
+    /// What it has from a position on.
+    #[inline]
+    fn ready(&self, position: u64) -> &[u8] {
+        let memory = match &self.lent {
+            None => &self.own,
+            Some(region) => region.all_again().unwrap_or_default(),
+        };
+        let bytes = memory.get(self.bytes.clone()).unwrap_or_default();
+        let start = position.checked_sub(self.at);
+        start
+            .and_then(|start| bytes.get(index(start)..))
+            .unwrap_or_default()
+    }
+
+    fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
 }
 
 impl Reader {
@@ -57,16 +91,15 @@ impl Reader {
     pub fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
         let file = disk.open(&segment.path)?;
         // The file of a writer is longer than its contents.
-        let file_len = file.len()?;
+        let file_len = file.first_len()?;
         let len = file_len.min(segment.len);
         Ok(Reader {
             file,
             segment: Arc::clone(segment),
             len,
             file_len,
-            window: Vec::new(),
-            window_len: 0,
-            window_at: 0,
+            window: Window::default(),
+            lender: None,
         })
     }
 
@@ -95,33 +128,71 @@ impl Reader {
 
     /// Up to [`HEAD_LEN`] bytes at a position.
     fn head(&mut self, position: u64) -> Result<&[u8]> {
-        let end = self.window_at + self.window_len as u64;
         let want = (position + HEAD_LEN as u64).min(self.len);
-        if position < self.window_at || want > end {
-            let goes_on = self.window_len > 0 && (self.window_at..=end).contains(&position);
-            let len = match goes_on {
-                true => NEXT_WINDOW_LEN,
-                false => WINDOW_LEN,
-            };
-            if self.window.len() < len {
-                self.window.resize(len, 0);
-            }
-            let window = self.window.get_mut(..len).unwrap_or_default();
-            self.window_len = 0;
-            self.window_len = read(&self.file, position, window)?;
-            self.window_at = position;
+        if position < self.window.at || want > self.window.end() {
+            self.fill(position)?;
         }
-        let rest = self.ready(position);
+        let rest = self.window.ready(position);
         Ok(rest.get(..HEAD_LEN.min(rest.len())).unwrap_or_default())
     }
 
-    /// What the window has from a position on.
-    fn ready(&self, position: u64) -> &[u8] {
-        let ready = self.window.get(..self.window_len).unwrap_or_default();
-        let start = position.checked_sub(self.window_at);
-        start
-            .and_then(|start| ready.get(index(start)..))
-            .unwrap_or_default()
+    /// Reads bytes of the file from a position on.
+    fn fill(&mut self, position: u64) -> Result<()> {
+        let window = &mut self.window;
+        let file = &self.file;
+        let before = window.at..=window.end();
+        let goes_on = !std::mem::take(&mut window.bytes).is_empty() && before.contains(&position);
+        window.at = position;
+        window.lent = None;
+        if let Some(lender) = self.lender.as_mut().filter(|lender| lender.is_on) {
+            // A header that the segment ends in is told from damage by bytes after that.
+            let left = self.len.saturating_sub(position) + HEAD_LEN as u64;
+            let region = lender.fill(position, left, |room| read(file, position, room))?;
+            window.bytes = lender.preface_len()..region.readable();
+            window.lent = Some(region);
+            return Ok(());
+        }
+        let len = match goes_on {
+            true => NEXT_WINDOW_LEN,
+            false => WINDOW_LEN,
+        };
+        // To ask for more would take another call.
+        let left = usize::try_from(self.file_len.saturating_sub(position));
+        let len = left.map_or(len, |left| len.min(left));
+        if window.own.len() < len {
+            window.own.resize(len, 0);
+        }
+        let room = window.own.get_mut(..len).unwrap_or_default();
+        window.bytes = 0..read(file, position, room)?;
+        Ok(())
+    }
+
+    /// The batch at a position where it lies, in memory that rows may keep; `None` if it does not
+    /// lie in such.
+    pub fn lend(&mut self, position: u64, header: &Header) -> Result<Option<Lent>> {
+        let Some(lender) = self.lender.as_mut().filter(|lender| lender.is_on) else {
+            return Ok(None);
+        };
+        let len = header.len as usize;
+        let (topic_len, begin) = (lender.topic_len(), lender.preface_len());
+        // Not even the next header is worth a whole window then.
+        lender.is_on = len <= LENT_LEN - begin;
+        if header.magic != 2 || !lender.is_on {
+            return Ok(None);
+        }
+        let is_there =
+            |window: &Window| window.lent.is_some() && window.ready(position).len() >= len;
+        if !is_there(&self.window) {
+            self.fill(position)?;
+        }
+        let start = begin + index(position - self.window.at);
+        let region = self.window.lent.clone();
+        let region = region.filter(|_| is_there(&self.window));
+        Ok(region.map(|region| Lent {
+            region,
+            topic_len,
+            bytes: start..start + len,
+        }))
     }
 
     /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
@@ -134,7 +205,7 @@ impl Reader {
     /// Replaces `bytes` by those of [`Reader::batch`].
     pub fn read_batch(&self, position: u64, header: &Header, bytes: &mut Vec<u8>) -> Result<()> {
         let len = header.len as usize;
-        match self.ready(position).get(..len) {
+        match self.window.ready(position).get(..len) {
             Some(ready) => {
                 bytes.clear();
                 bytes.extend_from_slice(ready);
@@ -264,7 +335,7 @@ impl Reader {
     /// How many bytes to skip at a position with zeros: a length is not 0, so no batch begins among
     /// them. A sparse file has many zeros that take no space.
     fn zeros(&self, position: u64) -> u64 {
-        let rest = self.ready(position);
+        let rest = self.window.ready(position);
         let rest = rest.get(..ZEROS.len()).unwrap_or(rest);
         // A comparison of memory is many times as fast as a loop over bytes.
         let zeros = match ZEROS.get(..rest.len()) == Some(rest) {

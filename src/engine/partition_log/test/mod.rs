@@ -4,6 +4,7 @@ mod archive;
 mod damage;
 mod follow;
 mod golden;
+mod lent;
 mod linger;
 mod live;
 mod meanwhile;
@@ -195,12 +196,19 @@ fn messages_of(engine: &PartitionLog, (name, queue): (&str, u32), step: usize) -
 }
 
 fn offsets(engine: &PartitionLog) -> Vec<i64> {
-    let found = messages(engine, "t", 100);
-    for message in &found {
-        let offset = message.record().queue_offset();
-        assert_eq!(*message.body().unwrap(), *offset.to_string().as_bytes());
+    let mut all = Vec::new();
+    // Few messages are copied, many are read where they lie.
+    for step in [100, 1000] {
+        let found = messages(engine, "t", step);
+        for message in &found {
+            let offset = message.record().queue_offset();
+            assert_eq!(*message.body().unwrap(), *offset.to_string().as_bytes());
+        }
+        let offsets = found.iter().map(|it| it.record().queue_offset());
+        all.push(offsets.collect::<Vec<i64>>());
     }
-    found.iter().map(|it| it.record().queue_offset()).collect()
+    assert_eq!(all.first(), all.last());
+    all.remove(0)
 }
 
 fn bounds(engine: &PartitionLog) -> std::ops::Range<u64> {
