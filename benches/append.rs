@@ -70,28 +70,27 @@ fn partition(report: &mut Report) {
     contest(report, &mut [&mut single, &mut batch]);
 }
 
-/// Batches of 100 messages as JSON, packed and appended, and the same bytes packed by the codec
-/// alone, which keeps its memory.
+/// Batches of 100 messages as JSON, packed and appended; and the records of the same batches, as
+/// Kafka encodes them, packed by the codec alone, which keeps its memory.
 fn packed(report: &mut Report, compression: Compression, word: &str) {
     const COUNT: usize = 100;
     let batches: Vec<Vec<String>> = (0..50).map(|number| texts(number, COUNT)).collect();
     let bytes: usize = batches.iter().flatten().map(String::len).sum();
     let rounds = (run_bytes() as usize / 4 / bytes).max(1);
     let messages = (rounds * batches.len() * COUNT) as f64;
+    let plain = encoded(&batches);
     let mut alone = || {
-        let plain: Vec<String> = batches.iter().map(|batch| batch.concat()).collect();
         let mut table = lz4_flex::block::CompressTable::default();
         let mut zstd = zstd::bulk::Compressor::new(3).unwrap();
         let mut to = vec![0; 2 * bytes];
         let clock = Clock::start();
-        for text in (0..rounds).flat_map(|_| &plain) {
-            let text = text.as_bytes();
+        for records in (0..rounds).flat_map(|_| &plain) {
             black_box(match compression {
                 Compression::Lz4 => {
                     let lz4 = lz4_flex::block::compress_into_with_table;
-                    lz4(text, &mut to, &mut table).unwrap()
+                    lz4(records, &mut to, &mut table).unwrap()
                 }
-                _ => zstd.compress_to_buffer(text, &mut to[..]).unwrap(),
+                _ => zstd.compress_to_buffer(records, &mut to[..]).unwrap(),
             });
         }
         clock
@@ -106,16 +105,7 @@ fn packed(report: &mut Report, compression: Compression, word: &str) {
         let (_scratch, store) = new_store(options);
         let producer = store.producer(TOPIC, Some(0)).unwrap();
         let clock = Clock::start();
-        for batch in (0..rounds).flat_map(|_| &batches) {
-            let drafts = batch.iter().map(|text| -> Result<Draft<'_>> {
-                Ok(Draft {
-                    body: text.as_bytes(),
-                    ..Draft::default()
-                })
-            });
-            let sent = producer.send_batch(drafts, Atomicity::Rows, Durability::Default);
-            black_box(sent.unwrap());
-        }
+        (0..rounds).for_each(|_| send_texts(&producer, &batches));
         let sent = clock.stop();
         store.close().unwrap();
         sent.rates(
@@ -125,6 +115,41 @@ fn packed(report: &mut Report, compression: Compression, word: &str) {
         )
     };
     contest(report, &mut [&mut alone, &mut send]);
+}
+
+/// Sends a batch for each of these.
+fn send_texts(producer: &Producer, batches: &[Vec<String>]) {
+    for batch in batches {
+        let drafts = batch.iter().map(|text| -> Result<Draft<'_>> {
+            Ok(Draft {
+                body: text.as_bytes(),
+                ..Draft::default()
+            })
+        });
+        let sent = producer.send_batch(drafts, Atomicity::Rows, Durability::Default);
+        black_box(sent.unwrap());
+    }
+}
+
+/// The records of these batches as a partition log encodes them.
+fn encoded(batches: &[Vec<String>]) -> Vec<Vec<u8>> {
+    /// Bytes before the records of a batch.
+    const HEAD_LEN: usize = 61;
+    let (scratch, store) = new_store(partition_log());
+    send_texts(&store.producer(TOPIC, Some(0)).unwrap(), batches);
+    store.close().unwrap();
+    let log = format!("store/{TOPIC}-0/{:020}.log", 0);
+    let bytes = std::fs::read(scratch.path().join(log)).unwrap();
+    let mut rest = bytes.as_slice();
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let len = i32::from_be_bytes(rest[8..12].try_into().unwrap());
+        let (batch, after) = rest.split_at(12 + len as usize);
+        found.push(batch[HEAD_LEN..].to_vec());
+        rest = after;
+    }
+    // The first message of the store.
+    found.split_off(1)
 }
 
 /// So many texts of about 100 bytes, different for each seed.
