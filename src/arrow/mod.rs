@@ -8,6 +8,7 @@
 //! | `columns`, `text`, `body` | one builder per kind of column |
 //! | [`ffi`] | the C structs of Arrow's streams and arrays |
 //! | [`import`] | batches to messages |
+//! | `rows` | the columns of a batch to import, read by row |
 //! | [`sink`] | batches with the columns of Spark's Kafka sink to messages |
 //!
 //! Nothing here knows Python: the bindings wrap the structs of [`ffi`] in capsules.
@@ -18,6 +19,7 @@ mod columns;
 pub mod ffi;
 pub mod import;
 mod offsets;
+mod rows;
 pub mod schema;
 pub mod sink;
 pub mod source;

@@ -13,7 +13,8 @@
 //! *Bytes* are as in [`super::import`]. The columns are those of Spark's Kafka sink, plus `tags`.
 //! Null values, and keys and headers that a property cannot hold, are [`coded`].
 
-use super::import::{Properties, is_properties, known, queue, word};
+use super::import::is_properties;
+use super::rows::{Properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
 use crate::error::{Error, Result};
 use crate::record::Draft;

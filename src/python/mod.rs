@@ -33,6 +33,7 @@ mod places;
 mod producer;
 mod producer_queue;
 mod progress;
+mod read_batch;
 mod reading;
 mod rebuild;
 mod report;
@@ -77,7 +78,7 @@ mod _forebay {
     #[pymodule_export]
     use super::meanings::{EngineKind, Meanings};
     #[pymodule_export]
-    use super::message::{Message, ReadBatch, message_from_record};
+    use super::message::{Message, message_from_record};
     #[pymodule_export]
     use super::notices::Notices;
     #[pymodule_export]
@@ -91,6 +92,8 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::producer::Producer;
+    #[pymodule_export]
+    use super::read_batch::ReadBatch;
     #[pymodule_export]
     use super::rebuild::{
         IndexKeys, LaidRange, LaidRun, Merged, StoreLock, rebuild_index, rebuild_lay,

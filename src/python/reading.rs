@@ -6,9 +6,10 @@ use super::convert::{
 };
 use super::errors::must;
 use super::log;
-use super::message::{Message, ReadBatch, messages};
+use super::message::Message;
 use super::named;
 use super::progress::interruptible;
+use super::read_batch::{ReadBatch, messages};
 use super::store::Store;
 use super::tail::Tail;
 use crate::{AtEnd, Filter};

@@ -60,7 +60,8 @@ def used():
 
     They are where an option is used: ``options.name.unwrap_or(value)``.
     """
-    options = (ROOT / "src/options.rs").read_text()
+    files = ("src/options.rs", "src/options/values.rs")
+    options = "".join((ROOT / file).read_text() for file in files)
     source = options + (ROOT / "src/engine/partition_log/write/rules.rs").read_text()
     kinds = dict(re.findall(r"^    pub (\w+): Option<(\w+)>,$", options, re.MULTILINE))
     found = {}

@@ -2,18 +2,19 @@
 //! append lock is taken ([`Batch::push`]), the rest under it ([`Batch::seal`]).
 
 use super::check::{check_properties, largest_property};
+use super::checksum;
 use super::layout::{
-    AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
-    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, MAGIC_V2,
-    Record, sys_flag,
+    AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_POSITION, AT_QUEUE_ID, AT_QUEUE_OFFSET, AT_SYS_FLAG,
+    CRC_LEN, FIXED_LEN_V4, HOST_V4, MAGIC_V1, MAGIC_V2, Record, sys_flag,
 };
-use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
+use super::properties;
+use super::sink::Sink;
 use super::unique_id;
 use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
 use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic_name, too_large};
 use crate::record::common::names::UNIQ_KEY;
-use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
+use crate::record::common::{Copied, Draft, RecordStyle};
 
 /// Maximum length of a record's properties in bytes, including the 20 of the checksum.
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
@@ -372,21 +373,10 @@ impl Batch {
         let host_len = (row.fixed_len as usize - 72) / 2;
         set(AT_BORN_HOST + host_len, store_ts as u64);
         if self.style.checksum {
-            seal_checksum(record, row);
+            checksum::seal(record, row.fixed_len as usize, row.tail_crc);
         }
         record
     }
-}
-
-/// As [`crc32fast::hash`], which finds out what the processor can do each time.
-#[inline]
-fn checksum(bytes: &[u8]) -> u32 {
-    thread_local! {
-        static EMPTY: crc32fast::Hasher = crc32fast::Hasher::new();
-    }
-    let mut hasher = EMPTY.with(Clone::clone);
-    hasher.update(bytes);
-    hasher.finalize()
 }
 
 /// Makes room for `len` bytes.
@@ -421,132 +411,5 @@ fn keep_origin(record: &mut [u8], of: &Record<'_>, host_len: usize) {
         && let Some(at) = record.get_mut(AT_BORN_HOST..AT_BORN_HOST + host_len)
     {
         at.copy_from_slice(born);
-    }
-}
-
-fn seal_checksum(record: &mut [u8], row: Encoded) {
-    let covered = record.len().saturating_sub(CRC_LEN);
-    let (Some(head), Some(fixed)) = (record.get(..covered), record.get(..row.fixed_len as usize))
-    else {
-        return;
-    };
-    let crc = match row.tail_crc {
-        None => checksum(head),
-        Some(tail_crc) => {
-            let mut hasher = crc32fast::Hasher::new();
-            hasher.update(fixed);
-            let tail_len = (covered - fixed.len()) as u64;
-            hasher.combine(&crc32fast::Hasher::new_with_initial_len(tail_crc, tail_len));
-            hasher.finalize()
-        }
-    };
-    let digits_at = covered + CRC_PROPERTY.len() + 1;
-    if let Some(digits) = record.get_mut(digits_at..digits_at + 10) {
-        digits.copy_from_slice(&decimal_backwards(crc & 0x7FFF_FFFF));
-    }
-}
-
-/// Ten decimal digits, the lowest first. Eight of them are computed together: each multiplication
-/// halves the size of the groups of digits.
-#[inline]
-fn decimal_backwards(value: u32) -> [u8; 10] {
-    let (top, eight) = (value / 100_000_000, value % 100_000_000);
-    // Each lane is divided by a multiplication that is exact for its possible values.
-    let fours = u64::from(eight / 10_000) | u64::from(eight % 10_000) << 32;
-    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007F_0000_007F;
-    let twos = ((fours - 100 * hundreds) << 16) | hundreds;
-    let tens = ((twos * 103) >> 10) & 0x000F_000F_000F_000F;
-    let ones = ((twos - 10 * tens) << 8) | tens;
-    let mut digits = [b'0'; 10];
-    digits[..8].copy_from_slice(&(ones | 0x3030_3030_3030_3030).to_be_bytes());
-    digits[8] += low_u8((top % 10) as usize);
-    digits[9] += low_u8((top / 10) as usize);
-    digits
-}
-
-/// The part of a record that is still to be written, front to back.
-struct Sink<'a>(&'a mut [u8]);
-
-impl Sink<'_> {
-    /// Writes the next bytes. The record is long enough for all of them.
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        let rest = std::mem::take(&mut self.0);
-        if let Some((to, rest)) = rest.split_at_mut_checked(bytes.len()) {
-            to.copy_from_slice(bytes);
-            self.0 = rest;
-        }
-    }
-
-    /// Writes the fixed fields. Those that depend on the place are left zero.
-    ///
-    /// Inlined into its callers, where the copies of fixed length become single stores.
-    #[inline(always)]
-    fn header(
-        &mut self,
-        (len, magic): (usize, u32),
-        queue: u32,
-        draft: &Draft<'_>,
-        host: &HostBytes,
-        born: i64,
-    ) {
-        let crc = match draft.body {
-            [] => 0,
-            body => checksum(body) & 0x7FFF_FFFF,
-        };
-        let flags = if host.is_v6() {
-            sys_flag::BORN_V6 | sys_flag::STORE_V6
-        } else {
-            0
-        };
-        let born = draft.born_timestamp.unwrap_or(born);
-        let mut head = [0u8; AT_BORN_HOST];
-        head[..AT_MAGIC].copy_from_slice(&short(len).to_be_bytes());
-        head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&magic.to_be_bytes());
-        head[AT_BODY_CRC..AT_QUEUE_ID].copy_from_slice(&crc.to_be_bytes());
-        head[AT_QUEUE_ID..AT_FLAG].copy_from_slice(&queue.to_be_bytes());
-        head[AT_FLAG..AT_QUEUE_OFFSET].copy_from_slice(&draft.flag.to_be_bytes());
-        head[AT_SYS_FLAG..AT_BORN_TIMESTAMP].copy_from_slice(&flags.to_be_bytes());
-        head[AT_BORN_TIMESTAMP..].copy_from_slice(&born.to_be_bytes());
-        let mut tail = [0u8; 16];
-        tail[..4].copy_from_slice(&draft.reconsume_times.to_be_bytes());
-        tail[12..].copy_from_slice(&short(draft.body.len()).to_be_bytes());
-        self.put(&head);
-        self.put(host.as_bytes());
-        self.put(&[0; 8]);
-        self.put(host.as_bytes());
-        self.put(&tail);
-    }
-
-    #[inline]
-    fn topic(&mut self, topic: &str, magic: u32) {
-        let len = low_u16(short(topic.len())).to_be_bytes();
-        match magic {
-            MAGIC_V2 => self.put(&len),
-            _ => self.put(&len[1..]),
-        }
-        self.put(topic.as_bytes());
-    }
-
-    #[inline]
-    fn properties(&mut self, draft: &Draft<'_>) {
-        if let [first, rest @ ..] = draft.keys {
-            self.put(KEYS_BEGIN);
-            self.put(first.as_bytes());
-            for key in rest {
-                self.put(b" ");
-                self.put(key.as_bytes());
-            }
-            self.put(&[VALUE_END]);
-        }
-        let tags = draft.tags.map(|tags| (properties::TAGS, tags));
-        let system = draft.system_properties.iter().copied();
-        let own = draft.properties.iter().copied();
-        for (name, value) in tags.into_iter().chain(system).chain(own) {
-            self.put(name.as_bytes());
-            self.put(&[NAME_END]);
-            self.put(value.as_bytes());
-            self.put(&[VALUE_END]);
-        }
     }
 }

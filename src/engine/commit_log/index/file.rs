@@ -17,10 +17,13 @@
 //!
 //! Different keys may share a hash, so callers compare the keys themselves.
 
+mod check;
+mod geometry;
+
 use crate::disk::Disk;
 use crate::error::{At, Error, Op, Result};
 use crate::mapped::{Extent, MappedFile};
-use crate::num::{index, low_u32};
+use crate::num::index;
 use crate::record::rocketmq::layout::{be_u32, be_u64};
 use crate::region::{Access, Region};
 use std::ops::Range;
@@ -124,7 +127,7 @@ impl IndexFile {
         let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
         let region = file.region()?;
         let file = Arc::new(file);
-        let Some(geometry) = find_geometry(disk, &file, &region, name, hint)? else {
+        let Some(geometry) = geometry::find(disk, &file, &region, name, hint)? else {
             return Ok(None);
         };
         let mut found = IndexFile::new(disk, (file, region), geometry, name);
@@ -403,66 +406,6 @@ impl IndexFile {
         Ok(true)
     }
 
-    /// The slots in stored bytes. All others are empty.
-    fn stored_slots(&self) -> impl Iterator<Item = u32> {
-        let slots = HEADER_LEN as u64..HEADER_LEN as u64 + 4 * u64::from(self.slots);
-        let runs = self.file.data_runs(slots.clone());
-        // If the disk cannot tell, the holes are read too.
-        let runs = runs.unwrap_or_else(|_| whole(slots));
-        runs.into_iter().flat_map(|run| {
-            let slot = |at: u64| low_u32((at - HEADER_LEN as u64) / 4);
-            slot(run.start)..slot(run.end + 3)
-        })
-    }
-
-    /// For each entry below `count`, by number, whether a chain leads to it.
-    pub fn reached(&self, count: u32) -> Result<Vec<bool>> {
-        let mut reached = vec![false; count as usize];
-        for slot in self.stored_slots() {
-            let mut number = self.word(HEADER_LEN + 4 * slot as usize)?;
-            let mut above = self.entries;
-            // Entry numbers must decrease along a chain, so it ends. Entries above `count` are
-            // being added.
-            while number != 0 && number < above {
-                let entry = self.entry(number)?;
-                if entry.hash % self.slots != slot {
-                    break;
-                }
-                if let Some(reached) = reached.get_mut(number as usize) {
-                    *reached = true;
-                }
-                above = number;
-                number = entry.previous;
-            }
-        }
-        Ok(reached)
-    }
-
-    /// Whether all parts of the file are consistent: the header states the number of slots in use,
-    /// they lead only to entries that it counts, a chain leads to each of these, and the positions
-    /// of their records ascend between those in the header.
-    pub fn is_whole(&self) -> Result<bool> {
-        let (mut last, end) = self.positions()?;
-        let (mut used, mut newest) = (0, 0);
-        for slot in self.stored_slots() {
-            let number = self.word(HEADER_LEN + 4 * slot as usize)?;
-            used += u32::from(number != 0);
-            newest = number.max(newest);
-        }
-        if used != self.word(AT_SLOTS_USED)? || newest >= self.count()? {
-            return Ok(false);
-        }
-        let reached = self.reached(self.count()?)?;
-        for (number, reached) in (1..).zip(reached.iter().skip(1)) {
-            let position = self.entry(number)?.position;
-            if !reached || !(last..=end).contains(&position) {
-                return Ok(false);
-            }
-            last = position;
-        }
-        Ok(true)
-    }
-
     /// First byte of an entry in the file.
     pub fn byte_of(&self, number: u32) -> u64 {
         self.entry_at(number) as u64
@@ -500,108 +443,10 @@ impl IndexFile {
     }
 }
 
-/// Finds the numbers of slots and entries of a file, which it does not state.
-///
-/// If the numbers of the store give this file length, only they are tried. Otherwise the slots of
-/// the store are tried first, then RocketMQ's default, then one slot per four entries. Then every
-/// number of slots is tried for which the first entry lies in stored bytes. Each guess is checked
-/// against the first and the last entry and the header. `None` if nothing fits: the file is
-/// damaged.
-fn find_geometry(
-    disk: &Arc<dyn Disk>,
-    file: &Arc<MappedFile>,
-    region: &Arc<Region>,
-    name: u64,
-    hint: (u32, u32),
-) -> Result<Option<(u32, u32)>> {
-    let len = file.len() - HEADER_LEN as u64;
-    let with_slots = |slots: u64| -> Option<(u32, u32)> {
-        let rest = len.checked_sub(4 * slots)?;
-        let entries = rest / ENTRY_LEN as u64;
-        (slots > 0 && entries > 1 && rest.is_multiple_of(ENTRY_LEN as u64))
-            .then_some((low_u32(slots), low_u32(entries)))
-    };
-    let fits = |(slots, entries): (u32, u32)| {
-        let (file, region) = (Arc::clone(file), Arc::clone(region));
-        IndexFile {
-            disk: Arc::clone(disk),
-            file,
-            region,
-            slots,
-            entries,
-            name,
-            opened_at: 1,
-            reserved: Reserved::none(0),
-        }
-        .is_consistent()
-    };
-    let guesses = [u64::from(hint.0), 5_000_000, len / 84].into_iter();
-    let len_with = |(slots, entries): (u32, u32)| 4 * u64::from(slots) + 20 * u64::from(entries);
-    if len_with(hint) == len {
-        return Ok(fits(hint)?.then_some(hint));
-    }
-    for guess in guesses.filter_map(with_slots) {
-        if fits(guess)? {
-            return Ok(Some(guess));
-        }
-    }
-    // Entry 1 follows the slots, and has the first position of the header.
-    let load = |at| region.words::<8>(at).at(Op::Read, file.path());
-    let first = load(AT_BEGIN_POSITION)?;
-    let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
-    let runs = file.data_runs(at(1) as u64..file.len())?;
-    let slots = runs.into_iter().flat_map(|run| {
-        let slots = |byte: u64| (byte - at(0) as u64) / 4;
-        slots(run.start)..slots(run.end + 3).min(len / 4)
-    });
-    for slots in slots {
-        if load(at(slots))? == first
-            && let Some(guess) = with_slots(slots)
-            && fits(guess)?
-        {
-            return Ok(Some(guess));
-        }
-    }
-    Ok(None)
-}
-
 /// The range as a list of one run; no runs if it is empty.
 fn whole(range: Range<u64>) -> Vec<Range<u64>> {
     match range.is_empty() {
         true => Vec::new(),
         false => Vec::from([range]),
-    }
-}
-
-impl IndexFile {
-    /// Whether the header and the first and last entries agree, given this number of slots.
-    fn is_consistent(&self) -> Result<bool> {
-        let count = self.word(AT_COUNT)?;
-        if count <= 1 {
-            return Ok(true);
-        }
-        if count > self.entries || self.word(AT_SLOTS_USED)? > self.slots {
-            return Ok(false);
-        }
-        let (begin, end) = self.positions()?;
-        let (first, last) = (self.entry(1)?, self.entry(count - 1)?);
-        // A process that dies while it puts an entry leaves one that is not counted.
-        let pending = (count < self.entries).then(|| self.entry(count));
-        let pending = pending.transpose()?;
-        let newest = self.word(self.slot_at(last.hash))?;
-        let chained = newest == count - 1
-            || pending.is_some_and(|next| newest == count && next.previous == count - 1);
-        let ended =
-            last.position == end || pending.is_some_and(|next| next.position == end && end > 0);
-        let unused = IndexEntry {
-            hash: 0,
-            position: 0,
-            seconds: 0,
-            previous: 0,
-        };
-        Ok(self.entry(0)? == unused
-            && (first.position, first.previous) == (begin, 0)
-            && chained
-            && ended)
     }
 }
