@@ -10,11 +10,12 @@ use super::draft::{
 };
 use super::edge;
 use super::errors::in_row;
+use super::mapping::{is_mapping, is_sequence};
 use super::signals::check_signals;
 use crate::Draft;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping, PySequence, PyString};
+use pyo3::types::{PyBytes, PyString};
 use std::borrow::Cow;
 
 /// The entries of all rows in one list, and the end index of each row.
@@ -83,7 +84,7 @@ impl<'py> BatchGiven<'py> {
         };
         let properties = match properties {
             None => Each::All(Pairs::new()),
-            Some(one) if one.is_instance_of::<PyMapping>() => Each::All(pairs(one)?),
+            Some(one) if is_mapping(one)? => Each::All(pairs(one)?),
             Some(many) => Each::Row(flat("properties", many, rows, |object| pairs(object))?),
         };
         let headers = match given_headers {
@@ -103,12 +104,12 @@ impl<'py> BatchGiven<'py> {
 
 /// Whether headers are those of all rows: a list of pairs, and not one of lists.
 fn is_one_list(headers: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Ok(list) = headers.cast::<PySequence>() else {
+    if !is_sequence(headers)? {
         return Ok(false);
-    };
-    match list.len()? {
+    }
+    match headers.len()? {
         0 => Ok(true),
-        _ => Ok(as_pair(&list.get_item(0)?).is_some_and(|(name, _)| is_text(&name))),
+        _ => Ok(as_pair(&headers.get_item(0)?).is_some_and(|(name, _)| is_text(&name))),
     }
 }
 

@@ -2,12 +2,13 @@
 //! argument.
 
 use super::errors::must;
+use super::mapping::mapping_items;
 use super::once::epoch;
 use super::signals::check_signals;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
-use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyMapping, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDelta, PyDict, PyInt, PyString};
 use std::collections::BTreeMap;
 use std::iter;
 use std::time::Duration;
@@ -50,7 +51,7 @@ pub(super) fn integer(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<
     if object.is_instance_of::<PyBool>() {
         return Err(wrong_type(name, object, "an integer"));
     }
-    whole_number(object).map_err(|_| wrong_type(name, object, "an integer"))
+    whole_number(object).map_err(|error| refused(name, object, "an integer", error))
 }
 
 /// A count of at least 1; one that is too large for `usize` is clamped.
@@ -152,6 +153,15 @@ pub(super) fn wrong_type(name: &str, object: &Bound<'_, PyAny>, wanted: &str) ->
     PyTypeError::new_err(format!("{name} must be {wanted}, got {kind}"))
 }
 
+/// The error of an argument whose conversion raised `error`: that of a wrong type, or `error`
+/// itself if it is not about the value. Ctrl-C may fall into `__iter__` or `__index__`.
+pub(super) fn refused(name: &str, object: &Bound<'_, PyAny>, wanted: &str, error: PyErr) -> PyErr {
+    match error.is_instance_of::<PyException>(object.py()) {
+        true => wrong_type(name, object, wanted),
+        false => error,
+    }
+}
+
 /// The `datetime` in UTC of milliseconds since the epoch.
 pub(super) fn datetime<'py>(py: Python<'py>, millis: i64) -> PyResult<Bound<'py, PyAny>> {
     let days = i32::try_from(millis.div_euclid(86_400_000)).unwrap_or(i32::MAX);
@@ -172,7 +182,7 @@ pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Durati
         return Err(wrong_type(name, object, "seconds or a timedelta"));
     } else {
         let number = object.extract::<f64>();
-        number.map_err(|_| wrong_type(name, object, "seconds or a timedelta"))?
+        number.map_err(|error| refused(name, object, "seconds or a timedelta", error))?
     };
     // No process runs longer, and adding this to a point in time does not overflow.
     const LONGEST: f64 = 100.0 * 366.0 * 86_400.0;
@@ -283,7 +293,7 @@ fn iterated<'py>(
         return Err(wrong_type(name, object, wanted));
     }
     let entries = object.try_iter();
-    let mut entries = entries.map_err(|_| wrong_type(name, object, wanted))?;
+    let mut entries = entries.map_err(|error| refused(name, object, wanted, error))?;
     // Its length is not asked for: where it does not fit into a word, Python reports an error.
     Ok(iter::from_fn(move || entries.next()))
 }
@@ -338,11 +348,11 @@ pub(super) fn limit_or(name: &str, object: &Bound<'_, PyAny>, others: &str) -> P
         );
         return Err(PyTypeError::new_err(text));
     }
-    let Ok(mapping) = object.cast::<PyMapping>() else {
+    let Some(items) = mapping_items(object)? else {
         return Err(wrong_type(name, object, &wanted));
     };
     let mut offsets = BTreeMap::new();
-    for item in mapping.items()? {
+    for item in items {
         let (queue, offset) = item
             .extract::<(Queue, Offset)>()
             .map_err(|error| in_mapping(name, object, error))?;
@@ -397,7 +407,10 @@ pub(super) fn unknown_keyword(keywords: Option<&Bound<'_, PyDict>>) -> Option<Py
     let keywords = keywords?;
     let names = keywords.keys().extract::<Vec<String>>().ok()?;
     let name = names.iter().find(|name| !KEYWORDS.contains(&&***name))?;
-    let near = nearest(keywords.py(), name, KEYWORDS).ok().flatten();
+    let near = match nearest(keywords.py(), name, KEYWORDS) {
+        Ok(near) => near,
+        Err(error) => return Some(error),
+    };
     let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
     let text = format!("Store.send() got an unexpected keyword argument '{name}'{hint}");
     Some(PyTypeError::new_err(text))

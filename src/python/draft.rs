@@ -4,11 +4,12 @@
 use super::convert::{self, Queue, Time, items, text, wrong_type};
 use super::edge;
 use super::errors::must;
+use super::mapping::{is_mapping, mapping_items};
 use super::signals::check_signals;
 use crate::{Delay, Draft, Durability};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::borrow::Cow;
 
 /// The arguments besides the body, as Python objects.
@@ -136,7 +137,7 @@ pub(super) fn keys_of<'a>(
 /// The headers of a message, as Python objects: names, and values that are `bytes` or None.
 pub(super) fn headers<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
     const WANTED: &str = "a sequence of (name, value)";
-    if object.cast::<PyMapping>().is_ok() {
+    if is_mapping(object)? {
         return Err(wrong_type("headers", object, WANTED));
     }
     let pair = |item: Bound<'py, PyAny>| -> PyResult<Pair<'py>> {
@@ -191,14 +192,14 @@ pub(super) fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
     if let Ok(dict) = object.cast::<PyDict>() {
         return Ok(dict.iter().collect());
     }
-    let Ok(mapping) = object.cast::<PyMapping>() else {
+    let Some(items) = mapping_items(object)? else {
         return Err(wrong_type(
             "properties",
             object,
             "a mapping of names to values",
         ));
     };
-    mapping.items()?.iter().map(|item| item.extract()).collect()
+    items.iter().map(|item| item.extract()).collect()
 }
 
 /// The texts of pairs; they borrow from the pairs.

@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use super::convert::wrong_type;
+use super::convert::{refused, wrong_type};
 use crate::ffi::{self as arrow, CArray, CSchema, FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use pyo3::buffer::PyUntypedBuffer;
@@ -49,7 +49,7 @@ pub(super) fn copied(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>>
     }
     let wanted = "a buffer, such as bytes";
     let buffer = PyUntypedBuffer::get(object);
-    let buffer = buffer.map_err(|_| wrong_type(name, object, wanted))?;
+    let buffer = buffer.map_err(|error| refused(name, object, wanted, error))?;
     if buffer.format().to_bytes().contains(&b'O') {
         return Err(PyTypeError::new_err(format!(
             "{name} must be a buffer of bytes, got a buffer of Python objects",

@@ -19,6 +19,7 @@ mod handle;
 mod joining;
 mod loading;
 mod log;
+mod mapping;
 mod meanings;
 mod message;
 mod named;

@@ -1,13 +1,14 @@
 //! Conversion of the arguments of `forebay.open` to the core's options.
 
-use super::convert::{duration, integer, nearest, word, wrong_type};
+use super::convert::{duration, integer, nearest, refused, word, wrong_type};
 use super::errors::{invalid, must};
+use super::mapping::mapping_items;
 use crate::{
     AppendLockKind, CleanupPolicy, Compaction, Compression, DelayLevels, EngineKind, Flush,
     Isolation, Mode, Options, Policy, TimestampType,
 };
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyMapping, PyString};
+use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -270,7 +271,7 @@ fn ratio(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
     let number = value.extract::<f64>();
     number
         .map(Some)
-        .map_err(|_| wrong_type(name, value, "a number"))
+        .map_err(|error| refused(name, value, "a number", error))
 }
 
 fn truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -329,10 +330,11 @@ fn policy(name: &str, value: &Bound<'_, PyAny>) -> PyResult<CleanupPolicy> {
             ..CleanupPolicy::default()
         });
     }
-    let topics = value.cast::<PyMapping>();
-    let topics = topics.map_err(|_| wrong_type(name, value, rule))?;
+    let Some(topics) = mapping_items(value)? else {
+        return Err(wrong_type(name, value, rule));
+    };
     let mut policies = CleanupPolicy::default();
-    for item in topics.items()? {
+    for item in topics {
         let (topic, policy) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
         if !topic.is_instance_of::<PyString>() {
             return Err(wrong_type(name, value, rule));

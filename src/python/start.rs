@@ -2,9 +2,9 @@
 
 use super::convert::{duration, integer, limit_or};
 use super::errors::must;
+use super::mapping::mapping_items;
 use crate::Start;
 use pyo3::prelude::*;
-use pyo3::types::PyMapping;
 use std::collections::BTreeMap;
 
 /// Where a group begins: a word, an aware `datetime`, a `timedelta` ago, or offsets by topic and
@@ -15,12 +15,12 @@ pub(super) fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> Py
         let at = now_ms.saturating_sub(i64::try_from(ago).unwrap_or(i64::MAX));
         return Ok(Start::Everywhere(crate::Bound::Time(at)));
     }
-    let Ok(mapping) = object.cast::<PyMapping>() else {
+    let Some(items) = mapping_items(object)? else {
         let others = "an aware datetime, a timedelta or {(topic, queue): offset}";
         return limit_or(name, object, others).map(Start::Everywhere);
     };
     let mut offsets: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
-    for item in mapping.items()? {
+    for item in items {
         let (key, offset) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
         let wrong = || must(name, object, "map (topic, queue) to an offset, 0 or more");
         let (topic, queue) = key.extract::<(String, u32)>().map_err(|_| wrong())?;
