@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forebay._forebay import Consumer, Message, Run
 from forebay.errors import (
@@ -18,7 +17,8 @@ from forebay.errors import (
 )
 from forebay.given import check_function, check_has_run
 
-_logger = logging.getLogger("forebay")
+if TYPE_CHECKING:
+    import logging
 
 #: A machine has no more to give, and starting many more takes minutes.
 _THREADS_MAX = 1024
@@ -77,6 +77,18 @@ def run(
         raise failures[0]
 
 
+def _logger() -> logging.Logger:
+    """Return the logger of the package.
+
+    The thread of a handler imports it, which no signal interrupts. Ctrl-C that falls into the
+    import of ``logging`` ends the process by SIGINT even where it is caught, since some module
+    evaluates a text there.
+    """
+    import logging
+
+    return logging.getLogger("forebay")
+
+
 def _check_count(name: str, value: int, most: int | None = None) -> None:
     if not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
@@ -92,7 +104,7 @@ def _poll(polls: Run, batch: int) -> list[Message]:
         try:
             return polls.poll(batch)
         except OwnershipLostError as error:
-            _logger.warning("%s", error)
+            _logger().warning("%s", error)
 
 
 def _handle(
@@ -104,7 +116,7 @@ def _handle(
     except Exception:
         first = messages[0]
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        _logger.exception(
+        _logger().exception(
             "the handler failed on the message of topic %s queue %d offset %d%s: to be tried again",
             *(first.topic, first.queue, first.offset, more),
         )
@@ -121,7 +133,7 @@ def _settle(messages: list[Message], settle: Callable[[Message], None]) -> None:
         except AlreadySettledError:
             pass
         except OwnershipLostError as error:
-            _logger.warning("%s", error)
+            _logger().warning("%s", error)
 
 
 def _on_termination(polls: Run) -> Any:

@@ -37,10 +37,8 @@ with forebay.open(sys.argv[1]) as store:
 """
 
 #: Waits for what never comes, and says how that ended.
-#: It imports first what `Consumer.run` needs: Ctrl-C in an import that evaluates a string, as named
-#: tuples do, ends the process by SIGINT in the end, though it is caught.
 WAIT = """
-import sys, forebay, forebay.consumer
+import sys, forebay
 mode = "r" if sys.argv[2] == "reader" else "a"
 with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
     if mode == "a":
@@ -654,3 +652,9 @@ def test_a_thread_gets_what_is_sent_while_it_waits(store):
     for worker in workers:
         worker.join()
     assert [message.body for message in got] == [b"x"] * 3
+
+
+def test_the_first_run_of_a_consumer_imports_no_logging():
+    """An import that evaluates a text and is interrupted has the process end by SIGINT."""
+    code = "import sys, forebay.consumer; assert not {'logging', 'tokenize'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
