@@ -864,8 +864,9 @@ class Consumer:
     @overload
     def run(self, handler: Callable[[list[Message]], object], threads: int, batch: int) -> None: ...
     def seek(self, to: _Start) -> None:
-        """Go on elsewhere in the queues that this consumer owns. What it holds of them counts no
-        more.
+        """Continue elsewhere in the queues that this consumer owns.
+
+        Messages of these queues that it holds can no longer be settled.
 
         Parameters
         ----------
@@ -946,6 +947,9 @@ class Polled:
 class GroupQueue:
     """How far a group has consumed one queue.
 
+    Unsettled messages, retries, owner and times are known for groups of this process, and of
+    processes that share the store; for others they are 0 or None.
+
     Attributes
     ----------
     group, topic, queue
@@ -966,14 +970,11 @@ class GroupQueue:
     owner
         Number of the consumer that owns the queue, or None.
     owner_pid
-        Id of its process if the store is shared, or None.
+        Process id of the owner if the store is shared, or None.
     owned_timestamp
-        Since when it does, in milliseconds since the epoch, or None.
+        When the owner got the queue, in milliseconds since the epoch, or None.
     progress_timestamp
         When ``committed`` last moved, or None.
-
-    The last six are known for the groups of this process, and of the processes that share the
-    store; for others they are 0 and None.
     """
 
     @property
@@ -1013,10 +1014,10 @@ class GroupQueue:
         """Number of the consumer that owns the queue, or None."""
     @property
     def owner_pid(self) -> int | None:
-        """Id of its process if the store is shared, or None."""
+        """Process id of the owner if the store is shared, or None."""
     @property
     def owned_timestamp(self) -> int | None:
-        """Since when it does, in milliseconds since the epoch, or None."""
+        """When the owner got the queue, in milliseconds since the epoch, or None."""
     @property
     def progress_timestamp(self) -> int | None:
         """When ``committed`` last moved, or None."""
@@ -1333,29 +1334,21 @@ class Latency:
         """Number of durations."""
     @property
     def mean(self) -> float:
-        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        upper ends of their buckets, so they may be too long by up to a quarter.
-        """
+        """Mean duration in seconds; 0 if nothing was counted."""
     @property
     def p50(self) -> float:
-        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        upper ends of their buckets, so they may be too long by up to a quarter.
+        """Median in seconds, or 0 if nothing was counted. It is the upper end of a bucket, so it
+        may be up to a quarter too long.
         """
     @property
     def p99(self) -> float:
-        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        upper ends of their buckets, so they may be too long by up to a quarter.
-        """
+        """The duration that 99% do not exceed, with the rules of ``p50``."""
     @property
     def p999(self) -> float:
-        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        upper ends of their buckets, so they may be too long by up to a quarter.
-        """
+        """The duration that 99.9% do not exceed, with the rules of ``p50``."""
     @property
     def max(self) -> float:
-        """mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        upper ends of their buckets, so they may be too long by up to a quarter.
-        """
+        """The longest duration in seconds; 0 if nothing was counted."""
     @property
     def buckets(self) -> list[tuple[float, int]]:
         """The non-empty buckets, as (exclusive upper end in seconds, number of durations)."""
@@ -1751,7 +1744,7 @@ class Store:
     ----------
     path, engine, mode
         The path as passed to `forebay.open`; ``"commitlog"``, ``"partitionlog"`` or
-        ``"memory"``; and the mode.
+        ``"memory"``; and the mode as passed to `open`.
     recovery
         What opening the store found and did, as a `Recovery`.
     damage
@@ -1782,7 +1775,7 @@ class Store:
     def _meanings(self) -> Meanings: ...
     @property
     def mode(self) -> Mode:
-        """The mode."""
+        """The mode as passed to `open`."""
     @property
     def recovery(self) -> Recovery:
         """What opening the store found and did, as a `Recovery`."""
@@ -1946,8 +1939,12 @@ class Store:
 
         Parameters
         ----------
-        topic, queue, offset
-            The place of the message.
+        topic
+            Name of the topic.
+        queue
+            Number of the queue.
+        offset
+            Offset of the message in the queue.
 
         Raises
         ------
@@ -1979,8 +1976,12 @@ class Store:
 
         Parameters
         ----------
-        topic, queue, offset
-            Where to begin.
+        topic
+            Name of the topic.
+        queue
+            Number of the queue.
+        offset
+            Offset to begin at.
         max_messages
             Maximum number of messages to return.
         max_bytes
@@ -2030,8 +2031,10 @@ class Store:
 
         Parameters
         ----------
-        topic, key
-            Topic to search, and key to find.
+        topic
+            Topic to search.
+        key
+            Key to find.
         begin, end
             Return only messages stored from ``begin`` to ``end``, both inclusive: aware
             datetimes or integer milliseconds since the epoch.
@@ -2050,8 +2053,10 @@ class Store:
 
         Parameters
         ----------
-        topic, queue
-            The queue to search.
+        topic
+            Name of the topic.
+        queue
+            Number of the queue.
         time
             An aware datetime, or integer milliseconds since the epoch. A time before the first
             message gives the first offset. A time after the last gives the next offset to be
@@ -2183,12 +2188,14 @@ class Store:
     def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
         """Set how far a group has consumed a topic; durable on return.
 
-        Consumers of the group go on there, and what they hold counts no more.
+        Consumers of the group continue there. Messages that they hold can no longer be settled.
 
         Parameters
         ----------
-        group, topic
-            Which group, and which topic.
+        group
+            Name of the group.
+        topic
+            Name of the topic.
         to
             ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``, which leaves
             other queues where they are.
@@ -2226,13 +2233,19 @@ class Store:
             Names of the columns, in order. A column that is not named costs nothing.
         queues
             Numbers of the queues; by default all.
-        start, end
-            Where to begin and stop, half-open: ``"earliest"``, ``"latest"``, an aware datetime,
-            or ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
-        tags, key
-            Return only messages with one of these tags, and with this key.
-        batch_rows, batch_bytes
-            Maximum rows, and bytes of bodies, of a batch.
+        start
+            Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or
+            ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
+        end
+            Where to stop, exclusive, in the forms of ``start``.
+        tags
+            Return only messages with one of these tags.
+        key
+            Return only messages with this key.
+        batch_rows
+            Maximum number of rows of a batch.
+        batch_bytes
+            Maximum total size of the bodies of a batch.
         body_type
             ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points
             into the mapped log files, which stay mapped while a batch is alive.

@@ -45,10 +45,10 @@ def attach(
     Each query reads the store as it is then. The store must be open while a query runs. Topics
     that are created later need another call; a second call replaces views of the same name.
 
-    DuckDB passes on the columns that a query uses, and conditions that compare columns with
-    constants. The scan reads those columns, and of each queue the range of offsets that the
-    conditions on ``topic``, ``queue``, ``offset`` and ``store_timestamp`` allow. Rows between are
-    read and dropped. DuckDB passes on no limit, but stops reading: a batch or two are read.
+    DuckDB passes to the scan which columns a query uses, and conditions that compare columns with
+    constants. The scan reads those columns, and in each queue the range of offsets that the
+    conditions on ``topic``, ``queue``, ``offset`` and ``store_timestamp`` allow. Other rows within
+    the range are read and dropped. DuckDB passes no limit, but stops reading after a batch or two.
 
     Parameters
     ----------

@@ -118,7 +118,7 @@ class StoreClosedError(ForebayError, ValueError):
     Attributes
     ----------
     path
-        The store's path; `None` for a consumer, and where a wait that closing ended knew none.
+        The store's path; `None` for a consumer, or if it was not known where the error was raised.
     """
 
     path: str | None = None

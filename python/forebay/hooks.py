@@ -56,8 +56,8 @@ ConsumeHook: TypeAlias = Callable[["Message"], "AbstractContextManager[Any] | No
 def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:
     """Return a producer that calls a hook before each send.
 
-    Of a batch there is one call, and what it adds becomes a property of every message. If the hook
-    raises, nothing is sent.
+    For a batch the hook is called once, and what it adds becomes a property of every message. If
+    the hook raises, nothing is sent.
     """
     check("producer", producer, (_forebay.Producer, Producer), "a producer")
     check_function("hook", hook)

@@ -85,7 +85,7 @@ class Collector:
         self._cluster = cluster
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics. Of a store that is closed, only ``forebay_up`` is there: 0."""
+        """Yield the metrics. A closed store has only ``forebay_up``, with the value 0."""
         from prometheus_client import core
 
         kinds: dict[str, Any] = {

@@ -76,10 +76,10 @@ def scan(
     Nothing is read before the frame is collected, and each collection reads the store as it is
     then. The store must be open until the collection ends.
 
-    The scan takes over from Polars: the columns that a query uses; a limit of rows; and
-    conditions on ``topic`` and ``queue``, comparisons of ``offset`` and ``store_timestamp`` with
-    constants, and equality of ``keys`` and ``tags`` with a constant, where all of them must hold.
-    Polars evaluates all conditions again.
+    Polars passes to the scan which columns a query uses, a limit of rows, and conditions that all
+    must hold: those on ``topic`` and ``queue``, comparisons of ``offset`` and ``store_timestamp``
+    with constants, and equality of ``keys`` and ``tags`` with a constant. Polars evaluates all
+    conditions again.
 
     Parameters
     ----------

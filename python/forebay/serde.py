@@ -291,8 +291,8 @@ def msgpack() -> Serde[Any]:
 def pydantic(kind: type[T]) -> Serde[T]:
     """Return a serde of JSON that checks values against a type, by pydantic.
 
-    Both directions check, and convert what pydantic converts: ``"3"`` is sent as the int 3. A value
-    that is not of the type is not sent: `dumps` raises pydantic's error, a ValueError.
+    Values are checked in both directions, and converted as pydantic does: ``"3"`` is sent as the
+    int 3. A value of another type is not sent: `dumps` raises pydantic's error, a ValueError.
 
     Parameters
     ----------

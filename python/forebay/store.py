@@ -115,7 +115,7 @@ def open(
         ``disk_reserve`` bytes (256 MiB) are free or more than ``disk_warning_ratio`` of the disk
         is in use. Otherwise, if ``delete_when`` is given, files are deleted only in those hours,
         such as ``"04"`` or ``"04;16"``. A partition log applies both limits to each queue by
-        itself, as Kafka does, and does not go by the space of the disk.
+        itself, as Kafka does, and ignores the free space of the disk.
 
         In a partition log, ``isolation="read_committed"`` leaves out messages of transactions that
         were aborted, and all from the first message of the oldest open transaction on.

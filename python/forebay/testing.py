@@ -44,9 +44,9 @@ _LAST = datetime(2500, 1, 1, tzinfo=UTC)
 class Clock:
     """A clock that stands still until it is moved, for stores opened with `open`.
 
-    By it go the times of messages, the delays of messages and retries, the time after which an
-    unsettled message is delivered again, and the age at which ``roll_after`` seals log files.
-    Waits in calls, such as ``poll(timeout=1)``, and the intervals of flushes go by real time.
+    It determines the times of messages, the delays of messages and retries, the time after which
+    an unsettled message is delivered again, and the age at which ``roll_after`` seals log files.
+    Waits in calls, such as ``poll(timeout=1)``, and the intervals of flushes use real time.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def open(
     adopt: bool = False,
     **options: Unpack[Options],
 ) -> Store:
-    """Open a store that goes by a clock which the test moves.
+    """Open a store whose clock the test moves.
 
     Parameters
     ----------

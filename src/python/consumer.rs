@@ -347,7 +347,9 @@ impl Consumer {
         run.call1((slf, handler, threads, batch)).map(drop)
     }
 
-    /// Go on elsewhere in the queues that this consumer owns. What it holds of them counts no more.
+    /// Continue elsewhere in the queues that this consumer owns.
+    ///
+    /// Messages of these queues that it holds can no longer be settled.
     ///
     /// Parameters
     /// ----------

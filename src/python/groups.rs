@@ -20,6 +20,9 @@ plain!(
     GroupQueue,
     "How far a group has consumed one queue.
 
+Unsettled messages, retries, owner and times are known for groups of this process, and of processes
+that share the store; for others they are 0 or None.
+
 Attributes
 ----------
 group, topic, queue
@@ -39,14 +42,11 @@ retries
 owner
     Number of the consumer that owns the queue, or None.
 owner_pid
-    Id of its process if the store is shared, or None.
+    Process id of the owner if the store is shared, or None.
 owned_timestamp
-    Since when it does, in milliseconds since the epoch, or None.
+    When the owner got the queue, in milliseconds since the epoch, or None.
 progress_timestamp
-    When ``committed`` last moved, or None.
-
-The last six are known for the groups of this process, and of the processes that share the store;
-for others they are 0 and None.",
+    When ``committed`` last moved, or None.",
     {
         /// The group.
         group: String,
@@ -71,9 +71,9 @@ for others they are 0 and None.",
         retries: u64,
         /// Number of the consumer that owns the queue, or None.
         owner: Option<u64>,
-        /// Id of its process if the store is shared, or None.
+        /// Process id of the owner if the store is shared, or None.
         owner_pid: Option<u32>,
-        /// Since when it does, in milliseconds since the epoch, or None.
+        /// When the owner got the queue, in milliseconds since the epoch, or None.
         owned_timestamp: Option<i64>,
         /// When ``committed`` last moved, or None.
         progress_timestamp: Option<i64>,
@@ -240,12 +240,14 @@ impl Store {
 
     /// Set how far a group has consumed a topic; durable on return.
     ///
-    /// Consumers of the group go on there, and what they hold counts no more.
+    /// Consumers of the group continue there. Messages that they hold can no longer be settled.
     ///
     /// Parameters
     /// ----------
-    /// group, topic
-    ///     Which group, and which topic.
+    /// group
+    ///     Name of the group.
+    /// topic
+    ///     Name of the topic.
     /// to
     ///     ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``, which leaves
     ///     other queues where they are.

@@ -22,8 +22,12 @@ impl Store {
     ///
     /// Parameters
     /// ----------
-    /// topic, queue, offset
-    ///     The place of the message.
+    /// topic
+    ///     Name of the topic.
+    /// queue
+    ///     Number of the queue.
+    /// offset
+    ///     Offset of the message in the queue.
     ///
     /// Raises
     /// ------
@@ -55,8 +59,12 @@ impl Store {
     ///
     /// Parameters
     /// ----------
-    /// topic, queue, offset
-    ///     Where to begin.
+    /// topic
+    ///     Name of the topic.
+    /// queue
+    ///     Number of the queue.
+    /// offset
+    ///     Offset to begin at.
     /// max_messages
     ///     Maximum number of messages to return.
     /// max_bytes
@@ -142,8 +150,10 @@ impl Store {
     ///
     /// Parameters
     /// ----------
-    /// topic, key
-    ///     Topic to search, and key to find.
+    /// topic
+    ///     Topic to search.
+    /// key
+    ///     Key to find.
     /// begin, end
     ///     Return only messages stored from ``begin`` to ``end``, both inclusive: aware datetimes
     ///     or integer milliseconds since the epoch.
@@ -188,8 +198,10 @@ impl Store {
     ///
     /// Parameters
     /// ----------
-    /// topic, queue
-    ///     The queue to search.
+    /// topic
+    ///     Name of the topic.
+    /// queue
+    ///     Number of the queue.
     /// time
     ///     An aware datetime, or integer milliseconds since the epoch. A time before the first
     ///     message gives the first offset. A time after the last gives the next offset to be
@@ -274,13 +286,19 @@ impl Store {
     ///     Names of the columns, in order. A column that is not named costs nothing.
     /// queues
     ///     Numbers of the queues; by default all.
-    /// start, end
-    ///     Where to begin and stop, half-open: ``"earliest"``, ``"latest"``, an aware datetime, or
+    /// start
+    ///     Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or
     ///     ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
-    /// tags, key
-    ///     Return only messages with one of these tags, and with this key.
-    /// batch_rows, batch_bytes
-    ///     Maximum rows, and bytes of bodies, of a batch.
+    /// end
+    ///     Where to stop, exclusive, in the forms of ``start``.
+    /// tags
+    ///     Return only messages with one of these tags.
+    /// key
+    ///     Return only messages with this key.
+    /// batch_rows
+    ///     Maximum number of rows of a batch.
+    /// batch_bytes
+    ///     Maximum total size of the bodies of a batch.
     /// body_type
     ///     ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points
     ///     into the mapped log files, which stay mapped while a batch is alive.

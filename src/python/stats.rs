@@ -19,20 +19,16 @@ buckets
     {
         /// Number of durations.
         count: u64,
-        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        /// upper ends of their buckets, so they may be too long by up to a quarter.
+        /// Mean duration in seconds; 0 if nothing was counted.
         mean: f64,
-        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        /// upper ends of their buckets, so they may be too long by up to a quarter.
+        /// Median in seconds, or 0 if nothing was counted. It is the upper end of a bucket, so it
+        /// may be up to a quarter too long.
         p50: f64,
-        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        /// upper ends of their buckets, so they may be too long by up to a quarter.
+        /// The duration that 99% do not exceed, with the rules of ``p50``.
         p99: f64,
-        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        /// upper ends of their buckets, so they may be too long by up to a quarter.
+        /// The duration that 99.9% do not exceed, with the rules of ``p50``.
         p999: f64,
-        /// mean, p50, p99, p999, max: In seconds; 0 if nothing was counted. Percentiles are the
-        /// upper ends of their buckets, so they may be too long by up to a quarter.
+        /// The longest duration in seconds; 0 if nothing was counted.
         max: f64,
         /// The non-empty buckets, as (exclusive upper end in seconds, number of durations).
         buckets: Vec<(f64, u64)>,

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 /// ----------
 /// path, engine, mode
 ///     The path as passed to `forebay.open`; ``"commitlog"``, ``"partitionlog"`` or ``"memory"``;
-///     and the mode.
+///     and the mode as passed to `open`.
 /// recovery
 ///     What opening the store found and did, as a `Recovery`.
 /// damage
@@ -113,7 +113,7 @@ impl Store {
         Ok(self.core.engine()?.meanings().into())
     }
 
-    /// The mode.
+    /// The mode as passed to `open`.
     #[getter]
     fn mode(&self) -> &'static str {
         match self.core.options().mode {

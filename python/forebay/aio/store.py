@@ -104,7 +104,7 @@ class Store:
 
     @property
     def engine(self) -> EngineName:
-        """``"commitlog"`` or ``"memory"``."""
+        """``"commitlog"``, ``"partitionlog"`` or ``"memory"``."""
         return self.plain.engine
 
     @property

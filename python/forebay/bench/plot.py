@@ -34,7 +34,7 @@ def svg(measured: Iterable[Measured], title: str) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" {_TEXT}>',
         '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="20">{escape(title)}</text>',
+        f'<text x="{_LEFT}" y="14" font-weight="bold">{escape(title)}</text>',
     ]
     rates = [one.rate / 1e6 for line in lines.values() for one in line]
     times = [one.p99 * 1e6 for line in lines.values() for one in line]

@@ -1,7 +1,7 @@
 """Stores as Spark DataFrames: ``spark.read.format("forebay")``.
 
 The options and columns are those of Spark's Kafka connector, so moving a job takes only a change of
-format and address::
+format and address:
 
     import forebay.spark
 
