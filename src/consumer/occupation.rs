@@ -26,7 +26,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Occupation {
     table: Arc<GroupTable>,
-    /// Held by the thread of this process that changes the table.
+    /// Held by the thread of this process that changes the table, or waits for the lock of it.
+    turn: Mutex<()>,
+    /// No thread that holds it waits for another process.
     index: Mutex<Index>,
 }
 
@@ -35,6 +37,7 @@ pub(super) struct Locked<'a> {
     table: &'a GroupTable,
     index: MutexGuard<'a, Index>,
     held: Held<'a>,
+    _turn: MutexGuard<'a, ()>,
 }
 
 /// A queue that a group begins to consume, and where.
@@ -49,6 +52,7 @@ impl Occupation {
     pub(super) fn new(table: Arc<GroupTable>) -> Occupation {
         Occupation {
             table,
+            turn: Mutex::default(),
             index: Mutex::default(),
         }
     }
@@ -59,15 +63,20 @@ impl Occupation {
 
     /// Takes the lock of those that change the table.
     pub(super) fn lock(&self) -> Result<Locked<'_>> {
-        let index = self.index.lock();
-        if index.ended {
-            return Err(Error::Closed { path: None });
-        }
+        let turn = self.turn.lock();
+        let check = |index: &Index| match index.ended {
+            true => Err(Error::Closed { path: None }),
+            false => Ok(()),
+        };
+        check(&self.index.lock())?;
         let held = self.table.lock()?;
+        let index = self.index.lock();
+        check(&index)?;
         let mut locked = Locked {
             table: &self.table,
             index,
             held,
+            _turn: turn,
         };
         locked.index.read_on(&self.table)?;
         if locked.held.dirty {

@@ -219,6 +219,28 @@ mod tests {
         }
     }
 
+    /// The process that holds the lock of the table may have been stopped: who waits for it keeps no
+    /// other thread from its queues.
+    #[test]
+    fn a_thread_that_waits_for_the_table_holds_up_no_other() {
+        let bed = Bed::new([1_000; 3]);
+        let [holder, waiter, _] = &bed.processes[..] else {
+            panic!("there are three processes");
+        };
+        let held = holder.lock().unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| waiter.lock().map(drop));
+            // The lock is marked once the other thread is asleep.
+            while !waiter.table().is_awaited() {
+                std::thread::yield_now();
+            }
+            assert!(waiter.knows("workers", "orders").is_ok());
+            assert!(!waits.is_finished());
+            drop(held);
+            waits.join().unwrap().unwrap();
+        });
+    }
+
     #[test]
     fn a_process_is_evicted_once_it_was_silent_for_its_session_timeout() {
         let mut bed = Bed::new([60_000, 1_000, 60_000]);

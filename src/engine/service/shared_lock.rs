@@ -153,6 +153,12 @@ pub fn taken(word: &impl LockWord) -> u64 {
     word.load() / GENERATION
 }
 
+/// Whether a process may be asleep until the lock is released.
+#[cfg(test)]
+pub fn is_awaited(word: &impl LockWord) -> bool {
+    word.load() & WAITERS != 0
+}
+
 /// Notes that the lock will be held for long. Called by the holder.
 pub fn lengthen(word: &impl LockWord) {
     loop {

@@ -278,6 +278,12 @@ impl GroupTable {
             dirty: taken == Taken::Dirty,
         })
     }
+
+    /// Whether somebody may be asleep until the lock is released.
+    #[cfg(test)]
+    pub fn is_awaited(&self) -> bool {
+        shared_lock::is_awaited(self)
+    }
 }
 
 fn beat_at(slot: u32) -> usize {
