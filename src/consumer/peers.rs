@@ -219,8 +219,7 @@ mod tests {
         }
     }
 
-    /// The process that holds the lock of the table may have been stopped: who waits for it keeps no
-    /// other thread from its queues.
+    /// The process that holds the lock of the table may have been stopped.
     #[test]
     fn a_thread_that_waits_for_the_table_holds_up_no_other() {
         let bed = Bed::new([1_000; 3]);
