@@ -95,7 +95,9 @@ pub use archive::{
     Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, SealedSegment, SegmentSurvey,
     Survey, Wanted,
 };
-pub use arrow::{BodyType, Column, Dialect, Imported, Interrupt, Stream, ffi, send_arrow};
+pub use arrow::{
+    BodyType, Chain, Column, Dialect, Imported, Interrupt, NextStream, Stream, ffi, send_arrow,
+};
 pub use bound::{Bound, Bounded};
 pub use cleanup::{CleanupPolicy, Compaction, Policy};
 pub use clock::{Clock, ManualClock};

@@ -25,8 +25,9 @@ __all__ = [
     "Scan", "SealedFile", "SealedSegment", "SegmentSurvey", "SendResult", "Staged", "Stager",
     "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "TailStep", "Ticket", "Topic",
     "Verification", "WriterStats", "__version__", "block_offset_at",
-    "block_schema", "bounds_below", "clock_moved", "close_query", "contents_of", "convert_store",
-    "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
+    "block_schema", "bounds_below", "chain_scans", "clock_moved", "close_query", "contents_of",
+    "convert_store", "discard_stages", "epochs", "fit", "holds_commit", "last_marker",
+    "message_from_record",
     "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
     "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
     "scan_blocks", "sealed_files", "sealed_segments", "stage_target", "survey", "survey_segment",
@@ -618,7 +619,7 @@ class Message(Buffer):
         """When the message was stored, in milliseconds since the epoch."""
     @property
     def born_time(self) -> datetime:
-        """When the message was sent, as a datetime in UTC."""
+        """When the message was made, as a datetime in UTC."""
     @property
     def store_time(self) -> datetime:
         """When the message was stored, as a datetime in UTC."""
@@ -2128,8 +2129,7 @@ class Store:
         Parameters
         ----------
         topics
-            A topic or a sequence of topics. One that does not exist is created with its first
-            message.
+            A topic or a sequence of topics; those that do not exist are created.
         group
             Name of the group. Its consumers share the queues of the topics.
         start
@@ -2866,6 +2866,14 @@ def scan_blocks(
     `data` begins at `position` of the log and was read from `path`; lengths and checksums of
     `blocks` are compared with it. `queue` is the topic and queue of a segment of a partition
     log.
+    """
+
+def chain_scans(scans: Iterator[BlockScan], arguments: dict[str, Any], path: str) -> CapsuleType:
+    """Export the scans that an iterator yields, of the archive at `path`, as one stream.
+
+    The reader of the stream is foreign code, which drops Python's exceptions. So an error of the
+    iterator ends the stream as an error with its text. Ctrl-C ends it too, and the interpreter
+    raises its exception as soon as it runs Python code again.
     """
 
 def block_offset_at(

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use arrow_array::{Array, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,9 +21,32 @@ pub use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader}
 pub use arrow_data::ffi::FFI_ArrowArray as CArray;
 pub use arrow_schema::ffi::FFI_ArrowSchema as CSchema;
 
+/// Record batches of one schema, which [`export`] passes on.
+pub trait Batches: Send {
+    /// Schema of every batch.
+    fn schema(&self) -> SchemaRef;
+
+    /// The next batch; `None` at the end, and after an error.
+    ///
+    /// # Errors
+    ///
+    /// Those of the source.
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>>;
+}
+
+impl Batches for Stream {
+    fn schema(&self) -> SchemaRef {
+        self.schema()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.next_batch()
+    }
+}
+
 /// State of an exported stream between its callbacks.
 struct Exported {
-    stream: Stream,
+    stream: Box<dyn Batches>,
     last_error: Option<CString>,
 }
 
@@ -31,9 +54,9 @@ struct Exported {
 ///
 /// The stream reports errors with the text of [`Error`]. The struct may be released from any
 /// thread, after the store was closed, and in a child process.
-pub fn export(stream: Stream) -> FFI_ArrowArrayStream {
+pub fn export(stream: impl Batches + 'static) -> FFI_ArrowArrayStream {
     let exported = Box::new(Exported {
-        stream,
+        stream: Box::new(stream),
         last_error: None,
     });
     let data = Box::into_raw(exported).cast::<c_void>();
@@ -64,8 +87,8 @@ unsafe fn exported<'a>(stream: *mut FFI_ArrowArrayStream) -> Option<&'a mut Expo
 }
 
 /// Runs the work of a callback. Turns its error or panic into a code and a text.
-fn answer(exported: &mut Exported, work: impl FnOnce(&mut Stream) -> Result<()>) -> c_int {
-    let stream = &mut exported.stream;
+fn answer(exported: &mut Exported, work: impl FnOnce(&mut dyn Batches) -> Result<()>) -> c_int {
+    let stream = &mut *exported.stream;
     let (code, text) = match catch_unwind(AssertUnwindSafe(|| work(stream))) {
         Ok(Ok(())) => return 0,
         Ok(Err(error)) => (code_of(&error), error.to_string()),

@@ -5,6 +5,7 @@
 //! | [`schema`] | the columns, their names and types |
 //! | [`source`] | where a scan's records come from: queues, the log, or the index |
 //! | [`stream`] | records to batches, chunk by chunk |
+//! | `chain` | streams that are read one after another |
 //! | `columns`, `text`, `body` | one builder per kind of column |
 //! | [`ffi`] | the C structs of Arrow's streams and arrays |
 //! | [`import`] | batches to messages |
@@ -15,6 +16,7 @@
 
 mod body;
 mod buffers;
+mod chain;
 mod columns;
 pub mod ffi;
 pub mod import;
@@ -27,6 +29,7 @@ pub mod stream;
 mod text;
 mod values;
 
+pub use chain::{Chain, NextStream};
 pub use import::{Imported, send_arrow};
 pub use schema::{BodyType, Column, Dialect};
 pub use stream::{Interrupt, Stream};

@@ -8,7 +8,7 @@ use super::fields::fields;
 use super::store::Store;
 use crate::Mutex;
 use crate::ffi::{CSchema, export};
-use crate::{BlockTable as Table, Blocks, Damages, Dialect, ScanSpec, Wanted};
+use crate::{BlockTable as Table, Blocks, Damages, Dialect, ScanSpec, Stream, Wanted};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
@@ -295,8 +295,16 @@ impl BlockTable {
 /// It exports a single stream, which owns a copy of the bytes.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct BlockScan {
-    stream: Mutex<Option<crate::Stream>>,
+    stream: Mutex<Option<Stream>>,
     damage: Damages,
+}
+
+impl BlockScan {
+    /// The stream, which is handed out once.
+    pub(super) fn take(&self) -> PyResult<Stream> {
+        let stream = self.stream.lock().take();
+        stream.ok_or_else(|| PyRuntimeError::new_err("the stream was already exported"))
+    }
 }
 
 #[pymethods]
@@ -313,14 +321,11 @@ impl BlockScan {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let stream = self.stream.lock().take();
-        let stream =
-            stream.ok_or_else(|| PyRuntimeError::new_err("the stream was already exported"))?;
-        stream_capsule(py, export(stream))
+        stream_capsule(py, export(self.take()?))
     }
 }
 
-fn spec_of(arguments: &Bound<'_, PyDict>) -> PyResult<ScanSpec> {
+pub(super) fn spec_of(arguments: &Bound<'_, PyDict>) -> PyResult<ScanSpec> {
     let mut spec = ScanSpec::default();
     if arguments.contains("dialect")? {
         spec.dialect = Dialect::Spark;

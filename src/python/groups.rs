@@ -129,8 +129,7 @@ impl Store {
     /// Parameters
     /// ----------
     /// topics
-    ///     A topic or a sequence of topics. One that does not exist is created with its first
-    ///     message.
+    ///     A topic or a sequence of topics; those that do not exist are created.
     /// group
     ///     Name of the group. Its consumers share the queues of the topics.
     /// start

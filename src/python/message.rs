@@ -268,7 +268,7 @@ impl Message {
         Ok(self.record()?.store_timestamp())
     }
 
-    /// When the message was sent, as a datetime in UTC.
+    /// When the message was made, as a datetime in UTC.
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         datetime(py, self.record()?.born_timestamp())

@@ -4,6 +4,7 @@
 mod archive;
 mod arrow;
 mod batch;
+mod chain;
 mod clock;
 mod compact;
 mod consumer;
@@ -66,6 +67,8 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::arrow::Scan;
+    #[pymodule_export]
+    use super::chain::chain_scans;
     #[pymodule_export]
     use super::clock::{ManualClock, clock_moved};
     #[pymodule_export]

@@ -25,8 +25,8 @@ from forebay.archive.parts import Range
 from forebay.archive.scan import milliseconds_of
 from forebay.times import milliseconds
 
-pytest.importorskip("pyarrow")
-from pyarrow import fs
+pa = pytest.importorskip("pyarrow")
+fs = pytest.importorskip("pyarrow.fs")
 
 NAMES = [f"{support.FILE * number:020}" for number in range(3)]
 
@@ -92,6 +92,16 @@ def test_what_was_archived_is_read_back(store, target):
         # A scan can be read repeatedly, also as views, and in small batches.
         scan = archive.scan("bills", body_type="binary_view", columns=["offset"], batch_rows=7)
         assert support.rows(scan) == support.rows(scan) != []
+
+
+def test_an_error_of_an_archive_crosses_arrow_with_its_kind_and_text(target, monkeypatch):
+    def read(*_):
+        raise ConnectionError("reset by peer")
+
+    with forebay.archive.open(target) as archive:
+        monkeypatch.setattr(LocalFiles, "read", read)
+        with pytest.raises(OSError, match="ConnectionError: reset by peer"):
+            pa.table(archive.scan())
 
 
 def test_messages_of_a_live_store_are_archived_as_its_files_fill(tmp_path):

@@ -26,6 +26,7 @@ import pytest
 from harness import state_of
 
 import forebay
+import forebay.archive
 
 pytestmark = pytest.mark.usefixtures("uncollected")
 
@@ -253,9 +254,8 @@ def test_ctrl_c_ends_a_query_that_reads_the_topic(tmp_path):
         assert not pressed_before(functools.partial(store.query, "orders", "absent"))
 
 
-def test_ctrl_c_ends_a_stream_that_foreign_code_reads(store):
-    store.send("orders", b"x")
-    reader = pa.RecordBatchReader.from_stream(store.scan("orders"))
+def interrupted(reader):
+    """Return the error of a stream's reader; the KeyboardInterrupt that follows is expected."""
     # No Python code runs between these calls, so the first one's signal is pending in the second.
     calls = map(operator.call, [_thread.interrupt_main, reader.read_next_batch])
     ended = None
@@ -265,8 +265,24 @@ def test_ctrl_c_ends_a_stream_that_foreign_code_reads(store):
         except OSError as error:
             ended = error
             time.sleep(0)
-    assert "nterrupted" in str(ended)
+    return str(ended)
+
+
+def test_ctrl_c_ends_a_stream_that_foreign_code_reads(store):
+    store.send("orders", b"x")
+    reader = pa.RecordBatchReader.from_stream(store.scan("orders"))
+    assert "nterrupted" in interrupted(reader)
     assert pa.table(store.scan("orders")).num_rows == 1
+
+
+def test_ctrl_c_ends_a_stream_over_an_archive(directory, tmp_path):
+    with forebay.open(directory) as store:
+        store.roll()
+        store.archive(tmp_path / "archive")
+    with forebay.archive.open(tmp_path / "archive") as archive:
+        reader = pa.RecordBatchReader.from_stream(archive.scan("orders"))
+        assert "nterrupted" in interrupted(reader)
+        assert pa.table(archive.scan("orders")).num_rows == 3
 
 
 def test_a_long_read_gives_what_many_short_ones_give(store):

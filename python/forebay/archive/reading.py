@@ -210,7 +210,7 @@ class Archive:
         body_type: BodyType = "binary",
         verify: bool = True,
     ) -> ArchiveScan:
-        """Read messages as Arrow record batches; needs pyarrow.
+        """Read messages as Arrow record batches.
 
         The arguments are those of `Store.scan`. Messages come in log order, which within a queue is
         offset order.
@@ -243,7 +243,9 @@ class Archive:
         if isinstance(key, bytes):
             arguments["key"] = key.decode()
         ranges = list(self._ranges(**places))
-        return ArchiveScan(lambda damage: self.read(ranges, arguments, damage), arguments)
+        return ArchiveScan(
+            self.path, lambda damage: self.scans(ranges, arguments, damage), arguments
+        )
 
     def _ranges(
         self,
@@ -314,6 +316,16 @@ class Archive:
         """Read the messages in ranges; append each skipped region to `damage`."""
         import pyarrow
 
+        for scan in self.scans(ranges, arguments, damage):
+            yield from pyarrow.RecordBatchReader.from_stream(scan)
+
+    def scans(
+        self,
+        ranges: Sequence[_OffsetRange],
+        arguments: Mapping[str, Any],
+        damage: list[Damage | ArchiveDamage],
+    ) -> Iterator[_forebay.BlockScan]:
+        """Yield a scan for each fetch; append what it skips to `damage`, once it has been read."""
         ranges = list(ranges)
         for fetch, data in self._logs.fetched(self._logs.plan(ranges, arguments.get("key"))):
             scan = _forebay.scan_blocks(
@@ -325,7 +337,7 @@ class Archive:
                 dict(arguments),
                 fetch.file.queue,
             )
-            yield from pyarrow.RecordBatchReader.from_stream(scan)
+            yield scan
             damage += scan.damage
 
     def verify(

@@ -14,8 +14,6 @@ from forebay.given import ITEMS_MAX
 from forebay.times import milliseconds
 
 if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]
-
     from forebay import Damage
     from forebay.archive.parts import ArchiveDamage
 
@@ -28,6 +26,9 @@ _FAR = (1 << 63) - 1
 class ArchiveScan:
     """A scan of an archive; each call of ``__arrow_c_stream__`` starts a new read.
 
+    Ctrl-C ends a stream that the main thread reads: its reader reports an error, and
+    ``KeyboardInterrupt`` follows.
+
     Attributes
     ----------
     damage
@@ -36,10 +37,12 @@ class ArchiveScan:
 
     def __init__(
         self,
-        read: Callable[[list[Damage | ArchiveDamage]], Iterator[pyarrow.RecordBatch]],
+        path: str,
+        scans: Callable[[list[Damage | ArchiveDamage]], Iterator[_forebay.BlockScan]],
         arguments: Mapping[str, Any],
     ) -> None:
-        self._read = read
+        self._path = path
+        self._scans = scans
         self._arguments = arguments
         self.damage: list[Damage | ArchiveDamage] = []
 
@@ -49,11 +52,8 @@ class ArchiveScan:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export a new stream."""
-        import pyarrow
-
-        schema = pyarrow.schema(self)
-        reader = pyarrow.RecordBatchReader.from_batches(schema, self._read(self.damage))
-        return reader.__arrow_c_stream__(requested_schema)
+        scans = self._scans(self.damage)
+        return _forebay.chain_scans(scans, dict(self._arguments), self._path)
 
 
 def iterable(value: Any) -> Any:

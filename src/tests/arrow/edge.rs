@@ -1,6 +1,7 @@
 //! The C interfaces: export and import.
 
 use super::*;
+use crate::arrow::Chain;
 use crate::arrow::ffi::{export, import_array, import_stream};
 use crate::arrow::source::Source;
 use crate::engine::{Cursor, Rows};
@@ -8,6 +9,7 @@ use crate::{Error, Result};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{BinaryArray, Int32Array, RecordBatchReader, StringArray};
 use arrow_data::ffi::FFI_ArrowArray;
+use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
 
 /// A cursor that returns the given answer.
@@ -81,6 +83,36 @@ fn a_stream_without_rows_or_columns_keeps_its_schema_and_counts() {
     };
     let mut reader = import(export(stream(&store, spec))).unwrap();
     assert_eq!(reader.next().unwrap().unwrap().num_rows(), 2);
+}
+
+#[test]
+fn chained_streams_are_read_in_turn_until_one_cannot_be_opened() {
+    let store = store();
+    send_bodies(&store, "a", 0, &[b"1", b"2"]);
+    let schema = stream(&store, ScanSpec::default()).schema();
+    let (mut opened, path) = (0, "archive".into());
+    let next = move || {
+        opened += 1;
+        match opened {
+            3 => Err(std::io::Error::other("reset by peer")),
+            _ => Ok(Some(stream(&store, ScanSpec::default()))),
+        }
+    };
+    let chain = Chain::new(SchemaRef::clone(&schema), path, Box::new(next));
+    let mut reader = import(export(chain)).unwrap();
+    assert_eq!(reader.schema(), schema);
+    let rows: Vec<_> = reader
+        .by_ref()
+        .take(2)
+        .map(|it| it.unwrap().num_rows())
+        .collect();
+    assert_eq!(rows, [2, 2]);
+    let error = reader.next().unwrap().unwrap_err().to_string();
+    assert!(
+        error.contains("archive") && error.contains("reset by peer"),
+        "{error}"
+    );
+    assert!(reader.next().is_none());
 }
 
 #[test]
