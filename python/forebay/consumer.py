@@ -20,6 +20,9 @@ from forebay.given import check_function, check_has_run
 if TYPE_CHECKING:
     import logging
 
+#: Seconds between two checks for a signal. One whose handler lets system calls go on, such as that
+#: which Polars installs for SIGINT, wakes no wait.
+_SLICE = 0.05
 #: A machine has no more to give, and starting many more takes minutes.
 _THREADS_MAX = 1024
 
@@ -64,17 +67,24 @@ def run(
         for worker in workers:
             worker.start()
         for ended in ends:
-            ended.wait()
+            _wait(ended)
     finally:
         polls.stop()
         for worker, ended in zip(workers, ends, strict=True):
             if worker.ident is not None:
-                ended.wait()
+                _wait(ended)
                 worker.join()
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
     if failures:
         raise failures[0]
+
+
+def _wait(ended: threading.Event) -> None:
+    """Wait for the end of a thread, and let the main thread handle signals meanwhile."""
+    is_main = threading.current_thread() is threading.main_thread()
+    while not ended.wait(_SLICE if is_main else None):
+        pass
 
 
 def _logger() -> logging.Logger:
