@@ -39,8 +39,8 @@ impl fmt::Display for Error {
                 max,
             } => write!(
                 f,
-                "offset {offset} of topic {topic:?} queue {queue} is out of range: {min} to {max} \
-                 (exclusive)"
+                "offset {offset} of topic {topic:?} queue {queue} is out of range: the queue has \
+                 {min} to {max} (exclusive)"
             ),
             Error::Corrupt {
                 path,
