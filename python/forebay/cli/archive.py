@@ -36,7 +36,7 @@ def add(verbs: Any) -> None:
         "--roll",
         action="store_true",
         help="first seal the log file in use, or complete the segments in use, so that everything "
-        "is copied; not while another process writes the store alone",
+        "is copied; fails while another process has the store to itself",
     )
     parser.add_argument(
         "--adopt",

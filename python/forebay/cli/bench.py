@@ -34,14 +34,30 @@ def add(verbs: Any) -> None:
         help=f"number of topics; may be repeated; by default {', '.join(map(str, TOPICS))}",
     )
     topics.add_argument(
-        "--messages", metavar="N", type=count, default=500_000, help="messages of a run"
+        "--messages",
+        metavar="N",
+        type=count,
+        default=500_000,
+        help="messages sent in each run; the default is 500000",
     )
-    topics.add_argument("--body", metavar="BYTES", type=count, default=100, help="of each message")
     topics.add_argument(
-        "--rounds", metavar="N", type=count, default=3, help="runs of each; medians are shown"
+        "--body",
+        metavar="BYTES",
+        type=count,
+        default=100,
+        help="length of each body; the default is 100",
     )
     topics.add_argument(
-        "--folder", metavar="PATH", help="where the stores are made; by default the temporary one"
+        "--rounds",
+        metavar="N",
+        type=count,
+        default=3,
+        help="runs with each number of topics, for the medians; the default is 3",
+    )
+    topics.add_argument(
+        "--folder",
+        metavar="PATH",
+        help="directory in which to make the stores; by default that of temporary files",
     )
     topics.add_argument("--svg", metavar="FILE", help="write a chart")
     topics.add_argument("--json", action="store_true", help="write a JSON document")

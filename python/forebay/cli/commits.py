@@ -34,12 +34,12 @@ _PATIENCE_S = 60.0
 
 def add(verbs: Any) -> None:
     """Add the verb to the parser."""
-    text = "list Spark commits that are not done, and end those that cannot finish by themselves"
+    text = "list unfinished Spark commits, and end those that cannot finish by themselves"
     parser = verbs.add_parser("commits", help=text, description=text, allow_abbrev=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, run, what in (
         ("list", _list, "list commits that are pending, begun or refused"),
-        ("show", _show, "show a query's last batch in the log, and its commits that are not done"),
+        ("show", _show, "show a query's last batch in the log, and its unfinished commits"),
         ("resolve", _resolve, "decide what happens to a batch of which only a part is in the log"),
         ("withdraw", _withdraw, "withdraw a commit of which nothing is in the log"),
     ):

@@ -40,7 +40,9 @@ def add(verbs: Any) -> None:
         help="a name by which browsers reach the page; may be repeated",
     )
     parser.add_argument(
-        "--write", action="store_true", help="allow to redrive dead letters; by default it reads"
+        "--write",
+        action="store_true",
+        help="allow redriving dead letters; by default the console only reads",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.set_defaults(run=_console)

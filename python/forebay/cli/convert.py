@@ -54,7 +54,7 @@ def add(verbs: Any) -> None:
         "--isolation",
         choices=("read_committed", "read_uncommitted"),
         default="read_committed",
-        help="which messages of transactions are converted; by default those of committed ones",
+        help="transactional messages to convert; by default only those of committed transactions",
     )
     parser.add_argument("--json", action="store_true", help="write a JSON document")
     parser.set_defaults(run=_convert)

@@ -16,7 +16,7 @@ __all__ = ["add"]
 
 def add(verbs: Any) -> None:
     """Add the verb to the parser."""
-    text = "check the machine, and the file system of a path, against the tuning page"
+    text = "check the settings of the machine, and of a path's file system, that matter to a store"
     parser = verbs.add_parser("doctor", help=text, description=text, allow_abbrev=False)
     parser.add_argument(
         "path",

@@ -21,7 +21,7 @@ def add(verbs: Any) -> None:
     groups.add_argument("--json", action="store_true", help="write a JSON document")
     groups.set_defaults(run=_groups)
 
-    text = "set where a group goes on in a topic"
+    text = "set where a group continues in a topic"
     reset = verbs.add_parser("reset-offsets", help=text, description=text, allow_abbrev=False)
     add_store(reset)
     reset.add_argument("group", metavar="GROUP")

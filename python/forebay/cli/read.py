@@ -32,10 +32,13 @@ __all__ = ["Slice", "add", "report_damage"]
 
 def add(verbs: Any) -> None:
     """Add the verbs to the parser."""
-    text = "print messages in the order they were stored; in a partition log, in that of each queue"
+    text = (
+        "print the messages of one topic after another, in the order they were stored; in a "
+        "partition log only each queue has an order"
+    )
     cat = verbs.add_parser("cat", help=text, description=text, allow_abbrev=False)
     add_store(cat)
-    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, printed in this order")
+    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="a topic; may be repeated")
     add_bounds(cat)
     cat.add_argument("--limit", metavar="N", type=count, help="stop after N messages")
     _add_format(cat)

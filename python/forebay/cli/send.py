@@ -73,7 +73,8 @@ def add(verbs: Any) -> None:
         "--queue",
         metavar="N",
         type=number,
-        help="queue; by default the first key selects it, or without a key each queue in turn",
+        help="queue to send to; by default the first key selects it, and messages without a key "
+        "take turns",
     )
     parser.add_argument("--sync", action="store_true", help="wait until each message is on disk")
     parser.add_argument(

@@ -21,13 +21,15 @@ def add(verbs: Any) -> None:
     parser = verbs.add_parser(
         "shell",
         help=text,
-        description=f"{text}; a program on standard input runs instead",
+        description=f"{text}, or run a program from standard input",
         allow_abbrev=False,
     )
     add_store(parser)
     parser.add_argument("-c", "--command", metavar="CODE", help="run this code, and exit")
     parser.add_argument(
-        "--write", action="store_true", help="open the store for writing; by default it is read"
+        "--write",
+        action="store_true",
+        help="open the store for writing; the default is for reading",
     )
     parser.add_argument(
         "--adopt", action="store_true", help="write to a directory that Forebay did not create"
