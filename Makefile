@@ -63,7 +63,7 @@ SHARED := $(CURDIR)/.ci/cargo
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test proof lint format stub bench docs clean
 .PHONY: tools packages built lane-rust lane-python lint-rust lint-core lint-python test-rust test-python test-compat test-faults
-.PHONY: test-stubs test-oldest test-spark-extra docs-rust docs-python screenshots
+.PHONY: test-stubs test-oldest test-spark-extra test-extras docs-rust docs-python screenshots
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -197,6 +197,10 @@ test-spark-extra: tools $(EXTENSION) $(WHEEL)
 	@FOREBAY_TUTORIAL=$(CURDIR)/target/spark-extra/bin/python $(STEP) "the tutorial" \
 		$(BIN)/python $(PYTEST) tests/python/spark/test_spark_docs.py -k tutorial
 
+# The same for all other extras, each with a small program.
+test-extras: tools $(EXTENSION) $(WHEEL)
+	@$(STEP) "the extras" $(BIN)/python tests/support/extras.py target/wheel/*.whl
+
 test-stubs: tools $(EXTENSION)
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
 
@@ -216,7 +220,7 @@ proof: dev $(SPARK_READY)  ## the same tests, much longer and with optimisation
 		$(CARGO) test --locked --release
 	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) $(WHEEL)
 	@$(STEP) "pytest, long" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) -rA
-	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-oldest test-spark-extra
+	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-oldest test-spark-extra test-extras
 
 format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
 	$(CARGO) fmt

@@ -12,6 +12,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import extras
 import harness
 import pytest
 import release
@@ -147,10 +148,17 @@ def test_the_tests_that_only_a_proof_runs_here_run_for_each_change_elsewhere():
     """They need environments of their own, which take minutes to install."""
     proof = re.search(r"^proof: dev.*?\n\n", (ROOT / "Makefile").read_text(), re.S | re.M)[0]
     targets = set(re.findall(r"\btest-[\w-]+", proof))
-    assert targets == {"test-oldest", "test-spark-extra"}
+    assert targets == {"test-oldest", "test-spark-extra", "test-extras"}
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     assert targets <= set(re.search(r"target: \[(.*?)\]", text)[1].split(", "))
     assert "run: make ${{ matrix.target }}\n" in text
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # Plots are of a report of Spark.
+    assert set(extras.PROGRAMS) == set(project["optional-dependencies"]) - {
+        "all",
+        "report",
+        "spark",
+    }
 
 
 def test_the_workflows_name_each_action_by_its_commit():

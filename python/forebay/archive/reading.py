@@ -244,7 +244,7 @@ class Archive:
             arguments["key"] = key.decode()
         ranges = list(self._ranges(**places))
         return ArchiveScan(
-            self.path, lambda damage: self.scans(ranges, arguments, damage), arguments
+            self.path, lambda damage: self._scans(ranges, arguments, damage), arguments
         )
 
     def _ranges(
@@ -316,10 +316,10 @@ class Archive:
         """Read the messages in ranges; append each skipped region to `damage`."""
         import pyarrow
 
-        for scan in self.scans(ranges, arguments, damage):
+        for scan in self._scans(ranges, arguments, damage):
             yield from pyarrow.RecordBatchReader.from_stream(scan)
 
-    def scans(
+    def _scans(
         self,
         ranges: Sequence[_OffsetRange],
         arguments: Mapping[str, Any],
