@@ -52,6 +52,14 @@ struct To<'a> {
     topic: Cow<'a, Arc<Topic>>,
 }
 
+impl To<'_> {
+    /// Whether a message of the topic must have a key.
+    fn needs_key(&self) -> bool {
+        let logs = self.engine.queue_logs();
+        logs.is_some_and(|it| it.needs_key(&self.topic.name))
+    }
+}
+
 impl Producer {
     pub(crate) fn new(shared: Arc<Handle>, topic: Arc<Topic>, queue: Option<u32>) -> Producer {
         Producer {
@@ -352,6 +360,18 @@ impl Producer {
     /// The queue of a message: the requested one, else chosen by the first key, else the next.
     #[inline]
     fn queue_for(&self, to: &To<'_>, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
+        self.queue_of(to, draft, fallback, || to.needs_key())
+    }
+
+    /// As [`Producer::queue_for`]. `needs_key`: whether a message of the topic must have a key.
+    #[inline]
+    fn queue_of(
+        &self,
+        to: &To<'_>,
+        draft: &Draft<'_>,
+        fallback: Option<u32>,
+        needs_key: impl FnOnce() -> bool,
+    ) -> Result<u32> {
         let topic: &Topic = &to.topic;
         if let Some(claim) = &self.claim {
             if self.shared.is_forked() {
@@ -364,10 +384,6 @@ impl Producer {
         if topic.permissions() & PERMISSION_WRITE == 0 {
             return Err(Error::read_only_topic(&topic.name));
         }
-        let needs_key = || {
-            let logs = to.engine.queue_logs();
-            logs.is_some_and(|it| it.needs_key(&topic.name))
-        };
         let key = draft.first_key();
         if key.is_none() && needs_key() {
             let reason = "a message of a topic that is compacted must have a key";

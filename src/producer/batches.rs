@@ -53,8 +53,7 @@ impl Producer {
             durable: true,
             ..Appended::default()
         };
-        let mut add = |part: Option<Appended>| {
-            let Some(part) = part else { return };
+        let mut add = |part: Appended| {
             all.store_timestamp = part.store_timestamp;
             all.end = part.end;
             all.durable &= part.durable;
@@ -65,16 +64,23 @@ impl Producer {
             }
         };
         let mut sender = self.batch_sender(atomicity, durability)?;
-        for (row, draft) in drafts.enumerate() {
-            match draft {
-                _ if row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() => {
-                    return Ok(all);
-                }
-                Ok(draft) => add(sender.push(&draft)?),
-                Err(error) => return Err(sender.refuse(error)),
+        for draft in drafts {
+            if sender.row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() {
+                return Ok(all);
+            }
+            // Not moved: a draft is long.
+            if let Ok(draft) = &draft {
+                sender.add(draft)?;
+            } else if let Err(error) = draft {
+                return Err(sender.refuse(error));
+            }
+            if sender.is_full() {
+                add(sender.append()?);
             }
         }
-        add(sender.finish()?);
+        if let Some(rest) = sender.finish()? {
+            add(rest);
+        }
         Ok(all)
     }
 
@@ -121,6 +127,7 @@ impl Producer {
         let batch = scratch(to.engine.form());
         Ok(BatchSender {
             producer: self,
+            needs_key: to.needs_key(),
             to,
             atomicity,
             durability,
@@ -139,6 +146,8 @@ impl Producer {
 pub struct BatchSender<'a> {
     producer: &'a Producer,
     to: To<'a>,
+    /// Whether a message of the topic must have a key.
+    needs_key: bool,
     atomicity: Atomicity,
     durability: Durability,
     turn: u32,
@@ -157,28 +166,43 @@ impl BatchSender<'_> {
     /// As [`Producer::send_batch`]. After an error the sender must be dropped.
     #[inline]
     pub fn push(&mut self, draft: &Draft<'_>) -> Result<Option<Appended>> {
+        self.add(draft)?;
+        match self.is_full() {
+            true => self.append().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Adds a row.
+    #[inline]
+    fn add(&mut self, draft: &Draft<'_>) -> Result<()> {
         if let Err(error) = self.encode(draft) {
             return Err(self.refuse(error));
         }
         self.row += 1;
-        match self.atomicity {
-            Atomicity::Rows if self.batch.encoded_len() >= BATCH_LEN_MAX => self.append().map(Some),
-            Atomicity::Whole if self.batch.encoded_len() > ATOMIC_BATCH_LEN_MAX => {
-                Err(Error::TooLarge {
-                    what: "encoded atomic batch".to_owned(),
-                    size: self.batch.encoded_len() as u64,
-                    limit: ATOMIC_BATCH_LEN_MAX as u64,
-                })
-            }
-            _ => Ok(None),
+        let len = self.batch.encoded_len();
+        if self.atomicity == Atomicity::Whole && len > ATOMIC_BATCH_LEN_MAX {
+            return Err(Error::TooLarge {
+                what: "encoded atomic batch".to_owned(),
+                size: len as u64,
+                limit: ATOMIC_BATCH_LEN_MAX as u64,
+            });
         }
+        Ok(())
+    }
+
+    /// Whether the rows fill a chunk.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.atomicity == Atomicity::Rows && self.batch.encoded_len() >= BATCH_LEN_MAX
     }
 
     #[inline]
     fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
         let producer = self.producer;
         let turn = draft.first_key().is_none().then_some(self.turn);
-        let queue = producer.queue_for(&self.to, draft, turn.or(producer.queue))?;
+        let queue =
+            producer.queue_of(&self.to, draft, turn.or(producer.queue), || self.needs_key)?;
         let (batch, topic) = (&mut self.batch, &self.to.topic);
         if self.row % ROWS_A_SAMPLE != self.first_sample {
             return producer.push(batch, topic, queue, draft, self.now);

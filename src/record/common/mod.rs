@@ -2,7 +2,7 @@
 //! [`names`]: names with a special meaning. [`coded`]: values that are not text. [`style`]: what
 //! the records of a store share. [`known`] and [`labels`]: keys, tag and properties of a record.
 //! [`flaw`]: why bytes are not a record. [`contents`]: a fingerprint of the rows of a batch.
-//! [`id`]: message ids.
+//! [`id`]: message ids. [`room`]: memory for batches.
 
 pub mod check;
 pub mod coded;
@@ -14,6 +14,7 @@ pub mod id;
 pub mod known;
 pub mod labels;
 pub mod names;
+pub mod room;
 pub mod style;
 
 pub use contents::Contents;

@@ -1,7 +1,7 @@
 //! The contents of a record in format 2, as they are written: key, value and headers.
 
 use super::own;
-use super::varint::{Numbers, put, put_bytes, signed, size};
+use super::varint::{Writer, signed, size};
 use crate::record::common::Draft;
 
 /// Bytes that the length of a record can take.
@@ -39,15 +39,55 @@ impl<'a> HeaderParts<'a> {
 
 /// The contents of one record.
 pub struct Contents<'a> {
-    /// The message.
-    pub draft: &'a Draft<'a>,
+    draft: &'a Draft<'a>,
     /// Its keys after the first one.
-    pub further: Option<&'a str>,
+    further: Option<&'a str>,
     /// How often it was tried.
-    pub times: Option<&'a str>,
+    times: Option<&'a str>,
+    header_count: usize,
 }
 
 impl<'a> Contents<'a> {
+    /// The contents of the record of a message. `further`: its keys after the first one. `times`:
+    /// how often it was tried.
+    pub fn new(
+        draft: &'a Draft<'a>,
+        further: Option<&'a str>,
+        times: Option<&'a str>,
+    ) -> Contents<'a> {
+        let labels = [draft.tags, further, times];
+        Contents {
+            draft,
+            further,
+            times,
+            header_count: draft.properties.len()
+                + draft.headers.len()
+                + draft.system_properties.len()
+                + labels.iter().flatten().count(),
+        }
+    }
+
+    /// [`Contents::new`] of a message without headers, if its record needs none.
+    #[inline]
+    pub fn plain(draft: &'a Draft<'a>) -> Option<Contents<'a>> {
+        let lists = draft.properties.len() | draft.headers.len() | draft.system_properties.len();
+        let is_plain = lists | draft.further_keys().len() == 0
+            && draft.tags.is_none()
+            && draft.reconsume_times <= 0;
+        is_plain.then_some(Contents {
+            draft,
+            further: None,
+            times: None,
+            header_count: 0,
+        })
+    }
+
+    /// The message.
+    #[inline]
+    pub fn draft(&self) -> &'a Draft<'a> {
+        self.draft
+    }
+
     #[inline]
     fn key(&self) -> Option<&'a [u8]> {
         self.draft.first_key()
@@ -81,23 +121,13 @@ impl<'a> Contents<'a> {
         )
     }
 
-    fn header_count(&self) -> usize {
-        let draft = self.draft;
-        draft.properties.len()
-            + draft.headers.len()
-            + draft.system_properties.len()
-            + usize::from(draft.tags.is_some())
-            + usize::from(self.further.is_some())
-            + usize::from(self.times.is_some())
-    }
-
     /// The lengths of its parts.
-    #[inline]
+    #[inline(always)]
     pub fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         sizes.add(self.key());
         sizes.add(self.value());
-        sizes.count = self.header_count();
+        sizes.count = self.header_count;
         if sizes.count > 0 {
             for header in self.headers() {
                 sizes.add_len(header.name_len());
@@ -107,29 +137,26 @@ impl<'a> Contents<'a> {
         sizes
     }
 
-    /// Writes the record, with its length.
-    #[inline]
-    pub fn write(&self, to: &mut Vec<u8>, sizes: &Sizes, (timestamp, delta): (i64, u32)) {
-        let len = sizes.len(timestamp, delta);
-        to.reserve(LENGTH_MAX + len);
-        let mut head = Numbers::default();
-        head.put(signed(len));
-        head.put(0);
-        head.put(timestamp);
-        head.put(i64::from(delta));
-        head.put(self.key().map_or(-1, |key| signed(key.len())));
-        to.extend_from_slice(head.bytes());
-        to.extend_from_slice(self.key().unwrap_or_default());
-        put_bytes(to, self.value());
-        put(to, signed(sizes.count));
+    /// Writes the record, of [`Sizes::total`] bytes with its length.
+    #[inline(always)]
+    pub fn write(&self, to: &mut [u8], sizes: &Sizes, (timestamp, delta): (i64, u32)) {
+        let mut to = Writer::new(to);
+        to.number(signed(sizes.len(timestamp, delta)));
+        to.number(0);
+        to.number(timestamp);
+        to.number(i64::from(delta));
+        to.nullable(self.key());
+        to.nullable(self.value());
+        to.number(signed(sizes.count));
         if sizes.count > 0 {
             for header in self.headers() {
-                put(to, signed(header.name_len()));
-                to.extend_from_slice(header.prefix.as_bytes());
-                to.extend_from_slice(header.name.as_bytes());
-                put_bytes(to, header.value);
+                to.number(signed(header.name_len()));
+                to.put(header.prefix.as_bytes());
+                to.put(header.name.as_bytes());
+                to.nullable(header.value);
             }
         }
+        debug_assert!(to.is_full(), "a record is as long as its sizes say");
     }
 }
 
@@ -145,7 +172,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, part: Option<&[u8]>) {
         match part {
             None => {
@@ -156,7 +183,7 @@ impl Sizes {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_len(&mut self, len: usize) {
         self.parts += size(signed(len)) + len;
         self.parts_max += LENGTH_MAX + len;
@@ -175,9 +202,17 @@ impl Sizes {
         let count = size(signed(self.count));
         1 + size(timestamp) + size(i64::from(delta)) + count + self.parts
     }
+
+    /// Bytes of the record with its length.
+    #[inline]
+    pub fn total(&self, timestamp: i64, delta: u32) -> usize {
+        let len = self.len(timestamp, delta);
+        size(signed(len)) + len
+    }
 }
 
 /// The keys after the first one, as one text.
+#[inline]
 pub fn further_keys(draft: &Draft<'_>) -> Option<String> {
     match draft.further_keys() {
         [] => None,
@@ -186,6 +221,7 @@ pub fn further_keys(draft: &Draft<'_>) -> Option<String> {
 }
 
 /// How often the message was tried, as a text; `None` if never.
+#[inline]
 pub fn times_text(draft: &Draft<'_>) -> Option<String> {
     (draft.reconsume_times > 0).then(|| draft.reconsume_times.to_string())
 }

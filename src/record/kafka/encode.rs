@@ -9,11 +9,12 @@ use super::contents::{Contents, LENGTH_MAX, further_keys, times_text};
 use super::header::HEAD_LEN;
 use super::own;
 use super::pack::pack;
-use super::varint::{signed, size};
+use super::varint::Writer;
 use crate::error::{Error, Result};
 use crate::num::short;
 use crate::plant::{Bug, planted};
 use crate::record::common::check::{check_born, check_key, check_tags, too_large};
+use crate::record::common::room::room;
 use crate::record::common::{Draft, names};
 use std::collections::HashMap;
 
@@ -50,7 +51,9 @@ pub struct RowPlace {
 #[derive(Debug, Default)]
 pub struct Part {
     queue: u32,
+    /// The batch up to `end`; after it, remains of earlier ones.
     bytes: Vec<u8>,
+    end: usize,
     count: u32,
     base_timestamp: i64,
     max_timestamp: i64,
@@ -150,9 +153,16 @@ impl Batch {
     ///
     /// [`Error::TooLarge`]; [`Error::InvalidOption`] for a tag, a time or the name of a property
     /// that is not allowed.
+    #[inline]
     pub fn push(&mut self, queue: u32, draft: &Draft<'_>, clock_ms: i64) -> Result<()> {
-        check(&self.form, draft)?;
-        self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
+        check_value(&self.form, draft)?;
+        match Contents::plain(draft) {
+            Some(contents) => self.add(queue, &contents, clock_ms),
+            None => {
+                check_labels(draft)?;
+                self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
+            }
+        }
     }
 
     /// [`Batch::push`] of what a store has accepted before, with any length of the value and
@@ -174,13 +184,15 @@ impl Batch {
         further: Option<&str>,
         clock_ms: i64,
     ) -> Result<()> {
-        let timestamp = draft.born_timestamp.unwrap_or(clock_ms);
         let times = times_text(draft);
-        let contents = Contents {
-            draft,
-            further,
-            times: times.as_deref(),
-        };
+        let contents = Contents::new(draft, further, times.as_deref());
+        self.add(queue, &contents, clock_ms)
+    }
+
+    /// Adds a record.
+    #[inline(always)]
+    fn add(&mut self, queue: u32, contents: &Contents<'_>, clock_ms: i64) -> Result<()> {
+        let timestamp = contents.draft().born_timestamp.unwrap_or(clock_ms);
         let sizes = contents.sizes();
         let len_max = HEAD_LEN + LENGTH_MAX + sizes.len_max();
         if len_max > self.form.batch_len_max {
@@ -190,13 +202,14 @@ impl Batch {
         let Some(part) = self.parts.get_mut(number as usize) else {
             unreachable!("the part was found or made just now")
         };
-        let before = part.bytes.len();
         let delta = part.count;
         let place = (timestamp - part.base_timestamp, delta);
-        contents.write(&mut part.bytes, &sizes, place);
+        let len = sizes.total(place.0, place.1);
+        contents.write(room(&mut part.bytes, part.end, len), &sizes, place);
+        part.end += len;
         part.count += 1;
         part.max_timestamp = part.max_timestamp.max(timestamp);
-        self.encoded_len += part.bytes.len() - before;
+        self.encoded_len += len;
         if delta == 0 {
             self.encoded_len += HEAD_LEN;
         }
@@ -211,19 +224,25 @@ impl Batch {
 
     /// The number of the part for a record of up to `len` bytes: the last one of its partition if
     /// that has room.
+    #[inline]
     fn part_for(&mut self, queue: u32, len: usize, timestamp: i64) -> u32 {
-        let last = short(self.used).wrapping_sub(1);
-        let of = |parts: &[Part], number: u32| {
-            let part = parts.get(number as usize);
-            part.is_some_and(|part| part.queue == queue)
-        };
-        let known = match self.used > 0 && of(&self.parts, last) {
-            true => Some(last),
-            false => self.newest.get(&queue).copied(),
-        };
+        let last = self.used.wrapping_sub(1);
+        if let Some(part) = self.parts().get(last)
+            && part.queue == queue
+            && part.end + len <= self.form.batch_len_max
+        {
+            return short(last);
+        }
+        self.other_part_for(queue, len, timestamp)
+    }
+
+    /// [`Batch::part_for`] if it is not the last part.
+    #[inline(never)]
+    fn other_part_for(&mut self, queue: u32, len: usize, timestamp: i64) -> u32 {
+        let known = self.newest.get(&queue).copied();
         if let Some(number) = known
             && let Some(part) = self.parts.get(number as usize)
-            && part.bytes.len() + len <= self.form.batch_len_max
+            && part.end + len <= self.form.batch_len_max
         {
             return number;
         }
@@ -251,16 +270,12 @@ impl Batch {
     pub fn len_with(&self, draft: &Draft<'_>, clock_ms: i64) -> usize {
         let timestamp = draft.born_timestamp.unwrap_or(clock_ms);
         let (further, times) = (further_keys(draft), times_text(draft));
-        let contents = Contents {
-            draft,
-            further: further.as_deref(),
-            times: times.as_deref(),
-        };
+        let contents = Contents::new(draft, further.as_deref(), times.as_deref());
         let last = self.parts().last();
         let (base, count) = last.map_or((timestamp, 0), |it| (it.base_timestamp, it.count));
-        let len = contents.sizes().len(timestamp.wrapping_sub(base), count);
+        let len = contents.sizes().total(timestamp.wrapping_sub(base), count);
         let head = if last.is_none() { HEAD_LEN } else { 0 };
-        self.encoded_len + head + size(signed(len)) + len
+        self.encoded_len + head + len
     }
 
     /// Completes the batches of the format, except for their places. `now_ms` is the time of the
@@ -285,8 +300,8 @@ impl Batch {
 impl Part {
     fn begin(&mut self, queue: u32, timestamp: i64) {
         self.queue = queue;
-        self.bytes.clear();
-        self.bytes.resize(HEAD_LEN, 0);
+        // The header is written when the batch is complete.
+        self.end = HEAD_LEN;
         self.count = 0;
         self.base_timestamp = timestamp;
         self.max_timestamp = timestamp;
@@ -301,7 +316,7 @@ impl Part {
     /// The bytes of the batch.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.get(..self.end).unwrap_or_default()
     }
 
     /// Number of its records.
@@ -323,16 +338,15 @@ impl Part {
             self.max_timestamp = now_ms;
         }
         if form.codec != Codec::None {
-            packed.clear();
-            packed.resize(HEAD_LEN, 0);
-            let plain = self.bytes.get(HEAD_LEN..).unwrap_or_default();
-            let done = pack(form.codec, plain, packed);
-            done.map_err(|error| {
+            let plain = self.bytes.get(HEAD_LEN..self.end).unwrap_or_default();
+            let done = pack(form.codec, plain, packed, HEAD_LEN);
+            let end = done.map_err(|error| {
                 Error::option("compression", form.codec.word(), error.to_string())
             })?;
             // A batch that does not shrink stays as it is.
-            if packed.len() < self.bytes.len() {
+            if end < self.end {
                 std::mem::swap(packed, &mut self.bytes);
+                self.end = end;
                 attributes |= form.codec.bits();
             }
         }
@@ -345,30 +359,20 @@ impl Part {
             true => self.count,
             false => self.count.saturating_sub(1),
         };
-        let mut head = [0; HEAD_LEN];
-        let mut rest: &mut [u8] = &mut head;
-        let mut put = |bytes: &[u8]| {
-            if let Some((to, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes.len()) {
-                to.copy_from_slice(bytes);
-                rest = after;
-            }
-        };
-        put(&[0; 8]);
-        put(&(short(self.bytes.len()) - 12).to_be_bytes());
-        put(&[0; 4]);
-        put(&[2]);
-        put(&[0; 4]);
-        put(&attributes.to_be_bytes());
-        put(&last_delta.to_be_bytes());
-        put(&self.base_timestamp.to_be_bytes());
-        put(&self.max_timestamp.to_be_bytes());
+        let mut head = Writer::new(room(&mut self.bytes, 0, HEAD_LEN));
+        head.put(&[0; 8]);
+        head.put(&(short(self.end) - 12).to_be_bytes());
+        head.put(&[0; 4]);
+        head.put(&[2]);
+        head.put(&[0; 4]);
+        head.put(&attributes.to_be_bytes());
+        head.put(&last_delta.to_be_bytes());
+        head.put(&self.base_timestamp.to_be_bytes());
+        head.put(&self.max_timestamp.to_be_bytes());
         // No producer: its id, epoch and sequence are -1.
-        put(&[0xFF; 14]);
-        put(&self.count.to_be_bytes());
-        if let Some(to) = self.bytes.get_mut(..HEAD_LEN) {
-            to.copy_from_slice(&head);
-        }
-        let covered = self.bytes.get(ATTRIBUTES..).unwrap_or_default();
+        head.put(&[0xFF; 14]);
+        head.put(&self.count.to_be_bytes());
+        let covered = self.bytes.get(ATTRIBUTES..self.end).unwrap_or_default();
         let crc = crc32c::crc32c(covered);
         self.set(17, crc.to_be_bytes());
     }
@@ -389,17 +393,27 @@ impl Part {
     }
 }
 
-fn check(form: &Form, draft: &Draft<'_>) -> Result<()> {
+#[inline]
+fn check_value(form: &Form, draft: &Draft<'_>) -> Result<()> {
     check_born(draft.born_timestamp)?;
     if draft.body.len() > form.value_len_max {
         return Err(too_large("body", draft.body.len(), form.value_len_max));
     }
+    match draft.is_null && draft.first_key().is_none() {
+        true => Err(null_without_key()),
+        false => Ok(()),
+    }
+}
+
+#[cold]
+fn null_without_key() -> Error {
+    let reason = "a message without a body is a tombstone, which must have a key";
+    Error::option("body", "None", reason)
+}
+
+fn check_labels(draft: &Draft<'_>) -> Result<()> {
     if let Some(tags) = draft.tags {
         check_tags(tags)?;
-    }
-    if draft.is_null && draft.first_key().is_none() {
-        let reason = "a message without a body is a tombstone, which must have a key";
-        return Err(Error::option("body", "None", reason));
     }
     draft
         .further_keys()

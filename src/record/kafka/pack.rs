@@ -11,6 +11,7 @@
 
 use super::compress::Codec;
 use crate::num::short;
+use crate::record::common::room::room;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
@@ -38,32 +39,61 @@ thread_local! {
     static KEPT_LZ4: Cell<Option<CompressTable>> = const { Cell::new(None) };
 }
 
-/// Appends the packed form of `plain` to `to`.
+/// Writes the packed form of `plain` to `to` from byte `start` on, and returns the byte after it.
+/// `to` grows as far as needed, and may have any bytes after the end: to clear memory that is used
+/// for one batch after another would take long.
 ///
 /// # Errors
 ///
 /// An error of the library that packs, which has no reason to fail in memory.
-pub fn pack(codec: Codec, plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+pub fn pack(codec: Codec, plain: &[u8], to: &mut Vec<u8>, start: usize) -> io::Result<usize> {
+    let mut to = Packed { to, end: start };
     match codec {
-        Codec::None => {
-            to.extend_from_slice(plain);
-            Ok(())
-        }
+        Codec::None => to.put(plain),
         Codec::Gzip => {
-            let mut encoder = GzEncoder::new(to, Compression::new(GZIP_LEVEL));
+            let mut encoder = GzEncoder::new(&mut to, Compression::new(GZIP_LEVEL));
             encoder.write_all(plain)?;
-            encoder.finish().map(drop)
+            encoder.finish()?;
         }
-        Codec::Snappy => snappy(plain, to),
-        Codec::Lz4 => {
-            lz4(plain, to);
-            Ok(())
-        }
-        Codec::Zstd => zstd(plain, to),
+        Codec::Snappy => snappy(plain, &mut to)?,
+        Codec::Lz4 => lz4(plain, &mut to),
+        Codec::Zstd => zstd(plain, &mut to)?,
+    }
+    Ok(to.end)
+}
+
+/// Memory, and the end of what is packed.
+struct Packed<'a> {
+    to: &'a mut Vec<u8>,
+    end: usize,
+}
+
+impl Packed<'_> {
+    /// Memory for the next `len` bytes, with any contents.
+    #[inline]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        room(self.to, self.end, len)
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.end += bytes.len();
     }
 }
 
-fn zstd(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+impl Write for Packed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.put(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn zstd(plain: &[u8], to: &mut Packed<'_>) -> io::Result<()> {
     let mut compressor = match KEPT.take() {
         Some(kept) => kept,
         None => {
@@ -72,51 +102,47 @@ fn zstd(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
             made
         }
     };
-    let start = to.len();
-    to.resize(start + compress_bound(plain.len()), 0);
-    let place = to.get_mut(start..).unwrap_or_default();
-    let len = compressor.compress_to_buffer(plain, place)?;
-    to.truncate(start + len);
+    to.end += compressor.compress_to_buffer(plain, to.room(compress_bound(plain.len())))?;
     KEPT.set(Some(compressor));
     Ok(())
 }
 
-fn snappy(plain: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
+fn snappy(plain: &[u8], to: &mut Packed<'_>) -> io::Result<()> {
     let mut encoder = snap::raw::Encoder::new();
-    to.extend_from_slice(XERIAL_HEAD);
+    to.put(XERIAL_HEAD);
     for block in plain.chunks(SNAPPY_BLOCK) {
         let packed = encoder.compress_vec(block).map_err(io::Error::other)?;
-        to.extend_from_slice(&short(packed.len()).to_be_bytes());
-        to.extend_from_slice(&packed);
+        to.put(&short(packed.len()).to_be_bytes());
+        to.put(&packed);
     }
     Ok(())
 }
 
-fn lz4(plain: &[u8], to: &mut Vec<u8>) {
-    to.extend_from_slice(&LZ4_HEAD);
+fn lz4(plain: &[u8], to: &mut Packed<'_>) {
+    /// Bytes of the length of a block.
+    const LEN: usize = size_of::<u32>();
+    to.put(&LZ4_HEAD);
     let mut table = KEPT_LZ4.take().unwrap_or_default();
     for block in plain.chunks(LZ4_BLOCK) {
         // It becomes one for longer blocks, with which shorter ones get other bytes.
         if block.len() < LZ4_BLOCK && matches!(table, CompressTable::Large(_)) {
             table = CompressTable::default();
         }
-        let start = to.len();
-        let begin = start + size_of::<u32>();
-        to.resize(begin + get_maximum_output_size(block.len()), 0);
-        let place = to.get_mut(begin..).unwrap_or_default();
-        let packed = compress_into_with_table(block, place, &mut table).unwrap_or(usize::MAX);
+        let room = to.room(LEN + get_maximum_output_size(block.len()));
+        let (place, room) = room.split_at_mut(LEN);
+        let packed = compress_into_with_table(block, room, &mut table).unwrap_or(usize::MAX);
         let len = if packed < block.len() {
-            to.truncate(begin + packed);
-            short(packed)
+            place.copy_from_slice(&short(packed).to_le_bytes());
+            packed
         } else {
-            to.truncate(begin);
-            to.extend_from_slice(block);
-            short(block.len()) | LZ4_RAW
+            place.copy_from_slice(&(short(block.len()) | LZ4_RAW).to_le_bytes());
+            if let Some(raw) = room.get_mut(..block.len()) {
+                raw.copy_from_slice(block);
+            }
+            block.len()
         };
-        if let Some(place) = to.get_mut(start..begin) {
-            place.copy_from_slice(&len.to_le_bytes());
-        }
+        to.end += LEN + len;
     }
     KEPT_LZ4.set(Some(table));
-    to.extend_from_slice(&[0; 4]);
+    to.put(&[0; LEN]);
 }

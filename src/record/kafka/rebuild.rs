@@ -8,7 +8,7 @@ use super::compress::Codec;
 use super::entry::Entry;
 use super::header::{HEAD_LEN, Header};
 use super::pack::pack;
-use super::varint::{put, put_bytes, signed, size};
+use super::varint::{Writer, signed, size};
 use crate::num::short;
 use crate::plant::{Bug, planted};
 use crate::record::common::Flaw;
@@ -87,15 +87,18 @@ impl Rebuilt {
             + part(entry.value)
             + size(headers.count.into())
             + headers.bytes.len();
-        let to = &mut self.records;
-        put(to, signed(len));
-        to.push(0);
-        put(to, timestamp);
-        put(to, offset);
-        put_bytes(to, entry.key);
-        put_bytes(to, entry.value);
-        put(to, headers.count.into());
-        to.extend_from_slice(headers.bytes);
+        let start = self.records.len();
+        self.records.resize(start + size(signed(len)) + len, 0);
+        let mut to = Writer::new(self.records.get_mut(start..).unwrap_or_default());
+        to.number(signed(len));
+        to.number(0);
+        to.number(timestamp);
+        to.number(offset);
+        to.nullable(entry.key);
+        to.nullable(entry.value);
+        to.number(headers.count.into());
+        to.put(headers.bytes);
+        debug_assert!(to.is_full(), "a record is as long as its parts");
     }
 
     /// Appends the batch to `to`, and returns its largest time. Without records it is a header
@@ -110,7 +113,9 @@ impl Rebuilt {
         let mut attributes = self.header.kind_bits();
         if self.count > 0 {
             attributes |= self.codec.bits();
-            pack(self.codec, &self.records, to)?;
+            let mut packed = Vec::new();
+            let len = pack(self.codec, &self.records, &mut packed, 0)?;
+            to.extend_from_slice(packed.get(..len).unwrap_or_default());
             if self.horizon.is_some() {
                 attributes |= HORIZON;
             }

@@ -137,76 +137,86 @@ impl<'a> Reader<'a> {
 }
 
 /// A length; one of bytes in memory is not negative.
+#[inline]
 pub fn signed(len: usize) -> i64 {
     (len as u64).cast_signed()
 }
 
 /// Zigzag form: 0, -1, 1, -2 ... are 0, 1, 2, 3 ...
+#[inline]
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
 
 /// Bytes of a number of variable length.
-#[inline]
+#[inline(always)]
 pub fn size(number: i64) -> usize {
-    let bits = 64 - (zigzag(number) | 1).leading_zeros();
-    bits.div_ceil(7) as usize
-}
-
-/// Writes a number of variable length. That of a `i32` is the same as that of an `i64`.
-#[inline]
-pub fn put(to: &mut Vec<u8>, number: i64) {
-    let mut bits = zigzag(number);
-    while bits >= 0x80 {
-        to.push(low_u8(index(bits & 0x7F)) | 0x80);
-        bits >>= 7;
+    // Most numbers have one or two bytes.
+    match zigzag(number) {
+        ..0x80 => 1,
+        0x80..0x4000 => 2,
+        bits => (64 - bits.leading_zeros()).div_ceil(7) as usize,
     }
-    to.push(low_u8(index(bits)));
 }
 
-/// Numbers of variable length that are written together: at most five, only one of them longer
-/// than 5 bytes.
-#[derive(Default)]
-pub struct Numbers {
-    bytes: [u8; 30],
-    len: usize,
+/// Memory that is written from the front. It is as long as all that is written to it.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    rest: &'a mut [u8],
 }
 
-impl Numbers {
-    /// Adds a number.
+impl<'a> Writer<'a> {
+    /// Writes to `memory` from the start.
     #[inline]
-    pub fn put(&mut self, number: i64) {
-        let mut bits = zigzag(number);
+    pub fn new(memory: &'a mut [u8]) -> Writer<'a> {
+        Writer { rest: memory }
+    }
+
+    /// Whether all of the memory is written.
+    pub fn is_full(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Writes bytes, for which there must be memory.
+    #[inline(always)]
+    pub fn put(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.rest.len(), "no memory for bytes");
+        if let Some((to, rest)) = std::mem::take(&mut self.rest).split_at_mut_checked(bytes.len()) {
+            to.copy_from_slice(bytes);
+            self.rest = rest;
+        }
+    }
+
+    /// Writes a number of variable length. That of a `i32` is the same as that of an `i64`.
+    #[inline(always)]
+    pub fn number(&mut self, number: i64) {
+        let bits = zigzag(number);
+        let group = |bits: u64| low_u8(index(bits & 0x7F));
+        // Most numbers have one or two bytes.
+        match bits {
+            ..0x80 => self.put(&[group(bits)]),
+            0x80..0x4000 => self.put(&[group(bits) | 0x80, group(bits >> 7)]),
+            _ => self.all_groups(bits),
+        }
+    }
+
+    fn all_groups(&mut self, mut bits: u64) {
         while bits >= 0x80 {
-            self.push(low_u8(index(bits & 0x7F)) | 0x80);
+            self.put(&[low_u8(index(bits & 0x7F)) | 0x80]);
             bits >>= 7;
         }
-        self.push(low_u8(index(bits)));
+        self.put(&[low_u8(index(bits))]);
     }
 
-    #[inline]
-    fn push(&mut self, byte: u8) {
-        if let Some(to) = self.bytes.get_mut(self.len) {
-            *to = byte;
-            self.len += 1;
-        }
-    }
-
-    /// All of them.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
-/// Writes bytes after their length; null has the length -1.
-#[inline]
-pub fn put_bytes(to: &mut Vec<u8>, bytes: Option<&[u8]>) {
-    match bytes {
-        None => put(to, -1),
-        Some(bytes) => {
-            put(to, signed(bytes.len()));
-            to.extend_from_slice(bytes);
+    /// Writes bytes after their length of variable length; null has the length -1.
+    #[inline(always)]
+    pub fn nullable(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            None => self.number(-1),
+            Some(bytes) => {
+                self.number(signed(bytes.len()));
+                self.put(bytes);
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
 use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic_name, too_large};
 use crate::record::common::names::UNIQ_KEY;
+use crate::record::common::room::room;
 use crate::record::common::{Copied, Draft, RecordStyle};
 
 /// Maximum length of a record's properties in bytes, including the 20 of the checksum.
@@ -211,10 +212,7 @@ impl Batch {
         }
         let start = self.end;
         self.end += len;
-        if self.bytes.len() < self.end {
-            grow(&mut self.bytes, self.end);
-        }
-        let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
+        let record = room(&mut self.bytes, start, len);
         let mut to = Sink(&mut *record);
         to.header((len, magic), queue, draft, &style.host, born_timestamp);
         to.put(body);
@@ -249,10 +247,7 @@ impl Batch {
         let bytes = encoded.bytes();
         let (start, len) = (self.end, bytes.len());
         self.end += len;
-        if self.bytes.len() < self.end {
-            grow(&mut self.bytes, self.end);
-        }
-        let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
+        let record = room(&mut self.bytes, start, len);
         record.copy_from_slice(bytes);
         let host = style.host.as_bytes();
         let mut set = |at: usize, value: &[u8]| {
@@ -308,10 +303,7 @@ impl Batch {
         };
         let start = self.end;
         self.end += len;
-        if self.bytes.len() < self.end {
-            grow(&mut self.bytes, self.end);
-        }
-        let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
+        let record = room(&mut self.bytes, start, len);
         let mut sink = Sink(&mut *record);
         sink.header((len, MAGIC_V1), to.queue, &draft, &style.host, 0);
         sink.put(body);
@@ -376,17 +368,6 @@ impl Batch {
             checksum::seal(record, row.fixed_len as usize, row.tail_crc);
         }
         record
-    }
-}
-
-/// Makes room for `len` bytes.
-#[cold]
-fn grow(bytes: &mut Vec<u8>, len: usize) {
-    if bytes.is_empty() {
-        // The system supplies zeroed memory, so nothing has to be written.
-        *bytes = vec![0; len];
-    } else {
-        bytes.resize(len.max(2 * bytes.len()), 0);
     }
 }
 
