@@ -12,6 +12,7 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Here, Reader};
 use crate::error::Result;
 use crate::mapped::{Extent, MappedFile};
+use crate::num::index;
 use crate::region::{Access, Region};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +21,12 @@ use std::sync::Arc;
 const STEP_MIN: u64 = 64 << 10;
 /// At most this far ahead.
 const STEP_MAX: u64 = 16 << 20;
+/// Pages after the end are faulted in this far ahead: a page that a store faults in takes longer
+/// than one of many that are faulted in at once.
+const POPULATE_LEN: u64 = 64 << 10;
+/// Not before so many bytes were appended: pages that stay unused take memory, and are written as
+/// zeros.
+const POPULATE_FROM: u64 = 256 << 10;
 
 /// A segment to which messages are appended.
 #[derive(Debug)]
@@ -40,6 +47,10 @@ pub struct Last {
     pub region: Option<Arc<Region>>,
     /// A lower bound of the bytes that have blocks.
     pub room: u64,
+    /// Where appends began.
+    began: u64,
+    /// Bytes whose pages were faulted in.
+    populated: u64,
 }
 
 impl Last {
@@ -69,6 +80,8 @@ impl Last {
             indexes: Indexes::new(base, rules),
             region: Some(file.region()?),
             room: file.reserved(),
+            began: 0,
+            populated: 0,
             file: Arc::new(file),
         })
     }
@@ -112,7 +125,29 @@ impl Last {
             file: Arc::new(file),
             region: None,
             room: 0,
+            began: len,
+            populated: 0,
         })
+    }
+
+    /// Faults in the pages of the bytes before `end`, which are about to be stored, and some that
+    /// follow.
+    #[inline]
+    pub fn populate(&mut self, end: u64) {
+        if end > self.populated && end.saturating_sub(self.began) >= POPULATE_FROM {
+            self.populate_ahead(end);
+        }
+    }
+
+    #[cold]
+    fn populate_ahead(&mut self, end: u64) {
+        let from = self.populated.max(self.len);
+        let until = (end + POPULATE_LEN).min(self.room);
+        if let Some(region) = self.region.as_ref().filter(|_| from < until) {
+            // A hint: failure costs only speed.
+            let _ = region.populate(index(from), index(until - from));
+        }
+        self.populated = until;
     }
 
     /// Reserves blocks for the bytes below `end`, and for some that follow. Returns the map.
@@ -142,8 +177,49 @@ impl Last {
 
     /// Unmaps the file if it was not used since this was last called.
     pub fn unmap_unused(&mut self) {
+        self.populated = 0;
         if self.region.take().is_none() {
             self.file.unmap_unused();
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+    use crate::disk::RealDisk;
+    use crate::options::Options;
+
+    /// A partition to which little is appended takes no memory for pages that it does not use.
+    #[test]
+    fn pages_are_faulted_in_only_ahead_of_a_segment_to_which_much_is_appended() {
+        const STEP: u64 = 10_000;
+        let dir = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let rules = Rules::new(&Options::default());
+        let path = dir.path().join("00000000000000000000.log");
+        let mut last = Last::create(&disk, path, (0, 0), &rules, 0).unwrap();
+        let region = last.region.clone().unwrap();
+        let append = |last: &mut Last| {
+            let end = last.len + STEP;
+            last.reserve(end).unwrap();
+            last.populate(end);
+            let bytes = [7; index(STEP)];
+            region.write(index(last.len), &bytes).unwrap();
+            last.len = end;
+            region.publish(index(end));
+        };
+        while last.len + STEP < POPULATE_FROM {
+            append(&mut last);
+            assert_eq!(last.populated, 0);
+        }
+        append(&mut last);
+        assert_eq!(last.populated, (last.len + POPULATE_LEN).min(last.room));
+        let populated = last.populated;
+        append(&mut last);
+        assert_eq!(last.populated, populated, "in steps");
+        last.unmap_unused();
+        assert_eq!(last.populated, 0);
     }
 }

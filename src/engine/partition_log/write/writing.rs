@@ -341,10 +341,11 @@ impl Writing {
         let Some(last) = &mut self.last else {
             unreachable!("a plan has opened the last segment or made another")
         };
+        let (position, bytes) = (last.len, part.bytes());
+        last.populate(position + bytes.len() as u64);
         let Some(region) = &last.region else {
             unreachable!("the place of the batch is mapped")
         };
-        let (position, bytes) = (last.len, part.bytes());
         let written = region.write(index(position), bytes);
         written.at(Op::Store, region.path())?;
         last.len += bytes.len() as u64;
