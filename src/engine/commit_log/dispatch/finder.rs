@@ -111,9 +111,20 @@ impl Finder {
         std::mem::take(&mut self.has_added)
     }
 
+    /// How many queues have a number. All numbers are below it.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether [`Finder::limit`] would drop the cached maps.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.slots.len() >= SLOTS_MAX
+    }
+
     /// Drops the cached maps if there are too many. Numbers of queues change.
     pub fn limit(&mut self) {
-        if self.slots.len() >= SLOTS_MAX {
+        if self.is_full() {
             self.numbers.clear();
             self.slots.clear();
         }

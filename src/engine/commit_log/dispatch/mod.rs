@@ -7,7 +7,8 @@
 //!
 //! A step takes the records in batches. With many topics each record of a batch has another queue,
 //! and nothing about it is in the processor's cache. So what all entries and keys of a batch need
-//! is loaded before the first of them is stored: these loads overlap.
+//! is loaded before the first of them is stored: these loads overlap. In a long backlog batches are
+//! long, and their entries are grouped by queue; see [`grouping`].
 //!
 //! ```text
 //!   walk a batch --> load the ends of its queues --> store its entries
@@ -15,6 +16,7 @@
 //! ```
 
 mod finder;
+mod grouping;
 
 use super::index::{Index, is_indexed};
 use super::log::Log;
@@ -33,6 +35,7 @@ use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::sync::{Mutex, MutexGuard};
 use crossbeam_utils::CachePadded;
 pub use finder::{Claim, Finder};
+use grouping::Grouping;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -41,6 +44,15 @@ const STEP_RECORDS: usize = 4096;
 /// Records of a batch. What their entries need must fit a small part of the first cache: entries of
 /// many queues have the same place in their pages, so they compete for few lines of it.
 const BATCH_RECORDS: usize = 64;
+/// Keys of which the slots are loaded at once.
+const BATCH_KEYS: usize = 2 * BATCH_RECORDS;
+
+/// Records of a batch in a backlog whose entries are grouped by queue.
+const GROUPED_RECORDS: usize = if cfg!(test) { 256 } else { 1 << 16 };
+/// A backlog of more bytes than this has so many records, about.
+const GROUPED_BACKLOG: u64 = if cfg!(test) { 16 << 10 } else { 16 << 20 };
+/// With fewer queues than this, all that is needed of them is in the cache.
+const GROUPED_QUEUES: usize = if cfg!(test) { 2 } else { 256 };
 
 /// Builds queues and index.
 #[derive(Debug)]
@@ -60,6 +72,7 @@ struct State {
     finder: Finder,
     /// The entries of the current batch.
     entries: Vec<PendingEntry>,
+    grouping: Grouping,
     keys: Vec<PendingKey>,
     /// Store time of the last dispatched record in ms; 0 before the first.
     stored_ms: i64,
@@ -103,7 +116,8 @@ impl Dispatcher {
             walk: SoundWalk::new(log, position..position, Depth::Structure),
             finder: Finder::default(),
             entries: Vec::with_capacity(BATCH_RECORDS),
-            keys: Vec::with_capacity(BATCH_RECORDS * 2),
+            grouping: Grouping::default(),
+            keys: Vec::with_capacity(BATCH_KEYS),
             stored_ms: 0,
             walked_ms: 0,
             last,
@@ -142,20 +156,20 @@ impl Dispatcher {
     /// Runs one step. Returns whether there was anything to do.
     pub fn step(&self) -> Result<bool> {
         let progress = self.lock.lock();
-        self.step_and_notify(progress)
+        self.step_and_notify(progress, GROUPED_RECORDS)
     }
 
-    /// Runs one step, unless another thread is running one.
+    /// Runs one step of at most [`STEP_RECORDS`], unless another thread is running one.
     pub fn try_step(&self) -> Result<()> {
-        self.lock
-            .try_lock()
-            .map_or(Ok(()), |progress| self.step_and_notify(progress).map(drop))
+        self.lock.try_lock().map_or(Ok(()), |progress| {
+            self.step_and_notify(progress, STEP_RECORDS).map(drop)
+        })
     }
 
     /// Runs a step, then wakes the readers in other processes, which see dispatched messages only.
-    fn step_and_notify(&self, mut progress: MutexGuard<'_, State>) -> Result<bool> {
+    fn step_and_notify(&self, mut progress: MutexGuard<'_, State>, max: usize) -> Result<bool> {
         let before = self.dispatched();
-        let done = self.step_locked(&mut progress);
+        let done = self.step_locked(&mut progress, max);
         drop(progress);
         if self.dispatched() != before {
             self.shared_condition.notify(&News(&self.log.state));
@@ -192,12 +206,12 @@ impl Dispatcher {
         done
     }
 
-    fn step_locked(&self, progress: &mut State) -> Result<bool> {
+    fn step_locked(&self, progress: &mut State, max: usize) -> Result<bool> {
         if let Some(reason) = progress.failed.clone() {
             let appended = true;
             return Err(Error::Failed { reason, appended });
         }
-        let done = self.work(progress);
+        let done = self.work(progress, max);
         if let Err(error) = &done
             && error.ends_writing()
         {
@@ -206,7 +220,7 @@ impl Dispatcher {
         done
     }
 
-    fn work(&self, progress: &mut State) -> Result<bool> {
+    fn work(&self, progress: &mut State, max: usize) -> Result<bool> {
         // Another process may publish more meanwhile, in files that are not open here.
         let joined = self.log.join()?;
         let published = self.log.readable_end().min(joined);
@@ -214,9 +228,16 @@ impl Dispatcher {
             return self.finish(progress);
         }
         progress.walk.extend(published);
-        let mut left = STEP_RECORDS;
+        let is_long = published - progress.walk.position() > GROUPED_BACKLOG
+            && progress.finder.len() >= GROUPED_QUEUES
+            // Readers in other processes see what is dispatched, so they would wait for it.
+            && !self.log.state.is_shared();
+        let (mut left, records) = match is_long && max >= GROUPED_RECORDS {
+            true => (GROUPED_RECORDS, GROUPED_RECORDS),
+            false => (STEP_RECORDS, BATCH_RECORDS),
+        };
         while left > 0 {
-            let batch = left.min(BATCH_RECORDS);
+            let batch = left.min(records);
             left -= batch;
             let done = self.batch(progress, batch)?;
             pass(Point::Dispatched);
@@ -275,7 +296,11 @@ impl Dispatcher {
     /// Collects the entries and keys of some records. Returns whether the published end was
     /// reached.
     fn walk(&self, progress: &mut State, records: usize) -> Result<bool> {
-        for _ in 0..records {
+        for number in 0..records {
+            if number >= BATCH_RECORDS && progress.finder.is_full() {
+                // Each of its queues has a map, of which a process may have a limited number.
+                return Ok(false);
+            }
             match progress.walk.next()? {
                 Some(Sound::Record(record, place)) => {
                     let (finder, entries) = (&mut progress.finder, &mut progress.entries);
@@ -340,34 +365,63 @@ impl Dispatcher {
         let Some(index) = self.index.as_ref().filter(|_| !keys.is_empty()) else {
             return Ok(());
         };
-        let file = index.current()?;
-        let mut touched = 0;
-        for key in keys.iter() {
-            touched ^= file.touch(key.hash)?;
-        }
-        std::hint::black_box(touched);
-        let triples = keys.iter().map(|key| (key.hash, key.position, key.time));
-        let (put, result) = index.put_all(triples);
+        let mut put = 0;
+        let mut put_some = |keys: &[PendingKey]| {
+            let file = index.current()?;
+            let mut touched = 0;
+            for key in keys {
+                touched ^= file.touch(key.hash)?;
+            }
+            std::hint::black_box(touched);
+            let triples = keys.iter().map(|key| (key.hash, key.position, key.time));
+            let (count, result) = index.put_all(triples);
+            put += count;
+            result
+        };
+        let done = keys.chunks(BATCH_KEYS).try_for_each(&mut put_some);
         // Keys that could not be put stay for the next attempt.
         keys.drain(..put);
-        result
+        done
     }
 }
 
-/// Puts the entries of a batch, in log order. Loads the ends of their queues first.
+/// Puts the entries of a batch: those of a short one in log order, those of a long one queue by
+/// queue.
 fn put_entries(progress: &mut State) -> Result<()> {
     let State {
-        finder, entries, ..
+        finder,
+        entries,
+        grouping,
+        ..
     } = progress;
+    let done = if entries.len() <= BATCH_RECORDS {
+        put_some(finder, entries.iter())
+    } else {
+        let order = grouping.order(finder.len(), entries.iter().map(|it| it.queue));
+        order.chunks(BATCH_RECORDS).try_for_each(|some| {
+            let some = some.iter().filter_map(|index| entries.get(*index as usize));
+            put_some(finder, some)
+        })
+    };
+    entries.clear();
+    done
+}
+
+/// Puts some entries, in order. Loads the ends of their queues first.
+#[inline]
+fn put_some<'a>(
+    finder: &mut Finder,
+    entries: impl Iterator<Item = &'a PendingEntry> + Clone,
+) -> Result<()> {
     let mut last = usize::MAX;
     let mut touched = 0;
-    for pending in &*entries {
+    for pending in entries.clone() {
         if pending.queue != last {
             last = pending.queue;
             touched ^= finder.touch(last, pending.offset);
         }
     }
     std::hint::black_box(touched);
-    let mut entries = entries.drain(..);
+    let mut entries = entries;
     entries.try_for_each(|pending| finder.put(pending.queue, pending.offset, pending.entry))
 }

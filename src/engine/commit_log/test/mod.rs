@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod backlog;
 mod options;
 mod prepared;
 mod retention;
