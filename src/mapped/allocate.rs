@@ -12,7 +12,6 @@ use super::MappedFile;
 use crate::disk::Disk;
 use crate::error::{At, Op, Result};
 use crate::machine::{Drive, Machine};
-use crate::num::index;
 use crate::region::{PAGE, Region};
 use crate::sync::{Condvar, Mutex};
 use crate::warning::{Warning, Warnings};
@@ -271,12 +270,7 @@ impl Preparer {
                 latch,
             } => latch.open(self.create(path, start, len, reserve, needed)),
             Request::Reserve { file, end, latch } => latch.open(file.reserve(end)),
-            Request::Populate { file, start, len } => {
-                if let Ok(region) = file.region() {
-                    // A hint: failure costs only speed.
-                    let _ = region.populate(index(start), index(len));
-                }
-            }
+            Request::Populate { file, start, len } => file.populate(start, len),
             Request::Lock(file) => self.lock(&file),
             // Requests are handled in order, so this file was created or has failed.
             Request::LockComing(latch) => {

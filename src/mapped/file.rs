@@ -36,6 +36,8 @@ pub struct MappedFile {
     wrote: AtomicU64,
     flushed: AtomicU64,
     reserved: AtomicU64,
+    /// Bytes up to which pages were faulted in ahead of use.
+    populated: AtomicU64,
     /// Held while blocks are reserved, so that one thread at a time reserves above the mark.
     reserving: Mutex<()>,
 }
@@ -75,6 +77,7 @@ impl MappedFile {
             wrote: AtomicU64::new(wrote),
             flushed: AtomicU64::new(wrote),
             reserved: AtomicU64::new(0),
+            populated: AtomicU64::new(0),
             reserving: Mutex::new(()),
         }
     }
@@ -244,6 +247,21 @@ impl MappedFile {
     #[inline]
     pub fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Acquire)
+    }
+
+    /// Bytes up to which [`MappedFile::populate`] has faulted in pages.
+    #[inline]
+    pub fn populated(&self) -> u64 {
+        self.populated.load(Ordering::Relaxed)
+    }
+
+    /// Faults in the pages of `len` bytes from `start` on, which have blocks. A hint: failure costs
+    /// only speed.
+    pub fn populate(&self, start: u64, len: u64) {
+        if let Ok(region) = self.region() {
+            let _ = region.populate(index(start), index(len));
+            self.populated.fetch_max(start + len, Ordering::Relaxed);
+        }
     }
 
     /// Allocates blocks for the bytes below `end`, and for the rest of its page, that lack them.

@@ -69,6 +69,9 @@ fn pages_are_faulted_in_only_ahead_of_a_process_that_appends_much() {
         send(&engine).unwrap();
     }
     assert!(ahead() >= 128 << 10, "{}", ahead());
+    let tail = engine.parts().tail.lock();
+    assert!(tail.present() >= tail.position(), "{tail:?}");
+    drop(tail);
     engine.close().unwrap();
 }
 

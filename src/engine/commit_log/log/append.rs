@@ -58,6 +58,8 @@ pub struct Tail {
     /// Position up to which blocks have been requested from the allocator.
     asked_until: u64,
     populated: u64,
+    /// Position up to which pages are faulted in, as far as this is known.
+    present: u64,
     populate: bool,
     /// Whether new files are written from the transient pool.
     pooled: bool,
@@ -127,6 +129,7 @@ impl Tail {
             files_ahead: FILES_AHEAD,
             asked_until: 0,
             populated: position,
+            present: position,
             populate,
             pooled,
             messages: 0,
@@ -147,6 +150,12 @@ impl Tail {
     #[cfg(test)]
     pub fn populated(&self) -> u64 {
         self.populated
+    }
+
+    /// Position up to which pages are known to be faulted in.
+    #[cfg(test)]
+    pub fn present(&self) -> u64 {
+        self.present
     }
 
     /// Continues in `file`, a replacement of the current file with the same bytes up to the end.
@@ -186,6 +195,7 @@ impl Tail {
         let end = file.end();
         self.asked_until = file.start() + file.reserved();
         self.populated = self.position;
+        self.present = self.position;
         let pooled = self.pooled;
         self.current = Some(Current {
             file,

@@ -20,6 +20,8 @@ const POPULATE_MAX: u64 = 8 << 20;
 /// Not before so many were appended: pages that stay unused are written as zeros, and searched for
 /// records by the opening after a crash.
 const POPULATE_MIN: u64 = 256 << 10;
+/// What the appender faults in itself at once.
+const POPULATE_HERE: u64 = 64 << 10;
 /// How long a roll waits for a file that the allocator is creating.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -221,6 +223,9 @@ impl Tail {
     /// blocks, faulted pages, files.
     #[inline]
     pub(super) fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
+        if self.populate && self.position > self.present && len < WRITE_LEN as u64 {
+            self.populate_here();
+        }
         let Some(current) = &self.current else { return };
         let maps = !current.pooled && len < WRITE_LEN as u64;
         let step = self.bytes.min(POPULATE_MAX);
@@ -257,6 +262,23 @@ impl Tail {
             let latch = with.allocator.create(path, start, len, reserve, needed);
             self.coming.push_back(latch);
         }
+    }
+
+    /// Faults in pages after the end, unless the allocator has: on a busy machine it is late. A
+    /// page that a store faults in takes longer than one of many that are faulted in at once.
+    #[cold]
+    fn populate_here(&mut self) {
+        let Some(current) = self.current.as_ref().filter(|it| !it.pooled) else {
+            return;
+        };
+        let start = current.file.start();
+        let at = self.position - start;
+        let until = (at + POPULATE_HERE).min(current.file.reserved());
+        if current.file.populated() <= at && self.bytes >= POPULATE_MIN && at < until {
+            current.file.populate(at, until - at);
+        }
+        // A small store faults in its pages itself, and looks again after the next one.
+        self.present = start + current.file.populated().max(at + PAGE as u64);
     }
 
     /// The current file, and the range of whole pages after the end whose blocks are reserved.
