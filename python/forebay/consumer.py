@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 from forebay._forebay import Consumer, Message, Run
 from forebay.errors import (
     AlreadySettledError,
+    BusyError,
+    DiskError,
+    DiskFullError,
+    FlushTimeoutError,
+    ForebayError,
     InvalidOptionError,
     OwnershipLostError,
     StoreClosedError,
@@ -23,8 +30,36 @@ if TYPE_CHECKING:
 #: Seconds between two checks for a signal. One whose handler lets system calls go on, such as that
 #: which Polars installs for SIGINT, wakes no wait.
 _SLICE = 0.05
+#: Seconds between two attempts to store an outcome. The pause doubles each time.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+#: The system ran out of something that others may give back.
+_OUT_OF = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 #: A machine has no more to give, and starting many more takes minutes.
 _THREADS_MAX = 1024
+
+
+class _Polls:
+    """The polls of a run, and whether it was stopped.
+
+    The handler of a signal stops it, also while this thread stops it, so `stop` takes no lock.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._polls = Run(consumer)
+        self.is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self._polls.stop()
+
+    def poll(self, batch: int) -> list[Message]:
+        return self._polls.poll(batch)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, unless the run is stopped."""
+        end = time.monotonic() + seconds
+        while not self.is_stopped and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE))
 
 
 def run(
@@ -40,13 +75,13 @@ def run(
     check_function("handler", handler)
     _check_count("threads", threads, _THREADS_MAX)
     _check_count("batch", batch)
-    polls = Run(consumer)
+    polls = _Polls(consumer)
     failures: list[BaseException] = []
 
     def work(ended: threading.Event) -> None:
         try:
             while messages := _poll(polls, batch):
-                _handle(consumer, handler, messages, batch)
+                _handle(consumer, polls, handler, messages, batch)
         except StoreClosedError:
             pass
         except BaseException as error:
@@ -62,22 +97,44 @@ def run(
         threading.Thread(target=work, args=(ended,), name=f"forebay-run-{n}")
         for n, ended in enumerate(ends)
     ]
-    previous = _on_termination(polls)
-    try:
-        for worker in workers:
-            worker.start()
-        for ended in ends:
-            _wait(ended)
-    finally:
-        polls.stop()
-        for worker, ended in zip(workers, ends, strict=True):
-            if worker.ident is not None:
-                _wait(ended)
-                worker.join()
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
+    _until_all_end(polls, workers, ends)
     if failures:
         raise failures[0]
+
+
+def _until_all_end(
+    polls: _Polls, workers: list[threading.Thread], ends: list[threading.Event]
+) -> None:
+    """Start the threads, and wait until all have ended. Then raise what interrupted that.
+
+    An exception, mostly of a signal, stops the polls. Those of further signals change nothing: the
+    handlers of messages go on, and the caller is told that they have returned.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = signal.getsignal(signal.SIGTERM) if is_main else None
+    raised: BaseException | None = None
+    is_over = False
+    while not is_over:
+        try:
+            if raised is None:
+                if is_main:
+                    _end_at_termination(polls)
+                for worker in workers:
+                    worker.start()
+            else:
+                polls.stop()
+            for worker, ended in zip(workers, ends, strict=True):
+                if worker.ident is not None:
+                    _wait(ended)
+                    worker.join()
+            if previous is not None:
+                signal.signal(signal.SIGTERM, previous)
+            is_over = True
+        except BaseException as error:
+            if raised is None:
+                raised = error
+    if raised is not None:
+        raise raised
 
 
 def _wait(ended: threading.Event) -> None:
@@ -108,17 +165,24 @@ def _check_count(name: str, value: int, most: int | None = None) -> None:
         raise InvalidOptionError(text, name=name, value=str(value), reason=reason)
 
 
-def _poll(polls: Run, batch: int) -> list[Message]:
+def _poll(polls: _Polls, batch: int) -> list[Message]:
     """Poll on after other processes have got the queues of this one, which hung."""
+    pauses = _Pauses(polls)
     while True:
         try:
             return polls.poll(batch)
         except OwnershipLostError as error:
             _logger().warning("%s", error)
+        except ForebayError as error:
+            pauses.after(error, "no messages yet")
 
 
 def _handle(
-    consumer: Consumer, handler: Callable[[Any], object], messages: list[Message], batch: int
+    consumer: Consumer,
+    polls: _Polls,
+    handler: Callable[[Any], object],
+    messages: list[Message],
+    batch: int,
 ) -> None:
     """Call the handler and settle its messages."""
     try:
@@ -130,28 +194,64 @@ def _handle(
             "the handler failed on the message of topic %s queue %d offset %d%s: to be tried again",
             *(first.topic, first.queue, first.offset, more),
         )
-        _settle(messages, consumer.nack)
+        settle: Callable[[Message], None] = consumer.nack
     else:
-        _settle(messages, consumer.ack)
+        settle = consumer.ack
+    for number, message in enumerate(messages):
+        if not _settle(polls, message, settle):
+            consumer._give_back(messages[number:])
+            break
 
 
-def _settle(messages: list[Message], settle: Callable[[Message], None]) -> None:
-    """Settle each message, unless the handler has, or another consumer was given it."""
-    for message in messages:
+def _settle(polls: _Polls, message: Message, settle: Callable[[Message], None]) -> bool:
+    """Settle a message, unless the handler has, or another consumer was given it.
+
+    What fails for a reason that passes is tried again. Returns False if the run was stopped
+    meanwhile, and the message is not settled.
+    """
+    place = (message.topic, message.queue, message.offset)
+    pauses = _Pauses(polls)
+    while True:
         try:
             settle(message)
         except AlreadySettledError:
             pass
         except OwnershipLostError as error:
             _logger().warning("%s", error)
+        except FlushTimeoutError as error:
+            # Its retry is in the log. Another attempt would append a second one.
+            text = "topic %s queue %d offset %d will be delivered twice: %s"
+            _logger().warning(text, *place, error)
+        except ForebayError as error:
+            pauses.after(error, "topic %s queue %d offset %d is not settled yet", *place)
+            if polls.is_stopped:
+                return False
+            continue
+        return True
 
 
-def _on_termination(polls: Run) -> Any:
-    """Have SIGTERM end the polls, where this thread handles signals. Returns the handler before."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
+class _Pauses:
+    """The pauses between the attempts of a call that may succeed later."""
+
+    def __init__(self, polls: _Polls) -> None:
+        self._polls = polls
+        self._next = _FIRST_PAUSE
+
+    def after(self, error: ForebayError, text: str, *facts: object) -> None:
+        """Pause after an error that passes, and log the first one. Raise any other."""
+        is_wanting = isinstance(error, DiskError) and error.errno in _OUT_OF
+        if not is_wanting and not isinstance(error, (BusyError, DiskFullError)):
+            raise error
+        if self._next == _FIRST_PAUSE:
+            _logger().warning(f"{text}, and it is tried again: %s", *facts, error)
+        self._polls.pause(self._next)
+        self._next = min(2 * self._next, _LONGEST_PAUSE)
+
+
+def _end_at_termination(polls: _Polls) -> None:
+    """Have SIGTERM end the polls. Only the main thread may handle signals."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         polls.stop()
 
-    return signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGTERM, terminate)

@@ -414,6 +414,29 @@ async def test_a_consumer_that_is_closed_ends_its_polls(path):
 
 
 @in_loop
+async def test_a_consumer_that_is_closed_before_it_has_joined_keeps_no_queue(path):
+    async with forebay.aio.open(path, default_queues=1) as store:
+        await store.create_topic("orders")
+        # One task has not begun; of the others the thread joins meanwhile, or has joined.
+        for begun in range(4):
+            consumer = store.consumer("orders", group="billing")
+            polling = asyncio.ensure_future(consumer.poll())
+            for _ in range(begun):
+                await asyncio.sleep(0)
+            await consumer.close()
+            with pytest.raises(forebay.StoreClosedError, match="the consumer is closed"):
+                await polling
+            assert all(queue.owner is None for queue in (await store.groups).get("billing", []))
+        closed = store.consumer("orders", group="billing")
+        await closed.close()
+        with pytest.raises(forebay.StoreClosedError):
+            await closed
+        await store.send("orders", b"x")
+        async with store.consumer("orders", group="billing") as other:
+            assert len(await other.poll()) == 1
+
+
+@in_loop
 async def test_a_cancelled_check_stops(tmp_path):
     async with forebay.aio.open(tmp_path / "store") as store:
         await store.producer("orders").send_batch([bytes(1000)] * 20_000)

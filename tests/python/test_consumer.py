@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from golden_stores import unpack
 from meanings import MEANINGS
 
 import forebay
+import forebay.consumer
 import forebay.dead_letters
 import forebay.hooks
 import forebay.serde
@@ -414,6 +417,77 @@ def test_ctrl_c_ends_run_once_the_calls_have_returned(store):
             assert consumer.poll(timeout=0) == []
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_ctrl_c_pressed_again_leaves_no_call_and_no_handler_of_signals(store):
+    store.send("orders", b"x")
+    main, left, seen = threading.main_thread().ident, threading.Event(), queue.SimpleQueue()
+    was_left = []
+
+    def press(number, frame):
+        # Safe in the handler of a signal.
+        seen.put(number)
+        raise KeyboardInterrupt
+
+    def handle(message):
+        for _ in range(3):
+            signal.pthread_kill(main, signal.SIGINT)
+            seen.get()
+        was_left.append(left.wait(0.3))
+
+    before = signal.signal(signal.SIGINT, press)
+    at_termination = signal.getsignal(signal.SIGTERM)
+    try:
+        with store.consumer("orders", group="billing") as consumer:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.run(handle)
+            left.set()
+            assert was_left == [False]
+            assert signal.getsignal(signal.SIGTERM) == at_termination
+            assert consumer.poll(timeout=0) == []
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, at_termination)
+
+
+class Unstopped:
+    """Polls of a run that goes on."""
+
+    is_stopped = False
+
+    def pause(self, seconds):
+        assert 0 < seconds <= 1
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (forebay.BusyError("busy", waited_ms=1), True),
+        (forebay.DiskFullError("full", path="log", needed=2, free=1), True),
+        (forebay.DiskError("files", path="log", errno=errno.EMFILE), True),
+        (forebay.DiskError("defect", path="log", errno=errno.EIO), False),
+        (forebay.StoreFailedError("failed", appended=False, reason="defect"), False),
+    ],
+)
+def test_only_what_passes_is_tried_again(store, caplog, error, passes):
+    store.send("orders", b"x")
+    outcomes = iter([error] * 9)
+
+    def settle(message):
+        for outcome in outcomes:
+            raise outcome
+
+    with store.consumer("orders", group="billing") as consumer:
+        (message,) = consumer.poll(timeout=60)
+    if passes:
+        assert forebay.consumer._settle(Unstopped(), message, settle)
+        (record,) = caplog.records
+        assert str(error) in record.getMessage()
+    else:
+        with pytest.raises(type(error)):
+            forebay.consumer._settle(Unstopped(), message, settle)
+    assert len(list(outcomes)) == (0 if passes else 8)
 
 
 _WORKER = """

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import functools
 import itertools
+import logging
 import mmap
 import operator
 import os
@@ -623,6 +624,52 @@ def test_the_handler_of_a_signal_may_use_the_store_while_it_waits(
             os.kill(process.pid, signal.SIGUSR1)
             assert process.stdout.readline() == "handles\n"
         assert process.communicate(timeout=60)[0] == "handled\ndone\n"
+
+
+@contextlib.contextmanager
+def on_warning(text: str, call) -> Iterator[None]:
+    """Call a function when the package logs a warning that contains a text."""
+    handler = logging.Handler()
+    handler.emit = lambda record: call() if text in record.getMessage() else None
+    logging.getLogger("forebay").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("forebay").removeHandler(handler)
+
+
+def fail(message):
+    raise ValueError("no")
+
+
+def test_a_run_stores_an_outcome_once_the_log_is_no_longer_busy(tmp_path, caplog):
+    path = tmp_path / "store"
+    with forebay.open(path, mode="share", busy_timeout=0.02) as store:
+        store.send("orders", b"x")
+        # Delayed messages wait in this topic.
+        store.create_topic("SCHEDULE_TOPIC_XXXX", 18)
+        consumer = store.consumer("orders", group="billing")
+        running = threading.Thread(target=consumer.run, args=(fail,))
+        is_late = threading.Event()
+        with on_warning("not settled yet", is_late.set):
+            with held_up(path):
+                running.start()
+                assert is_late.wait(60)
+            assert next(store.tail("SCHEDULE_TOPIC_XXXX", "earliest", timeout=60)).body == b"x"
+            consumer.close()
+            running.join()
+    assert sum("not settled yet" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_run_that_is_stopped_gives_back_what_it_cannot_settle(tmp_path):
+    path = tmp_path / "store"
+    terminate = functools.partial(os.kill, os.getpid(), signal.SIGTERM)
+    with forebay.open(path, mode="share", busy_timeout=0.02, default_queues=1) as store:
+        store.producer("orders").send_batch([b"1", b"2"])
+        consumer = store.consumer("orders", group="billing")
+        with on_warning("not settled yet", terminate), held_up(path):
+            consumer.run(fail, batch=2)
+        assert [message.body for message in consumer.poll(timeout=60)] == [b"1", b"2"]
 
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 from forebay import _forebay
 from forebay._forebay import Message
 from forebay.aio.waits import Waits
+from forebay.errors import StoreClosedError
 from forebay.given import check_seconds
 
 if TYPE_CHECKING:
@@ -45,11 +46,14 @@ class Consumer:
         self._group = group
         self._plain: _forebay.Consumer | None = None
         self._joining = asyncio.Lock()
+        self._closed = False
 
     async def _join(self) -> _forebay.Consumer:
         if self._plain is None:
             async with self._joining:
                 if self._plain is None:
+                    if self._closed:
+                        raise StoreClosedError("the consumer is closed")
                     # In the thread, so that a cancellation does not lose a member.
                     await self._waits.call(self._start)
         assert self._plain is not None
@@ -57,6 +61,9 @@ class Consumer:
 
     def _start(self) -> None:
         self._plain = self._joins()
+        if self._closed:
+            # `close` waits for the end of this, unless it was cancelled.
+            self._plain.close()
 
     async def _joined(self) -> Self:
         await self._join()
@@ -148,9 +155,14 @@ class Consumer:
         await self._waits.call((await self._join()).commit)
 
     async def close(self) -> None:
-        """Leave the group, if it was joined. What is not settled is delivered to others at once."""
-        if self._plain is not None:
-            await self._waits.call(self._plain.close)
+        """Leave the group, if it was joined. What is not settled is delivered to others at once.
+
+        The consumer joins no more. One that is joining leaves when it has joined.
+        """
+        self._closed = True
+        async with self._joining:
+            if self._plain is not None:
+                await self._waits.call(self._plain.close)
 
 
 def _poll_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> Pause:
