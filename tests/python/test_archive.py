@@ -177,7 +177,7 @@ def test_parts_for_tasks_hold_every_offset_once_and_follow_one_another(target):
         for topic in archive.topics.values()
         for queue in topic.queues
     ]
-    pieces = archive.segments(wanted)
+    pieces = archive._segments(wanted)
     assert len(pieces) > 20
     joined = {}
     for (topic, queue, start, end), size in pieces:
@@ -188,7 +188,7 @@ def test_parts_for_tasks_hold_every_offset_once_and_follow_one_another(target):
         at: min(p[2] for p, _ in pieces if p[:2] == at) for at in joined
     }
     # Offsets that no log file holds belong to the last part, whose reader reports them.
-    beyond = archive.segments([Range("orders", 0, 0, 1 << 40)])
+    beyond = archive._segments([Range("orders", 0, 0, 1 << 40)])
     assert sum(end - start for (_, _, start, end), _ in beyond) == 1 << 40
     # A tenth of the parts needs only a little more than a tenth of the blocks.
     tenth = [piece for piece, _ in pieces[: len(pieces) // 10]]

@@ -268,7 +268,7 @@ class Archive:
                 if found.start < found.end:
                     yield Range(name, found.queue, found.start, found.end)
 
-    def segments(self, ranges: Sequence[_OffsetRange]) -> list[tuple[Range, int]]:
+    def _segments(self, ranges: Sequence[_OffsetRange]) -> list[tuple[Range, int]]:
         """Divide ranges into pieces of the log, each with its average record size in bytes.
 
         The ranges of all queues are cut at the same positions of the log, and the pieces come in
@@ -307,7 +307,7 @@ class Archive:
         cut(ends, weight)
         return pieces
 
-    def read(
+    def _read(
         self,
         ranges: Sequence[_OffsetRange],
         arguments: Mapping[str, Any],

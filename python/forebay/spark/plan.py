@@ -257,7 +257,7 @@ def _not_all_named(
 def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
     """Return the ranges with the average sizes of their records, from a sample of each.
 
-    Ranges of an archive are divided into pieces in log order; see `Archive.segments`.
+    Ranges of an archive are divided into pieces in log order; see `Archive._segments`.
 
     If there are more queues than samples, the smaller queues get the average of their topic.
     """
@@ -265,7 +265,7 @@ def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
     if isinstance(store, Archive):
         return [
             Range(store.path, part.topic, part.queue, part.start, part.end, size)
-            for part, size in store.segments(ranges)
+            for part, size in store._segments(ranges)
         ]
     by_len = sorted((found for found in ranges if len(found)), key=len, reverse=True)
     largest = by_len[:_SAMPLES_MAX]

@@ -186,7 +186,7 @@ class ForebayReader(DataSourceReader):
         met: list[Damaged] = []
 
         def scan(arguments: dict[str, Any]) -> Iterator[pyarrow.RecordBatch]:
-            return archive.read(ranges, arguments, met)
+            return archive._read(ranges, arguments, met)
 
         for batch in self._scans(scan, self._arguments()):
             rows += batch.num_rows
