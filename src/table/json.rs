@@ -38,7 +38,12 @@ pub fn is_json(text: &[u8]) -> bool {
     read::<IgnoredAny>(text).is_ok()
 }
 
-fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+/// The value of a text in either form.
+///
+/// # Errors
+///
+/// Those of the parser for the stricter form with quotes.
+pub fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
     serde_json::from_slice(text).or_else(|_| serde_json::from_slice(&with_quotes(text)))
 }
 

@@ -11,7 +11,8 @@ use crate::error::{At, Op, Result};
 use crate::record::check_topic;
 use crate::table::json::{self, RawMembers, raw};
 use crate::table::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
-use serde::{Serialize, Serializer};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -162,8 +163,8 @@ fn apply(topics: &Topics, name: &str, text: &RawValue) -> Option<Numbers> {
     if !is_directory_name(name) {
         return None;
     }
-    let members = members_of(text);
-    let stated = NUMBER_NAMES.map(|name| members.get(name).and_then(|text| number(text)));
+    let Stated(stated) = json::read(text.get().as_bytes()).unwrap_or_default();
+    let stated = stated.map(|text| text.and_then(|text| number(&text)));
     let [write, read, permissions] = stated
         .map(|value: Option<u64>| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)));
     let write_queues = write.unwrap_or(1);
@@ -181,6 +182,67 @@ fn apply(topics: &Topics, name: &str, text: &RawValue) -> Option<Numbers> {
 /// The members of an object; none if it is not an object or has too many.
 fn members_of(text: &RawValue) -> RawMembers {
     json::members::<MEMBERS_MAX>(text.get().as_bytes(), "members").unwrap_or_default()
+}
+
+/// The members of an object that [`NUMBER_NAMES`] are, each as its text; none if the object has too
+/// many. There may be many topics, so the others are not kept.
+#[derive(Default)]
+struct Stated([Option<Box<RawValue>>; NUMBER_NAMES.len()]);
+
+impl<'de> Deserialize<'de> for Stated {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(StatedVisitor)
+    }
+}
+
+struct StatedVisitor;
+
+impl<'de> Visitor<'de> for StatedVisitor {
+    type Value = Stated;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Stated, A::Error> {
+        let mut stated = Stated::default();
+        let mut count = 0;
+        while let Some(Which(which)) = object.next_key()? {
+            count += 1;
+            match which.and_then(|which| stated.0.get_mut(which)) {
+                Some(place) => *place = Some(object.next_value()?),
+                None => drop(object.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(match count > MEMBERS_MAX {
+            true => Stated::default(),
+            false => stated,
+        })
+    }
+}
+
+/// Which of [`NUMBER_NAMES`] a name is.
+struct Which(Option<usize>);
+
+impl<'de> Deserialize<'de> for Which {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_identifier(WhichVisitor)
+    }
+}
+
+struct WhichVisitor;
+
+impl Visitor<'_> for WhichVisitor {
+    type Value = Which;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Which, E> {
+        let mut names = NUMBER_NAMES.iter();
+        Ok(Which(names.position(|known| *known == name)))
+    }
 }
 
 fn number<T: std::str::FromStr>(text: &RawValue) -> Option<T> {
