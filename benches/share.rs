@@ -14,13 +14,13 @@
 
 mod support;
 
-use forebay::{Consumer, ConsumerOptions, Draft, Durability, Mode, Options, Store};
+use forebay::{Consumer, ConsumerOptions, Draft, Durability, EngineKind, Mode, Options, Store};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::load::{TOPIC, message_count, options};
+use support::load::{TOPIC, message_count, options, partition_log};
 use support::{Report, Scratch, is_wanted, rounds};
 
 /// What a child does: a role and its arguments.
@@ -87,26 +87,33 @@ fn main() {
     }
 }
 
-/// Messages a second of one sender alone, of one with `mode="share"`, and of four together.
+/// Messages a second of one sender alone, of one with `mode="share"`, and of four together, for
+/// each engine.
 fn send(report: &mut Report) {
-    let (mut alone, mut one, mut four) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds() {
-        alone.push(rate("a", 1));
-        one.push(rate("share", 1));
-        four.push(rate("share", 4));
+    for (engine, of) in [
+        (EngineKind::CommitLog, ""),
+        (EngineKind::PartitionLog, " (partition log)"),
+    ] {
+        let (mut alone, mut one, mut four) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds() {
+            alone.push(rate(engine, "a", 1));
+            one.push(rate(engine, "share", 1));
+            four.push(rate(engine, "share", 4));
+        }
+        let name = |what: &str| format!("{what}{of}");
+        report.add(&name("one sender, alone"), "messages/s", &alone);
+        report.add(&name("one sender, shared"), "messages/s", &one);
+        report.add(&name("4 senders, shared"), "messages/s", &four);
     }
-    report.add("one sender, alone", "messages/s", &alone);
-    report.add("one sender, shared", "messages/s", &one);
-    report.add("4 senders, shared", "messages/s", &four);
 }
 
 /// Messages a second of so many processes, which send as many together as one sender does in the
 /// other benches. With a quarter of that, what it takes four processes to get going counts most.
-fn rate(mode: &str, processes: u32) -> f64 {
+fn rate(engine: EngineKind, mode: &str, processes: u32) -> f64 {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
     let mut senders: Vec<Process> = (0..processes)
-        .map(|number| Process::start(&path, &format!("send {mode} {number}")))
+        .map(|number| Process::start(&path, &format!("send {} {mode} {number}", engine.word())))
         .collect();
     let each = message_count(BODY_LEN) as u64 / u64::from(processes);
     let began = Instant::now();
@@ -120,13 +127,16 @@ fn rate(mode: &str, processes: u32) -> f64 {
 }
 
 fn shared(path: &Path) -> Store {
-    let options = Options {
+    Store::open(path, sharing(options())).unwrap()
+}
+
+fn sharing(options: Options) -> Options {
+    Options {
         mode: Mode::Share,
         default_queues: Some(PROCESSES),
         busy_timeout: LONG,
-        ..options()
-    };
-    Store::open(path, options).unwrap()
+        ..options
+    }
 }
 
 /// Messages a second that go through a group of processes while others send them.
@@ -139,7 +149,7 @@ fn work() -> f64 {
         let started = (0..PROCESSES).map(|it| Process::start(&path, &format!("{role} {it}")));
         started.collect()
     };
-    let (mut senders, _consumers) = (processes("send share"), processes("consume"));
+    let (mut senders, _consumers) = (processes("send commitlog share"), processes("consume"));
     let each = WORK / u64::from(PROCESSES);
     let began = Instant::now();
     for sender in &mut senders {
@@ -167,7 +177,7 @@ fn latency(count: u64, pause: Duration, leads: bool) -> [f64; 2] {
     let _leader = (!leads).then(|| Process::start(&path, "lead"));
     let store = shared(&path);
     store.create_topic(TOPIC, PROCESSES).unwrap();
-    let mut sender = Process::start(&path, "send share 0");
+    let mut sender = Process::start(&path, "send commitlog share 0");
     let consumer = join(&store);
     sender.tell(&format!("{count} {}", pause.as_nanos()));
     let mut took = Vec::new();
@@ -193,7 +203,7 @@ fn paced(pause_us: u64) -> f64 {
     let path = scratch.path().join("store");
     let store = shared(&path);
     store.create_topic(TOPIC, PROCESSES).unwrap();
-    let mut sender = Process::start(&path, "send share 0");
+    let mut sender = Process::start(&path, "send commitlog share 0");
     let consumer = join(&store);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -257,11 +267,16 @@ fn act(role: &str) {
     let path = Path::new(&path);
     let words: Vec<&str> = role.split(' ').collect();
     match words[..] {
-        ["send", mode, queue] => {
-            let store = match mode {
-                "share" => shared(path),
-                _ => Store::open(path, options()).unwrap(),
+        ["send", engine, mode, queue] => {
+            let options = match engine {
+                "commitlog" => options(),
+                _ => partition_log(),
             };
+            let options = match mode {
+                "share" => sharing(options),
+                _ => options,
+            };
+            let store = Store::open(path, options).unwrap();
             let queue = queue.parse().unwrap();
             store.create_topic(TOPIC, PROCESSES).unwrap();
             send_as_told(&store, queue);

@@ -125,20 +125,21 @@ impl Ends {
     }
 
     /// Finds what other processes have published, made durable and removed, if they share the
-    /// partition.
+    /// partition. Returns the published end then.
     ///
     /// # Errors
     ///
     /// Those of the table and of listing the folder.
-    pub fn catch_up(&self, disk: &dyn Disk) -> Result<()> {
+    pub fn catch_up(&self, disk: &dyn Disk) -> Result<Option<Place>> {
         let Some(Entry { table, number }) = &self.entry else {
-            return Ok(());
+            return Ok(None);
         };
         let mut state = self.state.lock();
         let durable = table.get(Which::Durable, *number)?.end;
         // Read before the list is made: a later change is met by the next call.
         let changes = table.changes(*number);
-        let published = table.get(Which::Published, *number)?.end;
+        let place = table.get(Which::Published, *number)?;
+        let published = place.end;
         let known = (state.published.base, state.published.offset);
         if (published.base, published.offset) < known || durable.offset > published.offset {
             return Err(table.corrupt_end(*number));
@@ -163,7 +164,7 @@ impl Ends {
         }
         state.start = state.start.max(first);
         (state.published, state.durable) = (published, durable);
-        Ok(())
+        Ok(Some(place))
     }
 
     /// Has the next [`Ends::catch_up`] list the segments again.

@@ -470,7 +470,7 @@ impl Parts {
         };
         let all: Vec<_> = all.iter().map(one).collect();
         let mut ends = all.iter().map(|(_, _, ends)| ends);
-        ends.try_for_each(|ends| ends.catch_up(&*self.disk))?;
+        ends.try_for_each(|ends| ends.catch_up(&*self.disk).map(drop))?;
         Ok(all)
     }
 

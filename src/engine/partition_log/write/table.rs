@@ -355,11 +355,12 @@ fn entry_at(number: u32) -> usize {
 }
 
 fn sum_of(words: [u64; 4], number: u32) -> u64 {
-    let mut sum = crc32fast::Hasher::new();
-    for word in words {
-        sum.update(&word.to_ne_bytes());
+    let mut bytes = [0; 36];
+    let (places, last) = bytes.split_at_mut(32);
+    for (place, word) in places.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
     }
-    sum.update(&number.to_ne_bytes());
+    last.copy_from_slice(&number.to_ne_bytes());
     // An entry of zeros is none.
-    u64::from(sum.finalize()) | 1 << 32
+    u64::from(crc32fast::hash(&bytes)) | 1 << 32
 }

@@ -52,6 +52,8 @@ pub struct Tail {
     vain: Option<PathBuf>,
     /// Bytes of all partitions. Never decreases.
     end: u64,
+    /// How often other processes were found to have appended, if they share the store.
+    others: u64,
     messages: u64,
     bytes: u64,
 }
@@ -90,6 +92,7 @@ impl Tail {
 
     /// Continues where other processes have appended last, which share the store.
     pub fn resume_at(&mut self, end: u64) {
+        self.others += u64::from(self.end != end);
         self.end = end;
     }
 
@@ -203,7 +206,7 @@ impl Tail {
             let parts = batch.kafka().map_or(&[][..], |batch| batch.parts());
             for part in parts {
                 if let Some(writing) = self.partitions.get_mut(&(topic.id, part.queue())) {
-                    writing.catch_up(with)?;
+                    writing.catch_up(with, self.others)?;
                 }
             }
         }
@@ -223,7 +226,7 @@ impl Tail {
         let Some(writing) = self.partitions.get_mut(&key) else {
             return;
         };
-        let (unsynced, unsaved) = writing.publish();
+        let (unsynced, unsaved) = writing.publish(self.others);
         if unsynced {
             self.unsynced.push(key);
         }
@@ -357,7 +360,7 @@ impl Tail {
         let Some(writing) = self.partitions.get_mut(&key) else {
             return Ok(false);
         };
-        writing.catch_up(with)?;
+        writing.catch_up(with, self.others)?;
         if writing.place.1 == 0 {
             return Ok(false);
         }

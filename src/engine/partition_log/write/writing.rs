@@ -79,6 +79,8 @@ pub struct Writing {
     is_unsaved: bool,
     /// How often segments of shared partitions were cut when the last one was opened.
     cuts: u32,
+    /// How often others were found to have appended when this process last published here.
+    known: Option<u64>,
     /// The end as it will be after the batches that have a place.
     pub plan: Option<Plan>,
     /// Log files of segments of appends that failed. They may be removed already.
@@ -139,18 +141,23 @@ impl Writing {
             is_unsynced: false,
             is_unsaved: false,
             cuts: 0,
+            known: None,
             plan: None,
             strays: BTreeSet::new(),
         }
     }
 
     /// Moves the end past what other processes have appended, if they share the partition.
-    pub fn catch_up(&mut self, with: &Appender<'_>) -> Result<()> {
+    /// `others`: how often others were found to have appended anywhere.
+    pub fn catch_up(&mut self, with: &Appender<'_>, others: u64) -> Result<()> {
         let Some(cuts) = with.cuts else {
             return Ok(());
         };
-        self.ends.catch_up(&**with.disk)?;
-        let Some((Place { end, continues }, _)) = self.ends.places()? else {
+        // Unknown until this append is published: one that fails leaves the end anywhere.
+        if self.known.take() == Some(others) && cuts == self.cuts {
+            return Ok(());
+        }
+        let Some(Place { end, continues }) = self.ends.catch_up(&**with.disk)? else {
             return Ok(());
         };
         let is_same = end.base == self.place.0 && cuts == self.cuts;
@@ -364,10 +371,12 @@ impl Writing {
     }
 
     /// Publishes what was stored. Returns whether there was nothing to sync before, and whether
-    /// there was nothing to save. Other processes do both for a shared partition.
-    pub fn publish(&mut self) -> (bool, bool) {
+    /// there was nothing to save. Other processes do both for a shared partition. `others`: as in
+    /// [`Writing::catch_up`].
+    pub fn publish(&mut self, others: u64) -> (bool, bool) {
         self.ends.publish(self.end());
         if self.ends.is_shared() {
+            self.known = Some(others);
             return (false, false);
         }
         let unsynced = !std::mem::replace(&mut self.is_unsynced, true);
