@@ -131,6 +131,8 @@ pub enum Bug {
     EndAtRemoved,
     /// What a process has left that died with the append lock of a partition log is not cut off.
     KeepUnpublished,
+    /// A segment that processes share keeps the room after its messages when it is completed.
+    KeepRoom,
     /// An opening ignores what an atomic batch was about to append.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.

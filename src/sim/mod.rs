@@ -419,7 +419,11 @@ fn what_processes_share_outlives_their_deaths_and_every_power_loss() {
 #[test]
 fn the_simulator_finds_planted_bugs_of_processes_that_share_a_log() {
     find_each(
-        &[(Bug::KeepUnpublished, 165), (Bug::ForgetIntent, 24)],
+        &[
+            (Bug::KeepUnpublished, 165),
+            (Bug::ForgetIntent, 24),
+            (Bug::KeepRoom, 1),
+        ],
         CRASHES_TO_FIND / 10,
         tell::<Members>,
     );

@@ -18,6 +18,7 @@ impl QueueLogs for PartitionLog {
     }
 
     fn roll(&self) -> Result<bool> {
+        self.update()?;
         let writer = self.writer()?;
         writer
             .open_batches

@@ -10,6 +10,7 @@ mod live;
 mod meanwhile;
 mod removal;
 mod retention;
+mod shared;
 mod stats;
 mod taken;
 mod transactions;

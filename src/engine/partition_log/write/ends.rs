@@ -185,6 +185,13 @@ impl Ends {
         Ok(Some((table.get(Which::Published, *number)?, durable)))
     }
 
+    /// Has the processes that share the partition map segments again before they append.
+    pub fn map_again(&self) {
+        if let Some(Entry { table, .. }) = &self.entry {
+            table.next_cut();
+        }
+    }
+
     /// Tells the processes that share the partition that segments were removed.
     pub fn tell_removed(&self) {
         if let Some(Entry { table, number }) = &self.entry {

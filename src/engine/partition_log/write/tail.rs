@@ -253,6 +253,10 @@ impl Tail {
             }
         }
         if let Err(error) = planned {
+            // Last segments may be cut to their contents already, and have no room.
+            if let Some(any) = self.partitions.values().next() {
+                any.ends.map_again();
+            }
             // What cannot be removed is tried again before the next sync or append.
             let removed = self.remove_strays(&**with.disk);
             return Err(
@@ -368,7 +372,10 @@ impl Tail {
         if !writing.strays.is_empty() {
             self.strayed.push(key);
         }
-        writing.roll(&**with.disk, begun?);
+        let begins = begun?;
+        let trimmed = writing.trim(&**with.disk, writing.place);
+        trimmed.inspect_err(|_| writing.ends.map_again())?;
+        writing.roll(&**with.disk, begins);
         self.publish(key);
         Ok(true)
     }

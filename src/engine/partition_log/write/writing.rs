@@ -12,6 +12,7 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::{At, Op, Result};
 use crate::mapped::MappedFile;
 use crate::num::index;
+use crate::plant::{Bug, planted};
 use crate::record::kafka::Part;
 use crate::region::Region;
 use std::collections::{BTreeSet, HashSet};
@@ -184,6 +185,7 @@ impl Writing {
         if self.must_roll(&plan, with, (len, count), max_timestamp) {
             let base = plan.next;
             let last = self.begin(with, (base, len), (plan.base, plan.len))?;
+            self.trim(&**with.disk, (plan.base, plan.len))?;
             plan = Plan {
                 file: Some(Arc::clone(&last.file)),
                 base,
@@ -312,6 +314,22 @@ impl Writing {
             || last_offset - plan.base > i32::MAX as u64
     }
 
+    /// Cuts a segment to its contents before the next one is published, given its base and length,
+    /// if processes share the partition: the others take the length of its file for that of its
+    /// contents. It may be one that this process has never appended to.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk. If the roll is given up, then or later, segments must be mapped again.
+    pub fn trim(&self, disk: &dyn Disk, (base, len): (u64, u64)) -> Result<()> {
+        // What follows the messages of a segment that is not continued is kept.
+        let is_meant = len > 0 && (self.continues || base != self.place.0);
+        if !is_meant || !self.ends.is_shared() || planted(Bug::KeepRoom) {
+            return Ok(());
+        }
+        disk.set_len(&self.ends.path_of(base), len)
+    }
+
     /// Completes the last segment, and begins another.
     pub fn roll(&mut self, disk: &dyn Disk, begins: Last) {
         let (base, len) = self.place;
@@ -324,9 +342,9 @@ impl Writing {
             });
             if let Some(mut last) = self.last.take() {
                 last.indexes.close();
-                // For other readers. The sync does it again, durably.
-                let _ = disk.set_len(&path, len);
                 if !self.ends.is_shared() {
+                    // For other readers. The sync does it again, durably.
+                    let _ = disk.set_len(&path, len);
                     self.sealed.push((path.clone(), len));
                     self.indexes.push((path, last.indexes));
                 }

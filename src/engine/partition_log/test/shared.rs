@@ -1,0 +1,94 @@
+//! Processes that share a log: segments that one of them completes for the others.
+
+use super::write::{bodies, send};
+use super::*;
+use crate::disk::{Call, Disk, HookedDisk, RealDisk};
+use crate::engine::{Atomicity, Durability, QueueLogs};
+use crate::error::Error;
+use crate::record::Draft;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SEGMENT_BYTES: u64 = 4096;
+
+/// One of the processes that share the store at `root`.
+fn join(root: &Path, disk: Arc<dyn Disk>) -> PartitionLog {
+    let options = Options {
+        mode: Mode::Share,
+        default_queues: Some(2),
+        segment_bytes: Some(SEGMENT_BYTES),
+        ..Options::default()
+    };
+    let machine = Machine {
+        disk,
+        ..Machine::real()
+    };
+    PartitionLog::open(&machine, root, &options).unwrap()
+}
+
+/// Length of the first segment of a queue.
+fn first_len(root: &Path, queue: u32) -> u64 {
+    let log = root.join(format!("orders-{queue}/00000000000000000000.log"));
+    fs::metadata(log).unwrap().len()
+}
+
+/// Closes the processes, and expects that a reader finds these messages and no damage.
+fn expect(root: &Path, all: [PartitionLog; 2], queue: u32, expected: &[&[u8]]) {
+    all.iter().for_each(|engine| engine.close().unwrap());
+    let reader = open(root, Isolation::default()).unwrap();
+    assert_eq!(bodies(&reader, "orders", queue), expected);
+    assert!(reader.report().damage().is_empty());
+}
+
+#[test]
+fn a_segment_to_which_others_have_appended_is_cut_to_its_messages_when_it_is_completed() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let all = [(); 2].map(|()| join(root, Arc::new(RealDisk)));
+    let [leader, other] = &all;
+    send(other, "orders", &[(0, b"one")]);
+    assert_eq!(first_len(root, 0), SEGMENT_BYTES);
+    assert!(leader.roll().unwrap());
+    assert!(first_len(root, 0) < 1000);
+    assert_eq!(send(other, "orders", &[(0, b"two")]), [1]);
+    expect(root, all, 0, &[b"one", b"two"]);
+}
+
+#[test]
+fn messages_after_a_roll_that_failed_are_in_the_segment_that_others_have_mapped() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let fails = Arc::new(AtomicBool::new(false));
+    let hook = Arc::clone(&fails);
+    let disk = HookedDisk::shared(move |call, path| {
+        let is_meant = call == Call::Write && path.ends_with("orders-1/00000000000000000000.log");
+        match is_meant && hook.swap(false, Ordering::Relaxed) {
+            true => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    });
+    let all = [join(root, disk), join(root, Arc::new(RealDisk))];
+    let [failing, other] = &all;
+    let (long, short) = ([b'x'; 1800], [b'y'; 100]);
+    send(failing, "orders", &[(0, &long), (1, &long)]);
+    send(other, "orders", &[(0, &short), (1, &short)]);
+    send(failing, "orders", &[(0, &short), (1, &short)]);
+
+    let topic = failing.topic_for_append("orders").unwrap();
+    let mut batch = failing.form().batch();
+    for queue in 0..2 {
+        let draft = Draft {
+            body: &[b'z'; 2500],
+            ..Draft::default()
+        };
+        batch.push(&topic.name, queue, &draft, 1000).unwrap();
+    }
+    fails.store(true, Ordering::Relaxed);
+    let batches = &mut [(&*topic, &mut batch)];
+    let sent = failing.append(batches, Atomicity::Rows, Durability::Written);
+    assert!(matches!(sent.unwrap_err(), Error::Io { .. }));
+    assert!(!fails.load(Ordering::Relaxed));
+    // The other queue was cut already.
+    assert!(first_len(root, 0) < SEGMENT_BYTES);
+    assert_eq!(send(other, "orders", &[(0, b"after")]), [3]);
+    expect(root, all, 0, &[&long, &short, &short, b"after"]);
+}
