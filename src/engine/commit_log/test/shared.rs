@@ -7,7 +7,7 @@ use crate::engine::directory::page::Mark;
 use crate::engine::service::duty::Desk;
 use crate::engine::service::hold::Hold;
 use crate::engine::service::polling::Host;
-use crate::engine::{Atomicity, Durability, Engine};
+use crate::engine::{Atomicity, Durability, Engine, Files};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
@@ -80,6 +80,30 @@ fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     assert_eq!(tail.next_offset(&topic, 0), 101);
     drop(tail);
     share.close().unwrap();
+    leader.close().unwrap();
+}
+
+/// Since a process last sent, another one has filled the file in use and sealed the next one.
+#[test]
+fn a_process_that_is_files_behind_goes_on_after_a_file_that_was_sealed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    let all = || {
+        let options = Options {
+            retention_bytes: None,
+            ..options()
+        };
+        CommitLog::open(&Machine::real(), &root, &options, Vec::new()).unwrap()
+    };
+    let (leader, other) = (all(), all());
+    send(&other, 1);
+    send(&leader, 20);
+    let end = leader.roll_while(&mut || true).unwrap();
+    assert_eq!(end, Some(2 * FILE_LEN));
+    send(&other, 1);
+    let published = leader.page().get(Mark::Published);
+    assert!(published > 2 * FILE_LEN, "{published}");
+    other.close().unwrap();
     leader.close().unwrap();
 }
 

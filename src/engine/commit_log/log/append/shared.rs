@@ -79,12 +79,7 @@ impl Tail {
         }
         self.last_store_ms = self.last_store_ms.max(log.state.stored_ms());
         self.position = end;
-        let current = self.current.as_ref().map(|current| current.file.start());
-        if let Some(file) = log.files.find(end)
-            && current != Some(file.start())
-        {
-            self.enter(file)?;
-        }
+        self.enter_last(log)?;
         // Files below the end are read through the parts of a reader.
         log.files.forget_below(end);
         Ok(true)
@@ -99,11 +94,23 @@ impl Tail {
         self.ahead.clear();
         log.join()?;
         self.position = position;
-        if let Some(file) = log.files.find(position) {
-            self.enter(file)?;
-        }
+        self.enter_last(log)?;
         log.files.forget_below(position);
         Ok(())
+    }
+
+    /// Continues in the file that the position is in. There is none if another process has sealed
+    /// the last file: the next append opens the one that begins there.
+    fn enter_last(&mut self, log: &Log) -> Result<()> {
+        let current = self.current.as_ref().map(|current| current.file.start());
+        match log.files.find(self.position) {
+            Some(file) if current == Some(file.start()) => Ok(()),
+            Some(file) => self.enter(file),
+            None => {
+                self.current = None;
+                Ok(())
+            }
+        }
     }
 
     /// Durably erases what a process that died may have stored above the published end.
