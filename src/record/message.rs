@@ -50,16 +50,38 @@ impl Message {
     ///
     /// [`Error::Io`] if there is no memory for the copy.
     pub fn from_record(bytes: &[u8]) -> Result<Result<Message, Flaw>> {
-        let name = Path::new("record");
-        let region = Region::anonymous(bytes.len(), name).and_then(|region| {
-            region.write(0, bytes)?;
-            region.publish(bytes.len());
-            Ok(region)
-        });
-        let region = Arc::new(region.at(Op::Allocate, name)?);
+        Message::in_copy(&copy_of(bytes)?, 0, bytes)
+    }
+
+    /// As [`Message::from_record`], of several records in one copy, which takes much less time and
+    /// less memory than a copy of each. Leaves out records with a flaw.
+    ///
+    /// # Errors
+    ///
+    /// As [`Message::from_record`].
+    pub fn from_records<'a>(records: impl Iterator<Item = Row<'a>>) -> Result<Vec<Message>> {
+        let (mut all, mut ends) = (Vec::new(), Vec::new());
+        for record in records {
+            all.extend_from_slice(&record.bytes());
+            ends.push(all.len());
+        }
+        let region = copy_of(&all)?;
+        let mut messages = Vec::with_capacity(ends.len());
+        let mut start = 0;
+        for end in ends {
+            let bytes = all.get(start..end).unwrap_or_default();
+            messages.extend(Message::in_copy(&region, start, bytes)?.ok());
+            start = end;
+        }
+        Ok(messages)
+    }
+
+    /// The message at `start` of a copy, which has these bytes there.
+    fn in_copy(region: &Arc<Region>, start: usize, bytes: &[u8]) -> Result<Result<Message, Flaw>> {
+        let region = Arc::clone(region);
         match kafka::Apart::parse(bytes) {
-            Err(Flaw::Magic(_)) => Message::new(region, 0),
-            layout => Ok(layout.map(|layout| Message::with_layout(region, 0, layout.into()))),
+            Err(Flaw::Magic(_)) => Message::new(region, start),
+            layout => Ok(layout.map(|layout| Message::with_layout(region, start, layout.into()))),
         }
     }
 
@@ -155,4 +177,15 @@ impl Message {
         self.record().write_id(&mut id);
         id
     }
+}
+
+/// A region in memory with these bytes.
+fn copy_of(bytes: &[u8]) -> Result<Arc<Region>> {
+    let name = Path::new("record");
+    let region = Region::anonymous(bytes.len(), name).and_then(|region| {
+        region.write(0, bytes)?;
+        region.publish(bytes.len());
+        Ok(region)
+    });
+    Ok(Arc::new(region.at(Op::Allocate, name)?))
 }

@@ -25,15 +25,20 @@ pub(super) fn newest(
         let first = engine.offset_at(topic, queue, Point::Time(*times.start()))?;
         let mut cursor = engine.cursor(topic, queue, first..u64::MAX, &filter, Check::Full)?;
         let mut rows = Rows::default();
-        while go_on() && cursor.refill(1024, &mut rows)? {
-            let records = rows.rows.iter().filter_map(|row| rows.record(row));
-            for record in records {
-                if times.contains(&record.store_timestamp()) {
-                    bytes += u64::from(record.layout().total_len());
-                    // A copy, because the row's region holds many others.
-                    found.extend(Message::from_record(&record.bytes())?.ok());
-                }
+        let mut has_more = true;
+        while has_more && go_on() {
+            rows.clear();
+            has_more = cursor.step(1024, &mut rows)?;
+            let messages = rows.rows.iter().filter_map(|row| rows.message(row));
+            let mut newest: Vec<Message> = messages
+                .filter(|message| times.contains(&message.record().store_timestamp()))
+                .collect();
+            if newest.is_empty() {
+                continue;
             }
+            bytes += keep_newest(&mut newest, max);
+            // A copy, because the region of the rows holds many others.
+            found.extend(Message::from_records(newest.iter().map(Message::record))?);
             if found.len() / 2 > max || bytes / 2 > COPIED_MAX {
                 bytes = keep_newest(&mut found, max);
             }

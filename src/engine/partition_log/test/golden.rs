@@ -170,6 +170,30 @@ fn a_message_is_found_by_its_key_and_its_id() {
 }
 
 #[test]
+fn a_search_that_finds_nothing_asks_whether_to_go_on() {
+    let (path, options) = (TempDir::new().unwrap(), Options::default());
+    let engine = PartitionLog::open(&Machine::real(), path.path(), &options).unwrap();
+    for _ in 0..5 {
+        write::send(&engine, "orders", &[(0, b"x".as_slice()); 1000]);
+    }
+    let mut asked = 0;
+    let mut go_on = || {
+        asked += 1;
+        true
+    };
+    let topic = topic(&engine, "orders");
+    let found = engine.query(&topic, "absent", i64::MIN, i64::MAX, 32, &mut go_on);
+    assert!(found.unwrap().is_empty());
+    assert!(asked > 4, "{asked}");
+    // What it finds is the newest, also when a step finds more.
+    let found = engine.query(&topic, "a", i64::MIN, i64::MAX, 3, &mut || true);
+    let found = found.unwrap().into_iter();
+    let offsets: Vec<_> = found.map(|it| it.record().queue_offset()).collect();
+    assert_eq!(offsets, [4999, 4998, 4997]);
+    engine.close().unwrap();
+}
+
+#[test]
 fn nothing_can_be_written_by_a_reader_or_to_a_brokers_directory() {
     let root = golden(&["none-0"]);
     let engine = open(root.path(), Isolation::ReadUncommitted).unwrap();
