@@ -110,9 +110,10 @@ pub use disk::{Disk, FileSystem, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
-    Appended, Atomicity, Check, Compacted, Cursor, Damage, DamageKind, Durability, Engine, Files,
-    Filter, Finding, FoundHole, Linger, Lingering, Listener, Meanings, Place, Point, QueueLogs,
-    Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification, Waiter,
+    Appended, Atomicity, COPIED_MAX, Check, Compacted, Cursor, Damage, DamageKind, Durability,
+    Engine, Files, Filter, Finding, FoundHole, Linger, Lingering, Listener, Meanings, Place, Point,
+    QueueLogs, Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification,
+    Waiter,
 };
 pub use error::{Error, Reason, Result};
 #[cfg(all(feature = "python", not(test)))]

@@ -732,10 +732,12 @@ class Consumer:
         Parameters
         ----------
         max_messages
-            The most messages to return, at least 1. Queues are read in turn.
+            The most messages to return, at least 1. Queues are read in turn. A list of more than
+            8,192 messages has at most about 64 MiB.
         timeout
             How long to wait for the first message, in seconds or as a timedelta; None waits for
-            ever. Ctrl-C interrupts the wait.
+            ever. Ctrl-C interrupts the wait, and the reading of many messages, which are given
+            back.
 
         Returns
         -------
@@ -856,7 +858,10 @@ class Consumer:
         Notes
         -----
         Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with
-        KeyboardInterrupt, once the calls that run have returned.
+        KeyboardInterrupt, once the calls that run have returned. If messages cannot be settled
+        for a reason that passes, such as `BusyError` or `DiskFullError`, it logs that and tries
+        again until it works, or gives them back when it ends. Other errors end it and are
+        raised.
         """
     @overload
     def run(

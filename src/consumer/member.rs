@@ -259,7 +259,7 @@ impl Consumer {
         let visibility = i64::try_from(visibility.as_millis()).unwrap_or(i64::MAX);
         let (lanes, first) = self.lanes(now)?;
         let mut again = false;
-        let mut copied = 0;
+        let (mut copied, mut passed_over) = (0, 0);
         self.with_ground(|ground| {
             for at in 0..lanes.len() {
                 let Some(lane) = lanes.get((first + at) % lanes.len()) else {
@@ -278,6 +278,7 @@ impl Consumer {
                     deadline: now.saturating_add(visibility),
                     max_unsettled: self.options.max_unsettled,
                     copied: Cell::new(copied),
+                    passed_over: Cell::new(passed_over),
                 };
                 match lane.take(&by, max - taken.len(), taken) {
                     Ok(more) => again |= more,
@@ -285,8 +286,10 @@ impl Consumer {
                     Err(_) if !taken.is_empty() => break,
                     Err(error) => return Err(error),
                 }
-                copied = by.copied.get();
+                (copied, passed_over) = (by.copied.get(), by.passed_over.get());
                 if taken.len() >= max || by.has_enough() {
+                    // The lanes after this one may have more.
+                    again = true;
                     break;
                 }
             }

@@ -3,7 +3,7 @@
 use super::lane::{Delivery, Lane, Order};
 use super::lane_state::State;
 use super::window::Window;
-use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows};
+use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows, STEP};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
 use crate::plant::{Point, pass};
@@ -14,6 +14,9 @@ use std::sync::Arc;
 
 /// Maximum number of rows per step of a cursor.
 const STEP_ROWS: usize = 1024;
+/// A call passes over about so many messages without a wanted tag. Its caller answers signals
+/// before it calls again; the locks of a lane are held meanwhile.
+const PASSED_OVER_MAX: u64 = 16 * STEP;
 
 /// How messages are taken from a lane.
 pub(super) struct Taking<'a> {
@@ -28,12 +31,14 @@ pub(super) struct Taking<'a> {
     pub(super) max_unsettled: u64,
     /// Bytes that were read again or copied for the taken messages.
     pub(super) copied: Cell<u64>,
+    /// Messages that the filter has refused.
+    pub(super) passed_over: Cell<u64>,
 }
 
 impl Taking<'_> {
     /// Whether no more messages are to be taken.
     pub(super) fn has_enough(&self) -> bool {
-        self.copied.get() >= COPIED_MAX
+        self.copied.get() >= COPIED_MAX || self.passed_over.get() >= PASSED_OVER_MAX
     }
 }
 
@@ -166,15 +171,17 @@ impl Lane {
             .cursor(topic, self.queue, range, by.filter, Check::Full)?;
         let mut rows = Rows::default();
         let mut left = max;
-        while left > 0 && !by.has_enough() {
+        let mut has_more = true;
+        while has_more && left > 0 && !by.has_enough() {
             rows.clear();
-            cursor.next(left.min(STEP_ROWS), &mut rows)?;
+            let before = cursor.offset();
+            has_more = cursor.step(left.min(STEP_ROWS), &mut rows)?;
+            let visited = cursor.offset() - before;
+            let passed_over = visited.saturating_sub(rows.rows.len() as u64);
+            by.passed_over.set(by.passed_over.get() + passed_over);
             if rows.retired > 0 {
                 // Retention has deleted them since the bounds were read.
                 self.warn_of_retired(by, rows.retired);
-            }
-            if rows.rows.is_empty() {
-                break;
             }
             left -= rows.rows.len();
             by.copied.set(by.copied.get() + rows.copied);

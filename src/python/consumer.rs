@@ -11,7 +11,7 @@ use super::progress::interruptible;
 use super::start::start_of;
 use super::waiting::Wait;
 use crate::Mutex;
-use crate::{Delivery, Error, Receipt};
+use crate::{COPIED_MAX, Delivery, Error, Receipt};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::collections::VecDeque;
@@ -52,6 +52,10 @@ pub(crate) struct Consumer {
     prefetch: usize,
 }
 
+/// Messages that are taken and converted between two checks for signals. A poll that asks for more
+/// is made of several.
+const SLICE_ROWS: usize = 8192;
+
 fn poll_max(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     count("max_messages", object)
 }
@@ -86,7 +90,7 @@ impl Consumer {
         self.store.call(py, |_| run(core))
     }
 
-    /// Messages, once there are any; `None` after `timeout`. Answers signals.
+    /// Messages, once there are any; none after `timeout`. Answers signals.
     fn take(
         &self,
         py: Python<'_>,
@@ -103,6 +107,47 @@ impl Consumer {
             wait.pause(py)?;
         }
     }
+
+    /// Fills a list with up to `max` messages, as [`Consumer::take`], in slices between which
+    /// signals are handled. After an error the list has what was taken before.
+    fn fill(
+        &self,
+        list: &Bound<'_, PyList>,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> PyResult<()> {
+        let py = list.py();
+        let mut got = self.take(py, max.min(SLICE_ROWS), timeout)?;
+        let mut bytes = 0;
+        loop {
+            // A slice that is not full has all that there is, or as much as a poll may copy.
+            let is_full = got.len() == SLICE_ROWS;
+            bytes += extend(list, got)?;
+            let room = max - list.len();
+            if !is_full || room == 0 || bytes >= COPIED_MAX {
+                return Ok(());
+            }
+            py.check_signals()?;
+            let more = self.call(py, |core| core.poll(room.min(SLICE_ROWS), Duration::ZERO));
+            got = match more {
+                Ok(more) => more,
+                // All that was taken has another owner.
+                Err(lost @ Error::OwnershipLost { .. }) => return Err(lost.into()),
+                // The next poll meets the error again.
+                Err(_) => return Ok(()),
+            };
+        }
+    }
+}
+
+/// Adds messages to a list, and returns their bytes.
+fn extend(list: &Bound<'_, PyList>, got: Vec<Delivery>) -> PyResult<u64> {
+    let mut bytes = 0;
+    for delivery in got {
+        bytes += u64::from(delivery.message.record().layout().total_len());
+        list.append(Message::from(delivery))?;
+    }
+    Ok(bytes)
 }
 
 /// The receipt of a message that a consumer delivered.
@@ -137,10 +182,12 @@ impl Consumer {
     /// Parameters
     /// ----------
     /// max_messages
-    ///     The most messages to return, at least 1. Queues are read in turn.
+    ///     The most messages to return, at least 1. Queues are read in turn. A list of more than
+    ///     8,192 messages has at most about 64 MiB.
     /// timeout
     ///     How long to wait for the first message, in seconds or as a timedelta; None waits for
-    ///     ever. Ctrl-C interrupts the wait.
+    ///     ever. Ctrl-C interrupts the wait, and the reading of many messages, which are given
+    ///     back.
     ///
     /// Returns
     /// -------
@@ -170,8 +217,18 @@ impl Consumer {
     ) -> PyResult<Bound<'py, PyList>> {
         let max = max_messages.map_or(Ok(64), poll_max)?;
         let timeout = timeout.map(|it| duration("timeout", it)).transpose()?;
-        let got = self.take(py, max, timeout)?;
-        PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
+        let list = PyList::empty(py);
+        let filled = self.fill(&list, max, timeout);
+        if filled.is_err() {
+            // The caller gets none of them.
+            let taken: Vec<_> = list
+                .iter()
+                .filter_map(|it| it.cast_into::<Message>().ok())
+                .collect();
+            let receipts = taken.iter().filter_map(|it| it.get().receipt());
+            self.core.give_back(receipts);
+        }
+        filled.map(|()| list)
     }
 
     /// Take messages, without waiting.
@@ -335,7 +392,9 @@ impl Consumer {
     /// Notes
     /// -----
     /// Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with KeyboardInterrupt,
-    /// once the calls that run have returned.
+    /// once the calls that run have returned. If messages cannot be settled for a reason that
+    /// passes, such as `BusyError` or `DiskFullError`, it logs that and tries again until it
+    /// works, or gives them back when it ends. Other errors end it and are raised.
     #[pyo3(signature = (handler, threads=1, batch=1))]
     fn run(
         slf: &Bound<'_, Self>,

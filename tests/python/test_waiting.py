@@ -255,6 +255,26 @@ def test_ctrl_c_ends_a_query_that_reads_the_topic(tmp_path):
         assert not pressed_before(functools.partial(store.query, "orders", "absent"))
 
 
+def test_ctrl_c_ends_a_poll_of_many_messages_which_are_given_back(store):
+    for _ in range(90):
+        store.producer("orders", queue=0).send_batch([b"x"] * 100)
+    with store.consumer("orders", group="billing", max_unsettled=10**6) as consumer:
+        assert not pressed_before(functools.partial(consumer.poll, 9_000))
+        again = consumer.poll(200, timeout=60)
+        assert [message.offset for message in again] == list(range(200))
+
+
+def test_a_poll_passes_over_a_part_of_the_messages_that_it_does_not_want(store):
+    """It answers Ctrl-C between two parts."""
+    store.producer("orders", queue=0).send_batch([b""] * 50_000)
+    options = {"tags": "paid", "max_unsettled": 10**9}
+    with store.consumer("orders", group="billing", **options) as consumer:
+        assert consumer.poll(timeout=0) == []
+        assert 0 < sum(consumer.lag().values()) < 50_000
+        store.producer("orders", queue=0).send(b"x", tags="paid")
+        assert [message.body for message in consumer.poll(timeout=60)] == [b"x"]
+
+
 def interrupted(reader):
     """Return the error of a stream's reader; the KeyboardInterrupt that follows is expected."""
     # No Python code runs between these calls, so the first one's signal is pending in the second.
