@@ -201,6 +201,7 @@ impl Producer {
     ) -> Result<Sent> {
         match self.meant(to.engine, delay)? {
             Delay::None => {}
+            _ if &*self.topic.name == names::SCHEDULE_TOPIC => return Err(self.waits_there()),
             Delay::Level(level) => return self.send_to_level(to, draft, level, durability),
             Delay::Until(at) => return self.send_to_timer(to, draft, at, durability),
             Delay::For(delay) => {
@@ -215,6 +216,16 @@ impl Producer {
         }
         let queue = self.queue_for(to, draft, self.queue)?;
         self.append_one(to, &to.topic, queue, draft, durability)
+    }
+
+    /// The error of a delayed message for the topic in which delayed messages wait.
+    #[cold]
+    fn waits_there(&self) -> Error {
+        Error::InvalidTopic {
+            topic: self.topic.name.to_string(),
+            reason: "delayed messages wait in this topic, so none can be delivered to it"
+                .to_owned(),
+        }
     }
 
     /// The delay as the engine of the store has it: where the times of a queue may decrease, one of

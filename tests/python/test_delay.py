@@ -56,6 +56,17 @@ def test_a_delay_level_of_a_synchronous_store_is_not_forgotten(store):
         assert message.body == b"1"
 
 
+@pytest.mark.parametrize("delay", [{"delay": 1}, {"delay": 0.001}, {"delay_level": 1}])
+def test_a_delayed_message_for_the_topic_of_those_that_wait_is_refused(store, delay):
+    schedule = store.producer("SCHEDULE_TOPIC_XXXX")
+    for send in (schedule.send, schedule.send_nowait):
+        with pytest.raises(
+            forebay.InvalidTopicError, match="none can be delivered to it"
+        ) as caught:
+            send(b"x", **delay)
+        assert caught.value.topic == "SCHEDULE_TOPIC_XXXX"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
