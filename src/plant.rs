@@ -129,10 +129,16 @@ pub enum Bug {
     RetireTogether,
     /// Recovery takes what a removal has left for the end of a partition, or of a queue.
     EndAtRemoved,
-    /// What a process has left that died with the append lock of a partition log is not cut off.
+    /// What a process has left that died with the append lock of a shared log is not taken away.
     KeepUnpublished,
     /// A segment that processes share keeps the room after its messages when it is completed.
     KeepRoom,
+    /// A process of a shared commit log erases what a dead one has left, and does not note that the
+    /// sync is yet to come.
+    EraseUnnoted,
+    /// What a process has left of an atomic batch of a shared partition log counts as durably cut
+    /// off once it is gone.
+    TrustCut,
     /// An opening ignores what an atomic batch was about to append.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.
@@ -186,7 +192,7 @@ pub enum Point {
     Rolled,
     /// It has published records and holds the append lock.
     Published,
-    /// It has erased what another process left, and not synced that.
+    /// It has erased what another process left, and has not told so; it may not have synced that.
     Erased,
     /// It has written the table of topics, and has told nobody.
     TopicsWritten,

@@ -9,7 +9,9 @@ use super::consumers::Consumers;
 use super::life::Lives;
 use super::members::Members;
 use super::partitions::Partitions;
-use super::{Tell, members, partitions, rare, repairs, reported, sites, tell};
+use super::{
+    Tell, partitions, rare, repairs, reported, shared_commit_log, shared_partition_log, sites, tell,
+};
 use crate::seeds::{Seeds, in_proof};
 use sites::{Site, What};
 use std::collections::BTreeMap;
@@ -22,7 +24,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
 /// have their own crashes.
-const KINDS: [(&str, Tell, bool); 39] = [
+const KINDS: [(&str, Tell, bool); 43] = [
     steps!(reported::at_its_end),
     steps!(reported::meddled_with),
     steps!(reported::at_its_begin),
@@ -59,9 +61,13 @@ const KINDS: [(&str, Tell, bool); 39] = [
     ("consumers", tell::<Consumers>, true),
     ("partitions", tell::<Partitions>, true),
     ("compactions", tell::<Compactions>, true),
-    ("members", tell::<Members>, true),
+    ("members", tell::<Members<Partitions>>, true),
     steps!(partitions::unlinked_by_the_dead),
-    steps!(members::torn_by_the_dead),
+    steps!(shared_partition_log::torn_by_the_dead),
+    ("members of a commit log", tell::<Members<Lives>>, true),
+    steps!(shared_commit_log::torn_by_the_dead),
+    steps!(shared_commit_log::begun_by_the_dead),
+    steps!(shared_commit_log::erased_by_the_dead),
 ];
 
 /// Number of seeds of each kind that together reach all syncs.
@@ -73,7 +79,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 44] = [
+const UNSHOWN: [(&str, &str, What, &str); 43] = [
     (
         "src/engine/partition_log/write/indexing.rs",
         "index 1",
@@ -314,25 +320,20 @@ const UNSHOWN: [(&str, &str, What, &str); 44] = [
         "src/engine/commit_log/log/append/shared.rs",
         "erase_unpublished 1",
         What::Directory,
-        "the simulator shares partition logs only; `tests/faults/test_share.py` kills processes",
-    ),
-    (
-        "src/engine/commit_log/log/append/shared.rs",
-        "erase_unpublished 1",
-        What::File,
-        "as above",
+        "before a file of that name is stored to, the directory is synced again",
     ),
     (
         "src/engine/commit_log/log/append/shared.rs",
         "open_made 1",
         What::File,
-        "as above",
+        "a sync of its first records stores its length, too",
     ),
     (
         "src/engine/commit_log/log/append/shared.rs",
         "open_made 1",
         What::Directory,
-        "as above",
+        "a crash shows it only if the process that made the file died before its own sync, and \
+         nothing else has synced the directory since",
     ),
     (
         "src/mapped/allocate.rs",
@@ -344,19 +345,19 @@ const UNSHOWN: [(&str, &str, What, &str); 44] = [
 
 /// Syncs that few stories show, the kind that does, and the number of the story that did when the
 /// entry was made: the search begins there. Trying one kind alone takes a fifth of the time.
-const SHOWN_BY: [(&str, &str, What, &str, u64); 23] = [
+const SHOWN_BY: [(&str, &str, What, &str, u64); 24] = [
     (
         "src/engine/partition_log/write/mend.rs",
         "cut 1",
         What::File,
-        "members::torn_by_the_dead",
+        "shared_partition_log::torn_by_the_dead",
         0,
     ),
     (
         "src/engine/partition_log/write/mend.rs",
         "cut 1",
         What::Directory,
-        "members::torn_by_the_dead",
+        "shared_partition_log::torn_by_the_dead",
         0,
     ),
     (
@@ -365,6 +366,13 @@ const SHOWN_BY: [(&str, &str, What, &str, u64); 23] = [
         What::Directory,
         "partitions",
         745,
+    ),
+    (
+        "src/engine/commit_log/log/append/shared.rs",
+        "erase_unpublished 1",
+        What::File,
+        "shared_commit_log::torn_by_the_dead",
+        54,
     ),
     (
         "src/engine/commit_log/index/mod.rs",

@@ -4,7 +4,7 @@
 use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, hold};
-use super::model::{Model, QUEUES, TOPICS};
+use super::model::{Model, QUEUES};
 use super::random::Random;
 use crate::clock::Clock;
 use crate::engine::commit_log::CommitLog;
@@ -12,7 +12,7 @@ use crate::engine::{Atomicity, Engine};
 use crate::error::Result as Done;
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
-use crate::record::{Batch, Draft};
+use crate::record::Batch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +38,9 @@ const STOPS: [Stop; 6] = [
 
 /// A store over several lives.
 pub struct Lives {
-    world: World,
-    options: Options,
-    model: Model,
+    pub world: World,
+    pub options: Options,
+    pub model: Model,
 }
 
 impl Story for Lives {
@@ -129,7 +129,7 @@ impl Stepped for Lives {
             }
             56..68 => {
                 if self.world.random.chance(40) {
-                    life.send_during_sync(self.encode(1, &life.engine, false));
+                    life.send_during_sync(self.encode(1, &life.engine, Atomicity::Rows));
                 }
                 life.engine.step_group_commit();
             }
@@ -241,31 +241,14 @@ impl Lives {
     }
 
     /// Encodes messages of one topic and queue.
-    fn encode(&mut self, rows: u64, engine: &CommitLog, whole: bool) -> (Batch, Vec<Sent>) {
-        let world = &mut self.world;
-        let topic = match self.model.alike {
-            Some(_) => TOPICS[0],
-            None => world.random.pick(&TOPICS),
-        };
-        let queue = world.random.below(u64::from(QUEUES)) as u32;
-        let mut batch = engine.form().batch();
-        let mut sent = Vec::new();
-        for _ in 0..rows {
-            let id = world.next_id();
-            let key = self.model.key(id);
-            let keys: Vec<&str> = key.iter().map(String::as_str).collect();
-            let draft = Draft {
-                body: &self.model.body(id),
-                keys: &keys,
-                ..Draft::default()
-            };
-            sent.push(world.push(&mut batch, id, (topic, queue), &draft));
-        }
-        if whole {
-            let number = sent[0].id;
-            sent.iter_mut().for_each(|sent| sent.batch = Some(number));
-        }
-        (batch, sent)
+    pub fn encode(
+        &mut self,
+        rows: u64,
+        engine: &CommitLog,
+        atomicity: Atomicity,
+    ) -> (Batch, Vec<Sent>) {
+        let batch = engine.form().batch();
+        self.model.encode(&mut self.world, batch, rows, atomicity)
     }
 
     fn send(
@@ -275,7 +258,7 @@ impl Lives {
         atomicity: Atomicity,
     ) -> Result<(), Breach> {
         self.world.clock.advance(self.world.random.below(3));
-        let encoded = self.encode(rows, &life.engine, atomicity == Atomicity::Whole);
+        let encoded = self.encode(rows, &life.engine, atomicity);
         let waits = self.world.random.chance(50);
         let enlisted = life.send(encoded, atomicity, waits);
         self.take(life, enlisted)
@@ -285,18 +268,7 @@ impl Lives {
     fn take(&mut self, life: &mut Life<CommitLog>, enlisted: Enlisted) -> Result<(), Breach> {
         let (sent, waiter) = enlisted;
         let end = sent.first().map_or(0, |sent| sent.end);
-        for mut sent in sent {
-            let expected = self.model.next_offset(sent.queue);
-            if !sent.certain && sent.end == u64::MAX {
-                sent.offset = expected;
-            }
-            hold!(
-                sent.offset == expected,
-                "got offset {} instead of {expected}",
-                sent.offset
-            );
-            self.model.sent.push(sent);
-        }
+        self.model.take(sent)?;
         life.wait(end, waiter);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Locks of bytes of a file, which the processes of a story hold, and the death of one of them.
 //!
-//! A process that dies in the middle of a call halts there: its thread goes on only after the
-//! machine has stopped, when nothing that it does is seen. Its locks are released at once.
+//! A process that dies in the middle of a call halts there. Its locks are released at once. Its
+//! thread unwinds after the machine has stopped, when nothing of that is seen.
 
 use super::sites;
 use crate::disk::{ByteLock, ByteLocks, SimulatedLocks};
@@ -94,6 +94,12 @@ impl SimulatedLocks for Opened {
     }
 }
 
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
 /// What a process tells that may die.
 enum Told<T> {
     /// It has halted.
@@ -125,18 +131,20 @@ pub struct Halt {
 }
 
 impl Halt {
-    /// Halts the process, until the machine has stopped.
+    /// Halts the process until the machine has stopped. Then its thread ends.
     pub fn here(self) {
         (self.told)();
         let _ = self.goes_on.recv();
+        // A dead process makes no further call, which might wait for others. No message is printed.
+        std::panic::resume_unwind(Box::new("the process has died"));
     }
 }
 
 /// Runs `work` in a process that dies where it calls [`Halt::here`]. Returns what it returns if it
-/// does not come to that, and a process that has died.
+/// does not come to that, and a process that has died. A panic of the process is a breach.
 pub fn live_or_die<T: Send + 'static>(
     work: impl FnOnce(Halt) -> T + Send + 'static,
-) -> (Option<T>, Dead) {
+) -> Result<(Option<T>, Dead), String> {
     let (tell, told) = channel();
     let (goes_on, waits) = channel();
     let (bug, left_out) = (plant::current(), sites::left_out());
@@ -153,11 +161,12 @@ pub fn live_or_die<T: Send + 'static>(
     });
     let done = match told.recv() {
         Ok(Told::Done(done)) => Some(done),
-        Ok(Told::Died) | Err(_) => None,
+        Ok(Told::Died) => None,
+        Err(_) => return Err("a process panicked".to_owned()),
     };
     let dead = Dead {
         thread: Some(thread),
         _goes_on: goes_on,
     };
-    (done, dead)
+    Ok((done, dead))
 }

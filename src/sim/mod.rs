@@ -13,8 +13,8 @@
 //! engines in [`targets`], are of rows that are staged, committed and taken up, each exactly once,
 //! those of [`consumers`] of messages that are settled, retried and delayed: none is skipped. Those
 //! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted,
-//! those of [`members`] of one that processes share, some of which die ([`locks`]). In [`openings`]
-//! each call of an opening fails.
+//! those of [`members`] of logs of either kind that processes share, some of which die ([`locks`]).
+//! In [`openings`] each call of an opening fails.
 //! [`rare`], [`reported`], [`interrupted`] and [`repairs`] cover cases that these reach too seldom.
 //! [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
 
@@ -49,6 +49,8 @@ mod random;
 mod rare;
 mod repairs;
 mod reported;
+mod shared_commit_log;
+mod shared_partition_log;
 mod sites;
 mod targets;
 
@@ -412,20 +414,51 @@ fn a_failed_call_while_a_partition_log_is_opened_takes_nothing_away() {
 
 #[test]
 fn what_processes_share_outlives_their_deaths_and_every_power_loss() {
-    tell_all(members::torn_by_the_dead);
-    hold_through(crashes() / 60, tell::<Members>);
+    tell_all(shared_partition_log::torn_by_the_dead);
+    find(
+        (Bug::TrustCut, 1),
+        300,
+        shared_partition_log::torn_by_the_dead,
+    );
+    hold_through(crashes() / 60, tell::<Members<Partitions>>);
 }
 
 #[test]
 fn the_simulator_finds_planted_bugs_of_processes_that_share_a_log() {
     find_each(
         &[
-            (Bug::KeepUnpublished, 165),
-            (Bug::ForgetIntent, 24),
-            (Bug::KeepRoom, 1),
+            (Bug::KeepUnpublished, 442),
+            (Bug::ForgetIntent, 32),
+            (Bug::KeepRoom, 85),
         ],
         CRASHES_TO_FIND / 10,
-        tell::<Members>,
+        tell::<Members<Partitions>>,
+    );
+}
+
+#[test]
+fn what_processes_share_in_a_commit_log_outlives_their_deaths_and_every_power_loss() {
+    tell_all(shared_commit_log::torn_by_the_dead);
+    tell_all(shared_commit_log::begun_by_the_dead);
+    hold_through(crashes() / 60, tell::<Members<Lives>>);
+}
+
+#[test]
+fn what_a_dead_process_has_erased_does_not_come_back() {
+    tell_all(shared_commit_log::erased_by_the_dead);
+    find(
+        (Bug::EraseUnnoted, 1),
+        100,
+        shared_commit_log::erased_by_the_dead,
+    );
+}
+
+#[test]
+fn the_simulator_finds_planted_bugs_of_processes_that_share_a_commit_log() {
+    find_each(
+        &[(Bug::KeepUnpublished, 11)],
+        CRASHES_TO_FIND / 10,
+        tell::<Members<Lives>>,
     );
 }
 

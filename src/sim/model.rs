@@ -1,8 +1,9 @@
 //! The messages that were sent, and the checks of an opened store against them.
 
-use super::frame::{Breach, Sent, body, hold, verified};
+use super::frame::{Breach, Sent, World, body, hold, verified};
 use crate::engine::commit_log::CommitLog;
-use crate::engine::{Check, Engine, Rows};
+use crate::engine::{Atomicity, Check, Engine, Rows};
+use crate::record::{Batch, Draft};
 use std::collections::BTreeMap;
 
 /// Names of the topics.
@@ -43,6 +44,55 @@ impl Model {
     /// The key of a message; one of three has none, unless all records have the same length.
     pub fn key(&self, id: u64) -> Option<String> {
         (self.alike.is_none() && !id.is_multiple_of(3)).then(|| format!("key-{id}"))
+    }
+
+    /// Adds messages of one topic and queue to a batch.
+    pub fn encode(
+        &self,
+        world: &mut World,
+        mut batch: Batch,
+        rows: u64,
+        atomicity: Atomicity,
+    ) -> (Batch, Vec<Sent>) {
+        let topic = match self.alike {
+            Some(_) => TOPICS[0],
+            None => world.random.pick(&TOPICS),
+        };
+        let queue = world.random.below(u64::from(QUEUES)) as u32;
+        let mut sent = Vec::new();
+        for _ in 0..rows {
+            let id = world.next_id();
+            let key = self.key(id);
+            let keys: Vec<&str> = key.iter().map(String::as_str).collect();
+            let draft = Draft {
+                body: &self.body(id),
+                keys: &keys,
+                ..Draft::default()
+            };
+            sent.push(world.push(&mut batch, id, (topic, queue), &draft));
+        }
+        if atomicity == Atomicity::Whole {
+            let number = sent[0].id;
+            sent.iter_mut().for_each(|sent| sent.batch = Some(number));
+        }
+        (batch, sent)
+    }
+
+    /// Adds messages that may be in the log.
+    pub fn take(&mut self, all: Vec<Sent>) -> Result<(), Breach> {
+        for mut sent in all {
+            let expected = self.next_offset(sent.queue);
+            if !sent.certain && sent.end == u64::MAX {
+                sent.offset = expected;
+            }
+            hold!(
+                sent.offset == expected,
+                "got offset {} instead of {expected}",
+                sent.offset
+            );
+            self.sent.push(sent);
+        }
+        Ok(())
     }
 
     /// The expected offset of the next message of a queue.

@@ -39,6 +39,8 @@ mod send;
 pub mod services;
 mod share;
 mod stats;
+#[cfg(test)]
+mod stepped;
 mod tables;
 #[cfg(test)]
 mod test;
@@ -76,8 +78,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-#[cfg(test)]
-use std::time::Instant;
 
 /// A store in RocketMQ's file formats.
 pub struct CommitLog {
@@ -218,41 +218,6 @@ impl CommitLog {
             &self.parts.root,
             self.parts.clock.now_ns(),
         )
-    }
-
-    /// The rules of the flush service.
-    #[cfg(test)]
-    pub(crate) fn flush_rules(&self) -> super::service::flush::FlushRules {
-        self.services.flush_rules
-    }
-
-    /// The parts, for a caller that steps.
-    #[cfg(test)]
-    pub(crate) fn parts(&self) -> &Parts {
-        &self.parts
-    }
-
-    /// One step of rolling, then one of retention.
-    #[cfg(test)]
-    pub(crate) fn step_retention(&self, clock_ms: i64, now: Instant) {
-        self.services.rolling.step(&self.parts, clock_ms);
-        self.services.retain(&self.parts, clock_ms, now);
-    }
-
-    /// One step of group commit.
-    #[cfg(test)]
-    pub(crate) fn step_group_commit(&self) {
-        self.services.group.step_once(&**self.parts);
-    }
-
-    /// One step of dispatch. As in its thread, a failure ends writing.
-    #[cfg(test)]
-    pub(crate) fn step_dispatch(&self) {
-        if let Err(error) = self.parts.dispatcher.step()
-            && error.ends_writing()
-        {
-            self.parts.fail(&error);
-        }
     }
 }
 

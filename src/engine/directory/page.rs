@@ -35,7 +35,7 @@
 //! 576   u32    changes when the dispatched mark has moved and when an epoch begins; readers in
 //!              other processes sleep on it
 //! 580   u32    1 if one of them may sleep on it; see `sharing.rs`
-//! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
+//! 640   u64    end of the bytes after the log that are being erased; 0 once that is durable
 //! 648   u64    position of the last record at a clean close, plus 1; 0 if unknown
 //! 704   840    what the processes of a shared store tell one another; see `sharing.rs`
 //! 1664  52     what they have agreed on; see `agreed.rs`
@@ -440,13 +440,14 @@ impl StatePage {
         self.fields.set_word(AT_GENERATION, next);
     }
 
-    /// End of the bytes that an opening began to erase and may not have synced: in the page cache
-    /// they look erased, and a power loss may bring them back. 0 if there are none.
+    /// End of the bytes after the log that a process began to erase and may not have synced: in the
+    /// page cache they look erased, and a power loss may bring them back. 0 if there are none.
     pub fn erasing(&self) -> u64 {
         self.fields.load(AT_ERASING)
     }
 
-    /// Records that an opening erases the log up to `end`. Reset when an epoch begins.
+    /// Records that this process erases what follows the log, up to `end`. Reset when an epoch
+    /// begins.
     pub fn set_erasing(&self, end: u64) {
         self.fields.store(AT_ERASING, end);
     }

@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// Runs `work` on the end of the log, while no other process can append.
-    fn with_tail<T>(&self, work: impl FnOnce(&mut Tail) -> Result<T>) -> Result<T> {
+    pub(super) fn with_tail<T>(&self, work: impl FnOnce(&mut Tail) -> Result<T>) -> Result<T> {
         let timeout = self.rules.busy_timeout;
         let (mut tail, held) = self.member.patiently(timeout, |left| self.take(left))?;
         let done = self.follow(&mut tail, &held).and_then(|()| {

@@ -14,7 +14,7 @@ use crate::engine::directory::member::Member;
 use crate::engine::directory::page::StatePage;
 use crate::engine::service::hold::Hold;
 use crate::error::{Error, Op, Result};
-use crate::machine::Machine;
+use crate::machine::{Drive, Machine};
 use crate::options::Options;
 use crate::plant::{Point, pass};
 use std::path::Path;
@@ -45,8 +45,9 @@ impl std::fmt::Debug for Leader {
 }
 
 impl Leader {
-    /// Recovers the store while nobody can append, and starts the services. The caller holds the
-    /// byte of the leader, and no thread of this process holds the append lock.
+    /// Recovers the store while nobody can append, and starts the threads of the services, if there
+    /// are any. The caller holds the byte of the leader, and no thread of this process holds the
+    /// append lock.
     ///
     /// # Errors
     ///
@@ -69,7 +70,9 @@ impl Leader {
         member.page.set_on_duty(0);
         let (parts, options) = (opened.parts, opened.options);
         let services = Arc::new(Services::new(&options, &parts, machine.drive, holds)?);
-        if let Err(error) = services.start(&parts) {
+        if machine.drive == Drive::Threads
+            && let Err(error) = services.start(&parts)
+        {
             services.stop(&parts);
             services.join();
             return Err(Error::io(Op::StartThreads, root, error));

@@ -17,6 +17,8 @@ mod duties;
 mod leader;
 mod offsets;
 mod open;
+#[cfg(test)]
+mod stepped;
 
 pub use core::Core;
 pub use open::Share;

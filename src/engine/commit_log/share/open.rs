@@ -26,7 +26,7 @@ use crate::engine::service::polling::Polling;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::{Recovery, Stats};
 use crate::error::{Error, Op, Result};
-use crate::machine::Machine;
+use crate::machine::{Drive, Machine};
 use crate::mapped::{Allocator, Extent, MappedFileQueue};
 use crate::options::{EngineKind, Flush, Options};
 use crate::plant::{Point, pass};
@@ -109,23 +109,27 @@ impl Share {
             &core.member,
             &core.lead,
         ));
-        let own = Arc::clone(&core);
-        let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
-        let watcher = watcher.spawn(move || own.watch());
         let share = Share {
             group: Arc::new(GroupCommit::new(machine.drive)),
             watcher: Mutex::default(),
             groups,
             core,
         };
-        match watcher {
-            Ok(watcher) => *share.watcher.lock() = Some(watcher),
-            Err(error) => {
-                let _ = share.close();
-                return Err(Error::io(Op::StartThreads, root, error));
-            }
+        if machine.drive == Drive::Threads
+            && let Err(error) = share.begin_watch()
+        {
+            let _ = share.close();
+            return Err(Error::io(Op::StartThreads, root, error));
         }
         Ok((share, opened))
+    }
+
+    /// Starts the thread that watches the leader.
+    fn begin_watch(&self) -> std::io::Result<()> {
+        let core = Arc::clone(&self.core);
+        let watcher = std::thread::Builder::new().name("forebay-share".to_owned());
+        *self.watcher.lock() = Some(watcher.spawn(move || core.watch())?);
+        Ok(())
     }
 
     /// Waits until the log is durable up to `end`, at most for `timeout`, and only while `go_on`

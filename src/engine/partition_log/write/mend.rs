@@ -105,6 +105,8 @@ impl Parts {
                     return Err(Error::corrupt(path, it.published.len, reason));
                 }
                 *it = find(&*self.disk, &it.ends, share.offsets.start)?;
+                // Another process may have cut it off, and died before its sync.
+                it.is_strewn |= !planted(Bug::TrustCut);
             }
         }
         let mut end = tail.end() + 1;
@@ -152,6 +154,7 @@ impl Parts {
         for (base, len) in &found.segments {
             let path = found.ends.path_of(*base);
             disk.set_len(&path, *len)?;
+            pass(Point::Erased);
             disk.sync_file(&path)?;
         }
         disk.sync_directory(&found.ends.folder)?;

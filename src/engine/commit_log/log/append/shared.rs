@@ -13,7 +13,7 @@ use crate::engine::{Topic, Topics};
 use crate::error::{Error, Result};
 use crate::mapped::queue::list_files;
 use crate::mapped::{Extent, MappedFile};
-use crate::plant::{Point, pass};
+use crate::plant::{Bug, Point, pass, planted};
 use crate::region::Access;
 use std::path::Path;
 use std::sync::Arc;
@@ -120,6 +120,9 @@ impl Tail {
     /// Errors of the disk. A failed sync is final; after any other the next holder must try again.
     pub fn erase_unpublished(&mut self, log: &Arc<Log>) -> Result<()> {
         self.ahead.clear();
+        if planted(Bug::KeepUnpublished) {
+            return Ok(());
+        }
         let (disk, directory) = (log.files.disk(), log.files.directory());
         let end = log.join()?;
         for found in list_files(disk, directory)? {
@@ -134,10 +137,16 @@ impl Tail {
                 let file =
                     MappedFile::open(log.files.shared_disk(), path, start, len, access, extent);
                 for run in file.data_runs(end - start..len)? {
+                    if !planted(Bug::EraseUnnoted) {
+                        // If this process dies before the sync, whoever recovers the store finds
+                        // zeros and must not take them for durable.
+                        log.state.set_erasing(start + run.end);
+                    }
                     disk.erase(file.path(), run.start, run.end - run.start)?;
                 }
                 pass(Point::Erased);
                 disk.sync_file(file.path())?;
+                log.state.set_erasing(0);
             }
         }
         Ok(())
