@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The shortest session time-out: some signs of life.
 const SESSION_MIN: Duration = Duration::from_secs(1);
 
+/// The shortest visibility timeout: deadlines are in milliseconds.
+const VISIBILITY_MIN: Duration = Duration::from_millis(1);
+
 /// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
@@ -61,8 +64,10 @@ impl ConsumerOptions {
                 "be at least 1 second",
             ));
         }
-        if self.visibility_timeout.is_zero() {
-            return Err(Error::must("visibility_timeout", 0, "be longer than 0"));
+        if self.visibility_timeout < VISIBILITY_MIN {
+            let given = self.visibility_timeout.as_secs_f64();
+            let rule = "be at least 1 millisecond";
+            return Err(Error::must("visibility_timeout", given, rule));
         }
         Ok(())
     }

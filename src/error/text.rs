@@ -37,11 +37,17 @@ impl fmt::Display for Error {
                 offset,
                 min,
                 max,
-            } => write!(
-                f,
-                "offset {offset} of topic {topic:?} queue {queue} is out of range: the queue has \
-                 {min} to {max} (exclusive)"
-            ),
+            } => {
+                let has = match max.checked_sub(1).filter(|last| last >= min) {
+                    Some(last) => format!("messages {min} to {last}"),
+                    None => "no messages".to_owned(),
+                };
+                write!(
+                    f,
+                    "offset {offset} of topic {topic:?} queue {queue} is out of range: the queue \
+                     has {has}, and {max} is its next offset"
+                )
+            }
             Error::Corrupt {
                 path,
                 position,
@@ -173,8 +179,8 @@ impl Error {
             ),
             Error::OwnershipLost { topic, queue } => write!(
                 f,
-                "topic {topic:?} queue {queue}: the message or its queue was given to another \
-                 consumer of the group, which handles it"
+                "topic {topic:?} queue {queue}: this consumer does not hold the message or the \
+                 queue: its time was up, it was taken back or reset, or another consumer has it"
             ),
             Error::Replaced { topic, queue, name } => write!(
                 f,

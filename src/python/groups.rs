@@ -147,7 +147,7 @@ impl Store {
     ///     ``"manual"``: nothing is acknowledged but by `Consumer.ack`.
     /// visibility_timeout
     ///     A message that is not settled within this time is delivered again; seconds or a
-    ///     timedelta, 15 minutes by default.
+    ///     timedelta, at least 1 ms, 15 minutes by default.
     /// max_unsettled
     ///     How many offsets of a queue may be delivered ahead of the smallest one that is not
     ///     settled; 2,000 by default.

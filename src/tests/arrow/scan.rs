@@ -238,8 +238,8 @@ fn missing_topics_queues_and_offsets_are_errors_when_the_stream_begins() {
         start,
         ..ScanSpec::default()
     });
-    let expected =
-        "offset 3 of topic \"a\" queue 0 is out of range: the queue has 0 to 2 (exclusive)";
+    let expected = "offset 3 of topic \"a\" queue 0 is out of range: \
+                    the queue has messages 0 to 1, and 2 is its next offset";
     assert_eq!(error.to_string(), expected);
     let start = offsets(&[(0, u64::MAX)]);
     let error = run(ScanSpec {
