@@ -361,6 +361,7 @@ impl Producer {
         let timer = to.engine.topic_for_append(names::TIMER_TOPIC)?;
         let draft = Draft {
             system_properties: &system,
+            properties_room: names::TIMER_OFFSET_LEN_MAX,
             ..*draft
         };
         let sent = self.append_one(to, &timer, 0, &draft, durability)?;

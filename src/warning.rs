@@ -31,7 +31,8 @@ pub enum Warning {
         /// How long it took.
         took: Duration,
     },
-    /// A delayed message names no topic that it could be delivered to.
+    /// A delayed message names no topic that it could be delivered to, or is too long for a record
+    /// there.
     Undelivered {
         /// Where it is in the log.
         position: u64,

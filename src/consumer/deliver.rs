@@ -1,13 +1,16 @@
 //! Delivery of a message that has waited: it is appended to the topic that it is meant for.
 
 use crate::engine::{Atomicity, Durability, Engine, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::options::Flush;
-use crate::record::names::{REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC};
+use crate::record::names::{DELAY, REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC, TIMER_OFFSET};
 use crate::record::{Copied, Message, Row};
 use crate::warning::Warning;
 use std::sync::Arc;
+
+/// Properties that a delivered message can do without.
+const NOT_NEEDED: &[&str] = &[DELAY, REAL_TOPIC, REAL_QID, TIMER_OFFSET];
 
 /// Deliveries of one step. At its end the disk begins to store them if readers wait for that.
 pub(super) struct Delivered<'a> {
@@ -39,21 +42,48 @@ impl Drop for Delivered<'_> {
 }
 
 /// Appends a message to the topic and queue that it is meant for, and returns the end of its
-/// record. One that names none stays where it is, with a warning.
+/// record. One that names none, or that no record can hold, stays where it is, with a warning: it
+/// must not stop those after it.
 pub(super) fn deliver(
     handle: &Handle,
     message: &Message,
     without: &[&str],
     with: &[(&str, &str)],
 ) -> Result<Option<u64>> {
-    let engine = &*handle.engine;
     let record = message.record();
-    let Some((topic, queue)) = target(engine, &record) else {
-        handle.warnings().add(Warning::Undelivered {
-            position: record.position().cast_unsigned(),
-        });
-        return Ok(None);
+    let delivered = match target(&*handle.engine, &record) {
+        Some((topic, queue)) => {
+            let full = append(handle, &record, (&*topic, queue), (without, with));
+            match full {
+                // Sent by a version or with options that left less room. Without `TIMER_OFFSET` a
+                // process that dies now may deliver it again.
+                Err(Error::TooLarge { .. }) => {
+                    append(handle, &record, (&*topic, queue), (NOT_NEEDED, &[]))
+                }
+                appended => appended,
+            }
+        }
+        None => Ok(None),
     };
+    match delivered {
+        Ok(None) | Err(Error::TooLarge { .. }) => {
+            handle.warnings().add(Warning::Undelivered {
+                position: record.position().cast_unsigned(),
+            });
+            Ok(None)
+        }
+        delivered => delivered,
+    }
+}
+
+/// Appends a copy without some properties and with others; returns its end.
+fn append(
+    handle: &Handle,
+    record: &Row<'_>,
+    (topic, queue): (&Topic, u32),
+    (without, with): (&[&str], &[(&str, &str)]),
+) -> Result<Option<u64>> {
+    let engine = &*handle.engine;
     let copied = Copied {
         topic: &topic.name,
         queue,
@@ -63,8 +93,8 @@ pub(super) fn deliver(
         clock_ms: handle.clock.now_ms(),
     };
     let mut batch = engine.form().batch();
-    batch.push_copy(&record, &copied)?;
-    let batches = &mut [(&*topic, &mut batch)];
+    batch.push_copy(record, &copied)?;
+    let batches = &mut [(topic, &mut batch)];
     let appended = engine.append(batches, Atomicity::Rows, Durability::Written)?;
     Ok(Some(appended.end))
 }

@@ -57,82 +57,146 @@ pub(super) struct Failed<'a> {
 
 /// Appends the successor of a message that `group` could not handle. On return it is as durable as
 /// a sent message. Returns its end in the log, and whether the message will be retried.
+///
+/// In RocketMQ's form a record has at most 32,767 bytes of properties. What only informs is left
+/// out if the message's own leave no room for it. If there is none for what a retry needs, the
+/// message becomes a dead letter.
 pub(super) fn send_back(
     handle: &Handle,
     (group, subscription): (&str, &Subscription),
     failed: &Failed<'_>,
 ) -> Result<(u64, bool)> {
-    let engine = handle.writer()?;
-    let (message, fate) = (failed.message, failed.fate);
-    let record = message.record();
-    let retries = record.reconsume_times().max(0);
-    let (sent_to, id) = (message.topic(), message.id());
-    let mut with = Vec::new();
-    for (name, value) in [(RETRY_TOPIC, &*sent_to), (ORIGIN_MESSAGE_ID, &id)] {
-        if record.property(name).is_none() {
-            with.push((name, value));
-        }
-    }
+    let retries = failed.retries();
     let queues = u32::try_from(subscription.retry_queue_nums).unwrap_or(0);
     let queues = queues.min(TOPIC_QUEUES_MAX);
-    let is_tried_again =
-        matches!(fate, Fate::Retry(_)) && retries < subscription.retry_max_times && queues > 0;
+    let may_retry = retries < subscription.retry_max_times && queues > 0;
+    if let Fate::Retry(level) = failed.fate
+        && may_retry
+    {
+        match retry(handle, group, (level, queues), failed) {
+            Err(Error::TooLarge { .. }) => {}
+            appended => return Ok((appended?, true)),
+        }
+    }
+    Ok((bury(handle, group, failed)?, false))
+}
+
+impl Failed<'_> {
+    /// How often the message was retried before.
+    fn retries(&self) -> i32 {
+        self.message.record().reconsume_times().max(0)
+    }
+
+    /// The properties of these that the message does not have yet.
+    fn without_own<'a>(&self, with: [(&'a str, &'a str); 2]) -> [Option<(&'a str, &'a str)>; 2] {
+        let record = self.message.record();
+        with.map(|it| Some(it).filter(|(name, _)| record.property(name).is_none()))
+    }
+}
+
+/// Appends a message that is delivered to one of the retry topic's `queues` after the delay of a
+/// level.
+fn retry(
+    handle: &Handle,
+    group: &str,
+    (level, queues): (Option<u8>, u32),
+    failed: &Failed<'_>,
+) -> Result<u64> {
+    let engine = handle.writer()?;
+    let (sent_to, id) = (failed.message.topic(), failed.message.id());
+    let [topic_name, origin] =
+        failed.without_own([(RETRY_TOPIC, &*sent_to), (ORIGIN_MESSAGE_ID, &*id)]);
+    let topic = engine.meanings().retry_topic(group);
+    let queue = (topic_of(engine, &topic, queues)?.next_queue() % queues).to_string();
     let delays = handle.options.delay_levels();
     let levels = delays.all_ms().len();
-    let level = level_of(fate, retries, levels);
+    let level = level_of(level, failed.retries(), levels);
     let delay = delays.of(level as usize).unwrap_or_default();
-    let now = handle.clock.now_ms();
-    let (level_text, at_text) = (level.to_string(), now.saturating_add(delay).to_string());
-    let retry = engine.meanings().retry_topic(group);
-    let queue_text;
-    let reason = match fate {
+    let at = handle.clock.now_ms().saturating_add(delay).to_string();
+    let level_text = level.to_string();
+    let (when, to) = match engine.meanings().append_times {
+        true => {
+            let schedule = Handle::schedule_topic(engine, levels)?;
+            ((DELAY, &*level_text), (schedule, level.saturating_sub(1)))
+        }
+        false => (
+            (DELIVER_AT, &*at),
+            (engine.topic_for_append(TIMER_TOPIC)?, 0),
+        ),
+    };
+    let needed = [(REAL_TOPIC, &*topic), (REAL_QID, &*queue), when];
+    let mut with: Vec<(&str, &str)> = topic_name.into_iter().chain(needed).collect();
+    let needed = with.len();
+    with.extend(origin);
+    append(handle, failed, (&*to.0, to.1), (with, needed))
+}
+
+/// Appends a dead letter.
+fn bury(handle: &Handle, group: &str, failed: &Failed<'_>) -> Result<u64> {
+    let engine = handle.writer()?;
+    let (sent_to, id) = (failed.message.topic(), failed.message.id());
+    let origin = failed.without_own([(RETRY_TOPIC, &*sent_to), (ORIGIN_MESSAGE_ID, &*id)]);
+    let mut with: Vec<(&str, &str)> = origin.into_iter().flatten().collect();
+    let reason = match failed.fate {
         Fate::Dead(Some(reason)) => printable(reason),
         _ => String::new(),
     };
-    let (topic, queue) = if is_tried_again {
-        queue_text = (topic_of(engine, &retry, queues)?.next_queue() % queues).to_string();
-        with.extend([(REAL_TOPIC, &*retry), (REAL_QID, &*queue_text)]);
-        match engine.meanings().append_times {
-            true => {
-                with.push((DELAY, &*level_text));
-                let schedule = Handle::schedule_topic(engine, levels)?;
-                (schedule, level.saturating_sub(1))
-            }
-            false => {
-                with.push((DELIVER_AT, &*at_text));
-                (engine.topic_for_append(TIMER_TOPIC)?, 0)
-            }
-        }
-    } else {
-        if !reason.is_empty() {
-            with.push((REASON, &*reason));
-        }
-        (
-            topic_of(engine, &engine.meanings().dead_topic(group), 1)?,
-            0,
-        )
-    };
-    let attempts = i32::try_from(failed.attempts.max(1)).unwrap_or(i32::MAX);
-    let copied = Copied {
-        topic: &topic.name,
-        queue,
-        without: &OF_ONE_COPY,
-        with: &with,
-        reconsume_times: retries.saturating_add(attempts),
-        clock_ms: now,
-    };
-    let mut batch = engine.form().batch();
-    batch.push_copy(&record, &copied)?;
-    let batches = &mut [(&*topic, &mut batch)];
-    let appended = engine.append(batches, Atomicity::Rows, Durability::Default)?;
-    Ok((appended.end, is_tried_again))
+    if !reason.is_empty() {
+        with.push((REASON, &reason));
+    }
+    let topic = topic_of(engine, &engine.meanings().dead_topic(group), 1)?;
+    append(handle, failed, (&*topic, 0), (with, 0))
 }
 
-/// The delay level of a message that was retried before, so many times.
-fn level_of(fate: Fate<'_>, retries: i32, levels: usize) -> u32 {
-    match fate {
-        Fate::Retry(Some(level)) => level.into(),
-        _ => FIRST_LEVEL
+/// Appends a copy with more properties, the most important first. Those after the first `needed`
+/// are shortened and left out, from the last one on, if there is no room for them.
+fn append<'a>(
+    handle: &Handle,
+    failed: &Failed<'_>,
+    (topic, queue): (&Topic, u32),
+    (mut with, needed): (Vec<(&'a str, &'a str)>, usize),
+) -> Result<u64> {
+    let engine = handle.writer()?;
+    let attempts = i32::try_from(failed.attempts.max(1)).unwrap_or(i32::MAX);
+    loop {
+        let copied = Copied {
+            topic: &topic.name,
+            queue,
+            without: &OF_ONE_COPY,
+            with: &with,
+            reconsume_times: failed.retries().saturating_add(attempts),
+            clock_ms: handle.clock.now_ms(),
+        };
+        let mut batch = engine.form().batch();
+        let pushed = batch.push_copy(&failed.message.record(), &copied);
+        let appended = pushed.and_then(|()| {
+            let batches = &mut [(topic, &mut batch)];
+            engine.append(batches, Atomicity::Rows, Durability::Default)
+        });
+        match appended {
+            Err(Error::TooLarge { size, limit, .. }) if with.len() > needed => {
+                let excess = usize::try_from(size.saturating_sub(limit)).unwrap_or(usize::MAX);
+                let last = with.pop().and_then(|it| shortened(it, excess));
+                with.extend(last);
+            }
+            appended => return Ok(appended?.end),
+        }
+    }
+}
+
+/// A reason that is shorter by at least `excess` bytes; `None` of one without so many, and of any
+/// other property.
+fn shortened<'a>((name, value): (&'a str, &'a str), excess: usize) -> Option<(&'a str, &'a str)> {
+    let len = value.len().checked_sub(excess.max(1))?;
+    let value = value.get(..value.floor_char_boundary(len))?;
+    (name == REASON && !value.is_empty()).then_some((name, value))
+}
+
+/// The delay level of a message that was retried so often before, unless a level is given.
+fn level_of(given: Option<u8>, retries: i32, levels: usize) -> u32 {
+    match given {
+        Some(level) => level.into(),
+        None => FIRST_LEVEL
             .saturating_add(retries.unsigned_abs())
             .min(short(levels)),
     }

@@ -53,8 +53,9 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
             warn(py, (text, bytes, path, took.as_secs_f64()))
         }
         Warning::Undelivered { position } => {
-            let text = "the delayed message at position %d of %s names no valid topic and queue: \
-                        it stays where it is and is not delivered";
+            let text = "the delayed message at position %d of %s names no valid topic and queue, \
+                        or is too long for a record there: it stays where it is and is not \
+                        delivered";
             warn(py, (text, position, path))
         }
         Warning::Retired {

@@ -226,34 +226,59 @@ fn retention_takes_old_files_and_loses_no_message_that_waits() {
         ..Machine::real()
     };
     let options = Options {
-        commitlog_file_size: Some(16 << 10),
+        commitlog_file_size: Some(64 << 10),
         queue_file_entries: Some(64),
         index_slots: Some(10),
         index_entries: Some(40),
-        retention_bytes: Some(32 << 10),
+        retention_bytes: Some(128 << 10),
         disk_reserve: Some(0),
         flush_interval: Duration::from_millis(10),
         ..Options::default()
     };
     let store = Store::open_on(&machine, folder.path(), options).unwrap();
     let first = send(&store, 1, after(3_600_000));
+    let largest = send_largest(&store, 2, after(3_600_000));
     let filler = store.producer("filler", Some(0)).unwrap();
     let draft = Draft {
         body: &[0; 1_000],
         ..Draft::default()
     };
-    for _ in 0..100 {
+    for _ in 0..400 {
         filler.send(&draft, 0, Durability::Default).unwrap();
     }
-    until(|| store.stats().unwrap().min_position > first.place.position);
+    assert!(largest.place.position > first.place.position);
+    until(|| store.stats().unwrap().min_position > largest.place.position);
     assert!(matches!(
-        store.get(TIMER_TOPIC, 0, 0).err(),
-        Some(Error::OffsetOutOfRange { min: 1.., .. })
+        store.get(TIMER_TOPIC, 0, 1).err(),
+        Some(Error::OffsetOutOfRange { min: 2.., .. })
     ));
     clock.advance(3_600_000);
     store.clock_moved().unwrap();
-    assert_eq!(settled(&store, 1), [1]);
+    assert_eq!(settled(&store, 2), [1, 2]);
     store.close().unwrap();
+}
+
+/// Sends with as many bytes of properties as are accepted.
+fn send_largest(store: &Store, number: usize, delay: Delay) -> Sent {
+    let producer = store.producer("orders", Some(1)).unwrap();
+    let text = number.to_string();
+    largest(|value| {
+        let draft = Draft {
+            body: text.as_bytes(),
+            properties: &[("a", value)],
+            ..Draft::default()
+        };
+        producer.send_delayed(&draft, delay, Durability::Default)
+    })
+}
+
+/// What `send` returns for the longest value of a property that it accepts.
+fn largest<T>(send: impl Fn(&str) -> crate::Result<T>) -> T {
+    let value = "x".repeat(32_767);
+    let Err(Error::TooLarge { size, limit, .. }) = send(&value) else {
+        panic!("a value of {} bytes is accepted", value.len());
+    };
+    send(&value[(size - limit) as usize..]).unwrap()
 }
 
 /// The service is told of a message before it is durable, and in a synchronous store before it can

@@ -32,6 +32,9 @@ pub struct Draft<'a> {
     pub flag: i32,
     /// How often the message was delivered before.
     pub reconsume_times: i32,
+    /// Bytes that must be left for further properties of copies. For RocketMQ's form only, whose
+    /// properties have a limit.
+    pub properties_room: usize,
 }
 
 /// A message without anything.
@@ -48,6 +51,7 @@ const EMPTY: Draft<'static> = Draft {
     born_timestamp: None,
     flag: 0,
     reconsume_times: 0,
+    properties_room: 0,
 };
 
 impl Default for Draft<'_> {

@@ -43,6 +43,9 @@ pub const DELIVER_AT: &str = "FOREBAY_DELIVER_AT";
 /// Property of a copy of a message with a delivery time: the offset of the original in
 /// [`TIMER_TOPIC`].
 pub const TIMER_OFFSET: &str = "FOREBAY_DELAY_OFFSET";
+/// Most bytes that [`TIMER_OFFSET`] takes in RocketMQ's form: with its separators, and the 20
+/// digits of the longest offset.
+pub const TIMER_OFFSET_LEN_MAX: usize = TIMER_OFFSET.len() + 2 + 20;
 
 /// Property names that RocketMQ and Forebay reserve.
 pub const RESERVED: &[&str] = &[

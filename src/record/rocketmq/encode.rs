@@ -196,12 +196,10 @@ impl Batch {
         }
         let crc_len = if style.checksum { CRC_LEN } else { 0 };
         let properties_len = check_properties(draft)? + crc_len;
-        if properties_len > PROPERTIES_LEN_MAX {
-            return Err(too_large(
-                &largest_property(draft),
-                properties_len,
-                PROPERTIES_LEN_MAX,
-            ));
+        let with_room = properties_len + draft.properties_room;
+        if with_room > PROPERTIES_LEN_MAX {
+            let largest = largest_property(draft);
+            return Err(too_large(&largest, with_room, PROPERTIES_LEN_MAX));
         }
         let fixed_len = FIXED_LEN_V4 - 2 * HOST_V4 + 2 * style.host.as_bytes().len();
         let topic_len = len_width(magic) + topic.len();
