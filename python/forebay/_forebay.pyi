@@ -771,8 +771,9 @@ class Consumer:
         AlreadySettledError
             If a message was settled before. All others are settled.
         OwnershipLostError
-            If a message was delivered again since, or its queue has another owner. All others
-            are settled.
+            If a message was delivered again since or was taken back by `nack`, its queue has
+            another owner, or a consumer of another group or store delivered it. All others are
+            settled.
         """
     def nack(self, message: Message, delay_level: int | None = None) -> None:
         """Have a message delivered again later.
@@ -780,8 +781,10 @@ class Consumer:
         With ``order="none"`` the message goes through the topic ``%RETRY%<group>``, after a
         delay: by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
         ``order="queue"`` it is delivered again in place, before anything after it in its queue;
-        later messages of the queue that are not settled are delivered again too. After 16
-        retries, or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``. In
+        later messages of the queue that are not settled are taken back, and delivered again
+        after it; to refuse one of these has no effect. After 16 retries, or ``retry_in_place``
+        attempts, it becomes a dead letter in ``%DLQ%<group>``, and at once if its properties, of
+        which a record of a commit log holds 32,767 bytes, leave no room for those of a retry. In
         a partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
 
         Parameters
@@ -809,7 +812,8 @@ class Consumer:
         message
             A message that this consumer delivered.
         reason
-            A text that the dead letter keeps in its property ``FOREBAY_REASON``.
+            A text that the dead letter keeps in its property ``FOREBAY_REASON``: up to 1,000
+            characters, fewer if its other properties leave no room.
 
         Raises
         ------
@@ -2153,7 +2157,7 @@ class Store:
             ``"manual"``: nothing is acknowledged but by `Consumer.ack`.
         visibility_timeout
             A message that is not settled within this time is delivered again; seconds or a
-            timedelta, 15 minutes by default.
+            timedelta, at least 1 ms, 15 minutes by default.
         max_unsettled
             How many offsets of a queue may be delivered ahead of the smallest one that is not
             settled; 2,000 by default.

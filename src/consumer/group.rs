@@ -2,7 +2,7 @@
 
 use super::claim::Claim;
 use super::group_index::PRODUCERS;
-use super::lane::Lane;
+use super::lane::{Identity, Lane};
 use super::occupation::{Begun, Occupation};
 use super::options::ConsumerOptions;
 use super::progress::Progress;
@@ -25,6 +25,7 @@ pub(super) struct Group {
     pub(super) name: Box<str>,
     /// The topic of its messages to be retried.
     pub(super) retry: Box<str>,
+    pub(super) identity: Identity,
     /// The consumers of all processes, if the store is shared.
     occupation: Option<Arc<Occupation>>,
     state: Mutex<State>,
@@ -63,6 +64,7 @@ impl Group {
         Group {
             name: name.into(),
             retry: retry.into(),
+            identity: Identity::default(),
             occupation,
             state: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -221,7 +223,7 @@ impl Group {
                     false => state.start_of(&topic.name),
                 };
                 let begin = self.begin(ground, &topic, queue, &start)?;
-                let lane = Lane::new(Arc::clone(&topic), queue, begin);
+                let lane = Lane::new(&self.identity, Arc::clone(&topic), queue, begin);
                 let lane = self.cut(lane, ground, &topic)?;
                 state.lanes.insert(key, Arc::new(lane));
                 is_new = true;
@@ -271,7 +273,7 @@ impl Group {
             }
             if let Some(row) = occupation.find(&self.name, &topic.name, queue)? {
                 let claim = Claim::new(occupation, row);
-                let lane = Lane::shared(Arc::clone(&topic), queue, claim);
+                let lane = Lane::shared(&self.identity, Arc::clone(&topic), queue, claim);
                 let lane = self.cut(lane, ground, &topic)?;
                 state.lanes.insert(key, Arc::new(lane));
                 is_new = true;

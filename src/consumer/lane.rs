@@ -35,9 +35,21 @@ pub struct Lane {
     pub topic: Arc<Topic>,
     /// The queue.
     pub queue: u32,
+    /// The group that consumes it.
+    group: Identity,
     /// The queue in the table of groups, if the store is shared.
     claim: Option<Claim>,
     state: Mutex<State>,
+}
+
+/// Tells a group from all others of the process, those of other stores too.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity(Arc<()>);
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Identity) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A message that a consumer holds until it is settled.
@@ -82,8 +94,16 @@ impl Receipt {
         (&self.lane.topic.name, self.lane.queue, self.offset)
     }
 
-    pub(super) fn lane(&self) -> &Arc<Lane> {
-        &self.lane
+    /// The lane of the delivery, if it was made to the group `group`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OwnershipLost`] if it was made to another group, perhaps of another store.
+    pub(super) fn lane_of(&self, group: &Identity) -> Result<&Lane> {
+        match self.lane.group == *group {
+            true => Ok(&self.lane),
+            false => Err(self.lost()),
+        }
     }
 
     fn settled(&self, settling: Settling) -> Result<()> {
@@ -95,7 +115,7 @@ impl Receipt {
                 queue,
                 offset,
             }),
-            Settling::Lost => Err(self.lost()),
+            Settling::Lost | Settling::TakenBack => Err(self.lost()),
         }
     }
 
@@ -109,23 +129,23 @@ impl Receipt {
 }
 
 impl Lane {
-    /// A lane that nobody owns.
-    pub(super) fn new(topic: Arc<Topic>, queue: u32, committed: u64) -> Lane {
-        Lane::with(topic, queue, committed, None)
-    }
-
-    /// A lane of a shared store.
-    pub(super) fn shared(topic: Arc<Topic>, queue: u32, claim: Claim) -> Lane {
-        let committed = claim.fence().committed;
-        Lane::with(topic, queue, committed, Some(claim))
-    }
-
-    fn with(topic: Arc<Topic>, queue: u32, committed: u64, claim: Option<Claim>) -> Lane {
+    /// A lane of `group` that nobody owns.
+    pub(super) fn new(group: &Identity, topic: Arc<Topic>, queue: u32, committed: u64) -> Lane {
         Lane {
             topic,
             queue,
-            claim,
+            group: group.clone(),
+            claim: None,
             state: Mutex::new(State::new(committed)),
+        }
+    }
+
+    /// A lane of a shared store.
+    pub(super) fn shared(group: &Identity, topic: Arc<Topic>, queue: u32, claim: Claim) -> Lane {
+        let committed = claim.fence().committed;
+        Lane {
+            claim: Some(claim),
+            ..Lane::new(group, topic, queue, committed)
         }
     }
 
@@ -277,7 +297,10 @@ impl Lane {
             // All delivered messages must be settled, or be due again, first.
             Some(until) if is_heir || (owns && order == Order::Queue) => Some(until),
             None if is_heir => Some(now),
-            _ if owns => window.next_deadline(),
+            _ if owns => match order {
+                Order::None => window.next_deadline(),
+                Order::Queue => window.first_deadline(),
+            },
             _ => None,
         }
     }
@@ -312,9 +335,26 @@ impl Lane {
     /// Checks that `member` may still settle a delivery. Returns how often the message was
     /// delivered.
     pub(super) fn check(&self, member: u64, receipt: &Receipt, now: i64) -> Result<u32> {
+        let attempts = self.check_refusal(member, receipt, now)?;
+        attempts.ok_or_else(|| receipt.lost())
+    }
+
+    /// As [`Lane::check`]; `None` if the delivery was taken back, so that it is delivered again in
+    /// any case.
+    pub(super) fn check_refusal(
+        &self,
+        member: u64,
+        receipt: &Receipt,
+        now: i64,
+    ) -> Result<Option<u32>> {
         let window = &mut self.owned(member, receipt, now)?.window;
-        receipt.settled(window.check(receipt.offset, receipt.serial))?;
-        Ok(window.attempts(receipt.offset))
+        match window.check(receipt.offset, receipt.serial) {
+            Settling::TakenBack => Ok(None),
+            settling => {
+                receipt.settled(settling)?;
+                Ok(Some(window.attempts(receipt.offset)))
+            }
+        }
     }
 
     /// Settles a delivery. If it was the owner's last one, the lane goes to its heir.

@@ -348,13 +348,15 @@ impl Consumer {
     /// # Errors
     ///
     /// [`Error::AlreadySettled`]; [`Error::OwnershipLost`] if the message was delivered again
-    /// meanwhile, or its queue has another owner.
+    /// meanwhile or was taken back by [`Consumer::nack`], its queue has another owner, or it was
+    /// delivered to another group.
     pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
         self.check_open()?;
         let now = self.shared.now();
         let mut all = Ok(());
         for receipt in receipts {
-            all = all.and(receipt.lane().settle(self.number(), receipt, now));
+            let lane = self.lane_of(receipt);
+            all = all.and(lane.and_then(|lane| lane.settle(self.number(), receipt, now)));
         }
         // It may have made room, or ended the turn of an owner.
         self.shared.stir();
@@ -363,9 +365,11 @@ impl Consumer {
 
     /// Refuses a message, so that it is delivered again later. With [`Order::None`] it goes through
     /// the group's retry topic, with the delay of `level`, or one that grows with the attempts.
-    /// With [`Order::Queue`] it is delivered again in place, before any message after it. After too
-    /// many attempts it becomes a dead letter: with [`Order::None`] after as many retries as the
-    /// group's subscription allows.
+    /// With [`Order::Queue`] it is delivered again in place, before any message after it: those
+    /// that are delivered and not settled are taken back. To refuse one that was taken back has no
+    /// effect. After too many attempts it becomes a dead letter: with [`Order::None`] after as many
+    /// retries as the group's subscription allows, or at once if its properties leave no room for
+    /// those of a retry.
     ///
     /// # Errors
     ///
@@ -376,7 +380,10 @@ impl Consumer {
         self.check_open()?;
         let receipt = &delivery.receipt;
         let now = self.shared.now();
-        let attempts = receipt.lane().check(self.number(), receipt, now)?;
+        let (lane, number) = (self.lane_of(receipt)?, self.number());
+        let Some(attempts) = lane.check_refusal(number, receipt, now)? else {
+            return Ok(());
+        };
         if self.options.order == Order::None {
             return self.send_back(delivery, attempts, Fate::Retry(level));
         }
@@ -385,8 +392,7 @@ impl Consumer {
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
         let due = now + doubled.min(LONGEST_PAUSE_MS);
-        let number = self.number();
-        receipt.lane().refuse(number, receipt, (due, now))?;
+        lane.refuse(number, receipt, (due, now))?;
         self.shared.stir();
         Ok(())
     }
@@ -400,7 +406,8 @@ impl Consumer {
         self.check_open()?;
         let receipt = &delivery.receipt;
         let now = self.shared.now();
-        let attempts = receipt.lane().check(self.number(), receipt, now)?;
+        let lane = self.lane_of(receipt)?;
+        let attempts = lane.check(self.number(), receipt, now)?;
         self.send_back(delivery, attempts, Fate::Dead(reason))
     }
 
@@ -421,9 +428,10 @@ impl Consumer {
         // successor.
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.now());
-        let settled = receipt.lane().settle(self.number(), receipt, now);
+        let lane = self.lane_of(receipt)?;
+        let settled = lane.settle(self.number(), receipt, now);
         if settled.is_ok() && is_tried_again {
-            receipt.lane().count_retry();
+            lane.count_retry();
         }
         self.shared.wake();
         settled
@@ -447,17 +455,25 @@ impl Consumer {
         let now = self.shared.now();
         let until = now.saturating_add(ms);
         let number = self.number();
-        receipt.lane().extend(number, receipt, (until, now))
+        self.lane_of(receipt)?.extend(number, receipt, (until, now))
     }
 
-    /// Gives back messages that nobody has used: they are due at once.
+    /// The lane of a message that was delivered to the group.
+    fn lane_of<'a>(&self, receipt: &'a Receipt) -> Result<&'a Lane> {
+        receipt.lane_of(&self.group.identity)
+    }
+
+    /// Gives back messages that nobody has used: they are due at once, but not before an earlier
+    /// message of an ordered queue.
     pub fn give_back<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) {
         if self.is_forked() {
             return;
         }
         let now = self.shared.now();
         for receipt in receipts {
-            receipt.lane().give_back(self.number(), receipt, now);
+            if let Ok(lane) = self.lane_of(receipt) {
+                lane.give_back(self.number(), receipt, now);
+            }
         }
         self.shared.stir();
     }

@@ -110,10 +110,19 @@ impl Lane {
     ) -> Result<()> {
         let mut retired = 0;
         let mut failed = Ok(());
+        let mut from = 0;
         for _ in 0..max {
-            let Some(offset) = window.due(by.now).filter(|_| !by.has_enough()) else {
+            let due = match by.order {
+                Order::None => window.due(by.now),
+                Order::Queue => window.due_in_order(from, by.now),
+            };
+            let Some(offset) = due.filter(|_| !by.has_enough()) else {
                 break;
             };
+            if by.order == Order::Queue && from == 0 {
+                window.take_back_after(offset);
+            }
+            from = offset + 1;
             match by.engine.get(&self.topic, self.queue, offset) {
                 Ok(Some(message)) => {
                     let len = u64::from(message.record().layout().total_len());

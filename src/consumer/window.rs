@@ -27,9 +27,17 @@ struct Delivered {
     serial: u32,
     attempts: u32,
     deadline: i64,
-    /// Whether its consumer has refused it, so that it cannot be settled before it is delivered
-    /// again.
-    refused: bool,
+    standing: Standing,
+}
+
+/// Whether a delivery can be settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Valid,
+    /// An earlier message of an ordered queue is delivered again before it.
+    TakenBack,
+    /// Its consumer has refused it.
+    Refused,
 }
 
 /// The result of settling a message.
@@ -41,6 +49,8 @@ pub enum Settling {
     Already,
     /// It was delivered again meanwhile, so this delivery is no longer valid.
     Lost,
+    /// It will be delivered again after an earlier message of its queue.
+    TakenBack,
 }
 
 /// The unsettled messages of one queue.
@@ -120,6 +130,14 @@ impl Window {
         deadlines.min()
     }
 
+    /// When the first message that is not settled becomes due again; `None` if there is none.
+    pub fn first_deadline(&self) -> Option<i64> {
+        self.slots.iter().find_map(|slot| match slot {
+            Slot::Settled => None,
+            Slot::Out(found) | Slot::Back(found) => Some(found.deadline),
+        })
+    }
+
     /// Skips the offsets below `next`, which are not delivered.
     pub fn skip_to(&mut self, next: u64) {
         while self.next() < next {
@@ -148,7 +166,7 @@ impl Window {
             serial: self.serial,
             attempts: before + 1,
             deadline,
-            refused: false,
+            standing: Standing::Valid,
         }
     }
 
@@ -172,8 +190,39 @@ impl Window {
         due
     }
 
-    /// Delivers the message at `offset` again. [`Window::due`] must have returned it. Returns the
-    /// serial number of the delivery.
+    /// The first message from `from` on that is not settled, if it is due again at `now`. If it is
+    /// not, nothing after it may be delivered in an ordered queue.
+    pub fn due_in_order(&mut self, from: u64, now: i64) -> Option<u64> {
+        let first = self.committed;
+        let mut slots = (first..).zip(&mut self.slots).skip(passed(from, first));
+        let (offset, slot) = slots.find(|(_, slot)| **slot != Slot::Settled)?;
+        let (Slot::Out(found) | Slot::Back(found)) = *slot else {
+            return None;
+        };
+        if found.deadline > now {
+            return None;
+        }
+        *slot = Slot::Back(found);
+        Some(offset)
+    }
+
+    /// Takes back what was delivered after `offset`: its consumer can no longer settle it. It
+    /// becomes due when it would have been.
+    pub fn take_back_after(&mut self, offset: u64) {
+        let passed = passed(offset.saturating_add(1), self.committed);
+        for slot in self.slots.iter_mut().skip(passed) {
+            if let Slot::Out(found) | Slot::Back(found) = *slot {
+                let standing = match found.standing {
+                    Standing::Valid => Standing::TakenBack,
+                    other => other,
+                };
+                *slot = Slot::Back(Delivered { standing, ..found });
+            }
+        }
+    }
+
+    /// Delivers the message at `offset` again. [`Window::due`] or [`Window::due_in_order`] must
+    /// have returned it. Returns the serial number of the delivery.
     pub fn deliver_again(&mut self, offset: u64, deadline: i64) -> Option<u32> {
         let Some(Slot::Back(before)) = self.slot(offset).copied() else {
             return None;
@@ -199,8 +248,13 @@ impl Window {
                 Err(Settling::Lost)
             }
             None | Some(Slot::Settled) => Err(Settling::Already),
-            Some(Slot::Back(found)) if found.refused => Err(Settling::Already),
-            Some(slot) => Ok(slot),
+            Some(slot) => match *slot {
+                Slot::Back(found) if found.standing == Standing::Refused => Err(Settling::Already),
+                Slot::Back(found) if found.standing == Standing::TakenBack => {
+                    Err(Settling::TakenBack)
+                }
+                _ => Ok(slot),
+            },
         }
     }
 
@@ -236,22 +290,23 @@ impl Window {
         }
     }
 
-    /// Forgets that a delivery was refused.
+    /// Forgets that a delivery was refused or taken back.
     fn restore(&mut self, offset: u64) {
         if let Some(Slot::Back(found)) = self.slot(offset) {
-            found.refused = false;
+            found.standing = Standing::Valid;
         }
     }
 
-    /// Refuses a delivery: it is settled, and the message becomes due at `due`, with everything
-    /// delivered after it.
+    /// Refuses a delivery: it is settled, and the message becomes due at `due`. Everything
+    /// delivered after it is taken back, and becomes due then too.
     pub fn refuse(&mut self, offset: u64, serial: u32, due: i64) -> Settling {
         if let Err(refused) = self.delivered(offset, serial) {
             return refused;
         }
         self.recall_from(offset, due);
+        self.take_back_after(offset);
         if let Some(Slot::Back(found)) = self.slot(offset) {
-            found.refused = true;
+            found.standing = Standing::Refused;
         }
         Settling::Done
     }
@@ -271,16 +326,23 @@ impl Window {
         }
     }
 
-    /// Takes back a delivery that no caller has seen. The message is due at `now`, and the delivery
-    /// does not count as an attempt.
+    /// Takes back a delivery that no caller has seen: it does not count as an attempt. The message
+    /// is due at `now`, unless an earlier one must be delivered before it.
     pub fn give_back(&mut self, offset: u64, serial: u32, now: i64) {
-        let Ok(slot) = self.delivered(offset, serial) else {
+        let settling = self.check(offset, serial);
+        if !matches!(settling, Settling::Done | Settling::TakenBack) {
             return;
-        };
-        if let Slot::Out(found) | Slot::Back(found) = *slot {
+        }
+        if let Some(slot) = self.slot(offset)
+            && let Slot::Out(found) | Slot::Back(found) = *slot
+        {
+            let deadline = match settling {
+                Settling::TakenBack => found.deadline,
+                _ => now,
+            };
             *slot = Slot::Back(Delivered {
                 attempts: found.attempts.saturating_sub(1),
-                deadline: now,
+                deadline,
                 ..found
             });
         }
@@ -289,8 +351,8 @@ impl Window {
 
     /// How often a message was delivered; 0 if it is settled.
     pub fn attempts(&self, offset: u64) -> u32 {
-        let passed = offset.checked_sub(self.committed);
-        let place = passed.and_then(|passed| usize::try_from(passed).ok());
+        let place = offset.checked_sub(self.committed);
+        let place = place.and_then(|place| usize::try_from(place).ok());
         match place.and_then(|place| self.slots.get(place)) {
             Some(Slot::Out(found) | Slot::Back(found)) => found.attempts,
             _ => 0,
@@ -299,8 +361,7 @@ impl Window {
 
     /// Takes back everything delivered from `offset` on: it becomes due at `due`.
     pub fn recall_from(&mut self, offset: u64, due: i64) {
-        let passed = offset.saturating_sub(self.committed);
-        let passed = usize::try_from(passed).unwrap_or(usize::MAX);
+        let passed = passed(offset, self.committed);
         for slot in self.slots.iter_mut().skip(passed) {
             if let Slot::Out(found) | Slot::Back(found) = *slot {
                 let deadline = due;
@@ -309,6 +370,11 @@ impl Window {
         }
         self.earliest = self.earliest.min(due);
     }
+}
+
+/// Number of slots before that of `offset`.
+fn passed(offset: u64, committed: u64) -> usize {
+    usize::try_from(offset.saturating_sub(committed)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -355,17 +421,53 @@ mod tests {
         assert_eq!(window.refuse(0, serials[0], 6), Settling::Already);
         assert_eq!(window.settle(0, serials[0]), Settling::Already);
         assert_eq!(window.extend(0, serials[0], 50), Settling::Already);
-        // A later one is only taken back, and its consumer may still settle it.
-        assert_eq!(window.check(1, serials[1]), Settling::Done);
+        // A later one is taken back, and nobody can settle or keep it.
+        assert_eq!(window.settle(1, serials[1]), Settling::TakenBack);
+        assert_eq!(window.extend(1, serials[1], 50), Settling::TakenBack);
+        assert_eq!(window.refuse(1, serials[1], 5), Settling::TakenBack);
         assert_eq!((window.due(4), window.due(5)), (None, Some(0)));
         let again = window.deliver_again(0, 20).unwrap();
         assert_eq!(window.settle(0, serials[0]), Settling::Lost);
         assert_eq!(window.settle(0, again), Settling::Done);
         assert_eq!(window.committed(), 1);
-        window.refuse(1, serials[1], 5);
         window.due(5);
         window.give_up(1);
         assert_eq!((window.committed(), window.unsettled()), (2, 0));
+    }
+
+    #[test]
+    fn in_order_nothing_passes_the_first_message_that_is_not_settled() {
+        let mut window = Window::new(7);
+        let serials = [7, 8, 9].map(|offset| window.deliver(offset, 10));
+        window.settle(7, serials[0]);
+        window.refuse(8, serials[1], 5);
+        // The last one waits with it, and the delivery that nobody has seen is no attempt.
+        window.give_back(9, serials[2], 1);
+        assert_eq!(window.attempts(9), 0);
+        assert_eq!(window.first_deadline(), Some(5));
+        assert_eq!(
+            (window.due_in_order(0, 4), window.due_in_order(0, 5)),
+            (None, Some(8))
+        );
+        assert_eq!(window.due_in_order(9, 5), Some(9));
+        assert_eq!(window.due_in_order(10, 5), None);
+        // It is due before the one that comes first.
+        window.deliver_again(8, 20);
+        assert_eq!(window.due_in_order(0, 19), None);
+    }
+
+    #[test]
+    fn what_follows_a_message_that_is_delivered_again_is_taken_back() {
+        let mut window = Window::new(0);
+        let serials = [0, 1].map(|offset| window.deliver(offset, 10));
+        assert_eq!(window.due_in_order(0, 10), Some(0));
+        window.take_back_after(0);
+        let again = window.deliver_again(0, 20).unwrap();
+        assert_eq!(window.extend(1, serials[1], 50), Settling::TakenBack);
+        assert_eq!(window.settle(0, again), Settling::Done);
+        assert_eq!(window.due_in_order(0, 10), Some(1));
+        let again = window.deliver_again(1, 20).unwrap();
+        assert_eq!(window.settle(1, again), Settling::Done);
     }
 
     #[derive(Clone, Debug)]

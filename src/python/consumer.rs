@@ -262,7 +262,8 @@ impl Consumer {
     /// AlreadySettledError
     ///     If a message was settled before. All others are settled.
     /// OwnershipLostError
-    ///     If a message was delivered again since, or its queue has another owner. All others are
+    ///     If a message was delivered again since or was taken back by `nack`, its queue has
+    ///     another owner, or a consumer of another group or store delivered it. All others are
     ///     settled.
     fn ack(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Ok(message) = messages.cast::<Message>() {
@@ -283,9 +284,11 @@ impl Consumer {
     /// With ``order="none"`` the message goes through the topic ``%RETRY%<group>``, after a delay:
     /// by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
     /// ``order="queue"`` it is delivered again in place, before anything after it in its queue;
-    /// later messages of the queue that are not settled are delivered again too. After 16 retries,
-    /// or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``. In a partition
-    /// log the topics are ``retry.<group>`` and ``dlq.<group>``.
+    /// later messages of the queue that are not settled are taken back, and delivered again after
+    /// it; to refuse one of these has no effect. After 16 retries, or ``retry_in_place`` attempts,
+    /// it becomes a dead letter in ``%DLQ%<group>``, and at once if its properties, of which a
+    /// record of a commit log holds 32,767 bytes, leave no room for those of a retry. In a
+    /// partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
     ///
     /// Parameters
     /// ----------
@@ -330,7 +333,8 @@ impl Consumer {
     /// message
     ///     A message that this consumer delivered.
     /// reason
-    ///     A text that the dead letter keeps in its property ``FOREBAY_REASON``.
+    ///     A text that the dead letter keeps in its property ``FOREBAY_REASON``: up to 1,000
+    ///     characters, fewer if its other properties leave no room.
     ///
     /// Raises
     /// ------
@@ -538,11 +542,14 @@ impl ConsumerIterator {
             let Some(delivery) = self.state.lock().messages.pop_front() else {
                 return Ok(None);
             };
-            // It may have waited here for so long that it was delivered again.
-            if consumer.core.renew(&delivery.receipt).is_ok() {
-                self.state.lock().last = Some(delivery.receipt.clone());
+            // It may have waited here for so long that it was delivered again, or an earlier
+            // message of an ordered queue may have been refused meanwhile.
+            let receipt = &delivery.receipt;
+            if consumer.core.renew(receipt).is_ok() {
+                self.state.lock().last = Some(receipt.clone());
                 return Ok(Some(delivery.into()));
             }
+            consumer.core.give_back([receipt]);
         }
     }
 

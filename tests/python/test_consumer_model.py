@@ -7,6 +7,7 @@ times. The model predicts each poll, the result of each settlement, and the prog
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -47,6 +48,8 @@ class Slot:
     settled: bool = False
     out: bool = False
     refused: bool = False
+    #: An earlier message of an ordered queue is delivered again before it.
+    taken_back: bool = False
     attempts: int = 0
     deadline: int = 0
     #: Of the last delivery.
@@ -90,6 +93,19 @@ class Lane:
                 self.slots[at].out = False
                 self.slots[at].deadline = due
 
+    def take_back_after(self, offset: int) -> None:
+        for at in self.unsettled:
+            if at > offset:
+                self.slots[at].out = False
+                self.slots[at].taken_back = True
+
+    def give_back(self, offset: int, now: int) -> None:
+        slot = self.slots[offset]
+        slot.out = False
+        slot.attempts -= 1
+        if not slot.taken_back:
+            slot.deadline = now
+
     def leave(self, now: int) -> None:
         self.owner = None
         self.recall(0, now)
@@ -112,13 +128,17 @@ class Lane:
             return []
         again = [at for at in self.unsettled if self.slots[at].deadline <= now]
         if order == "queue" and len(again) < len(self.unsettled):
-            return again
+            # Nothing passes the first one that is not due.
+            pairs = itertools.takewhile(
+                lambda it: it[0] == it[1], zip(again, self.unsettled, strict=False)
+            )
+            return [at for at, _ in pairs]
         end = min(len(self.messages), self.committed + UNSETTLED_MAX)
         return again + list(range(self.next, end))
 
     def deliver(self, offset: int, serial: int, deadline: int) -> None:
         slot = self.slots.setdefault(offset, Slot())
-        slot.out, slot.refused = True, False
+        slot.out, slot.refused, slot.taken_back = True, False, False
         slot.attempts += 1
         slot.serial, slot.deadline = serial, deadline
 
@@ -206,6 +226,7 @@ class Machine(RuleBasedStateMachine):
             order=self.order,
             visibility_timeout=VISIBILITY_MS / 1000,
             max_unsettled=UNSETTLED_MAX,
+            prefetch=ALL,
             retry_in_place=ATTEMPTS_IN_PLACE,
         )
 
@@ -287,6 +308,14 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(which=some.integers(0, 2), most=some.sampled_from([1, 2, ALL]))
     def poll(self, which: int, most: int) -> None:
+        number, offered = self.offered(which)
+        polled = self.consumers[number].poll(most, timeout=0)
+        count = sum(map(len, offered.values()))
+        got = [self.received(number, offered, message) for message in polled]
+        assert len(got) == min(most, count), f"{len(got)} of {count} messages came"
+
+    def offered(self, which: int) -> tuple[int, dict[tuple[str, int], list[int]]]:
+        """Return a consumer's number, and the offsets that it gets of each queue."""
         self.claims()
         number = list(self.consumers)[which % len(self.consumers)]
         mine = {key: it for key, it in self.lanes.items() if number in (it.owner, it.heir)}
@@ -297,23 +326,56 @@ class Machine(RuleBasedStateMachine):
                 lane.leave(self.now)
                 lane.inherit()
         owned = {key: it for key, it in mine.items() if it.owner == number}
-        offered = {key: it.offered(self.now, self.order) for key, it in owned.items()}
-        polled = self.consumers[number].poll(most, timeout=0)
-        count = sum(map(len, offered.values()))
-        got = [self.received(number, offered, message) for message in polled]
-        assert len(got) == min(most, count), f"{len(got)} of {count} messages came"
+        return number, {key: it.offered(self.now, self.order) for key, it in owned.items()}
 
     def received(self, number: int, offered: dict[tuple[str, int], list[int]], message: Any) -> int:
+        key, offset = self.next_of(offered, message)
+        self.deliver(key, offset)
+        self.deliveries.append((number, key, offset, self.serial, message))
+        return offset
+
+    def next_of(
+        self, offered: dict[tuple[str, int], list[int]], message: Any
+    ) -> tuple[tuple[str, int], int]:
         key, offset = self.place_of(message), message.offset
         assert offered[key][:1] == [offset], "not the next message of its queue"
         del offered[key][0]
-        lane = self.lanes[key]
-        assert (int(message.body), message.reconsume_times) == lane.messages[offset]
+        assert (int(message.body), message.reconsume_times) == self.lanes[key].messages[offset]
         assert message.topic == "orders"
+        return key, offset
+
+    def deliver(self, key: tuple[str, int], offset: int) -> None:
         self.serial += 1
-        lane.deliver(offset, self.serial, self.now + VISIBILITY_MS)
-        self.deliveries.append((number, key, offset, self.serial, message))
-        return offset
+        self.lanes[key].deliver(offset, self.serial, self.now + VISIBILITY_MS)
+        if self.order == "queue":
+            self.lanes[key].take_back_after(offset)
+
+    @precondition(lambda self: self.consumers)
+    @rule(which=some.integers(0, 2), most=some.integers(1, 3), refuses=some.booleans())
+    def iterate(self, which: int, most: int, refuses: bool) -> None:
+        """Take messages in a loop, which takes all that are offered ahead; may refuse the last."""
+        number, ahead = self.offered(which)
+        for key, offsets in ahead.items():
+            for offset in offsets:
+                self.deliver(key, offset)
+        messages = iter(self.consumers[number])
+        for turn in range(most):
+            if not any(ahead.values()):
+                # The next call would wait.
+                break
+            message = next(messages)
+            if turn > 0:
+                self.acknowledged(self.deliveries[-1])
+            key, offset = self.next_of(ahead, message)
+            serial = self.lanes[key].slots[offset].serial
+            self.deliveries.append((number, key, offset, serial, message))
+        else:
+            if refuses:
+                self.nack(0, None)
+        del messages
+        for key, offsets in ahead.items():
+            for offset in offsets:
+                self.lanes[key].give_back(offset, self.now)
 
     def place_of(self, message: Any) -> tuple[str, int]:
         """Topic and queue that a message was delivered from."""
@@ -334,7 +396,15 @@ class Machine(RuleBasedStateMachine):
             return forebay.AlreadySettledError
         if slot.serial != serial:
             return forebay.OwnershipLostError
+        if slot.taken_back:
+            return forebay.OwnershipLostError
         return forebay.AlreadySettledError if slot.refused else None
+
+    def is_taken_back(self, delivery: tuple[int, tuple[str, int], int, int, Any]) -> bool:
+        number, key, offset, serial, _ = delivery
+        slot = self.lanes[key].slots.get(offset, Slot())
+        is_held = number in self.consumers and self.lanes[key].owner == number
+        return is_held and slot.serial == serial and slot.taken_back
 
     def settle(self, which: int, call: str, *arguments: Any) -> tuple[Lane, int] | None:
         """Settle one of the last deliveries; None if the call was refused, as it had to be."""
@@ -343,6 +413,10 @@ class Machine(RuleBasedStateMachine):
         number, key, offset, _, message = delivery
         consumer = self.consumers.get(number) or self.closed[number]
         error = self.expected(delivery)
+        if call == "nack" and self.is_taken_back(delivery):
+            # It is delivered again in any case.
+            consumer.nack(message, *arguments)
+            return None
         if error is not None:
             with pytest.raises(error):
                 getattr(consumer, call)(message, *arguments)
@@ -353,11 +427,15 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.deliveries)
     @rule(which=some.integers(0, 7))
     def ack(self, which: int) -> None:
-        if settled := self.settle(which, "ack"):
-            lane, offset = settled
-            self.handled.add(lane.messages[offset][0])
-            lane.settle(offset)
-            lane.inherit()
+        if self.settle(which, "ack"):
+            self.acknowledged(self.deliveries[-1 - which % len(self.deliveries)])
+
+    def acknowledged(self, delivery: tuple[int, tuple[str, int], int, int, Any]) -> None:
+        _, key, offset, _, _ = delivery
+        lane = self.lanes[key]
+        self.handled.add(lane.messages[offset][0])
+        lane.settle(offset)
+        lane.inherit()
 
     @precondition(lambda self: self.deliveries)
     @rule(which=some.integers(0, 7), level=some.sampled_from([None, None, 1]))
@@ -371,6 +449,7 @@ class Machine(RuleBasedStateMachine):
         if self.order == "queue":
             if attempts < ATTEMPTS_IN_PLACE:
                 lane.recall(offset, self.now + min(1000 << (attempts - 1), 30_000))
+                lane.take_back_after(offset)
                 lane.slots[offset].refused = True
                 return
             self.dead.append(number)
@@ -501,6 +580,9 @@ class Faulty:
             messages.reverse()
         self._seen += messages
         return messages
+
+    def __iter__(self) -> Any:
+        return iter(self._plain)
 
     def ack(self, message: Any) -> None:
         if self._bug != "does not acknowledge":
