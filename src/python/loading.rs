@@ -27,6 +27,7 @@ pub(super) fn load(py: Python<'_>) -> PyResult<()> {
     // PyO3's check that the interpreter runs, made by a thread that attaches.
     py.detach(|| Python::attach(|_| ()));
     PanicException::type_object(py);
+    PyIterator::type_object(py);
     PyMapping::type_object(py);
     PySequence::type_object(py);
     PyDateTime::type_object(py);

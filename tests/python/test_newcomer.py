@@ -260,7 +260,7 @@ VALUES = [
     ("store", "send", {"delay": 10**9}, "delay is 1000000000: .*at most 366 days"),
     ("store", "send", {"timestamp": datetime(2026, 1, 1)}, "timestamp.*time zone"),
     ("store", "create_topic", {"queues": 0}, "queues.* 1 .*65536.*0"),
-    ("store", "get", {"offset": 99}, r"offset 99 .* out of range: the queue has 0 to \d"),
+    ("store", "get", {"offset": 99}, r"offset 99 .* out of range: the queue has messages 0 to \d"),
     ("store", "get", {"topic": "nope"}, 'no topic "nope"'),
     ("store", "read", {"max_messages": 0}, "max_messages must be at least 1, got 0"),
     ("store", "read", {"max_bytes": 0}, "max_bytes must be at least 1, got 0"),
