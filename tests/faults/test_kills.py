@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -37,8 +38,8 @@ LOG_KILLS = KILLS // 6
 MARKED = tuple(name for name in CALLS if name not in ("pread", "opendir", "fchmod", "thread"))
 #: Sends of a life that is to die at a call; it ends in order if the call does not come.
 SENDS = 150
-#: Minimum number of planned kills that must reach their call, and of lives that must have a
-#: message acknowledged before they end.
+#: Minimum share of planned kills that must reach their call, and of lives that must have a message
+#: acknowledged before they end.
 MET_MIN = 0.8
 ACKNOWLEDGED_MIN = 0.5
 
@@ -57,8 +58,13 @@ class Tally:
     met: int = 0
 
     def judge(self) -> None:
-        assert self.met >= MET_MIN * self.planned, self
-        assert self.acknowledged >= ACKNOWLEDGED_MIN * self.lives, self
+        assert self.met >= least(MET_MIN, self.planned), self
+        assert self.acknowledged >= least(ACKNOWLEDGED_MIN, self.lives), self
+
+
+def least(share: float, drawn: int) -> float:
+    """Return how many of the drawn cases must be there: three standard deviations below a share."""
+    return share * drawn - 3 * math.sqrt(share * (1 - share) * drawn)
 
 
 @dataclass
