@@ -135,13 +135,15 @@ def test_a_message_of_another_store_is_refused(store, clock, call):
 # --- properties without room ------------------------------------------------------------------
 
 
-def send_largest(store: forebay.Store, less: int = 0, **options) -> dict[str, str]:
+def send_largest(
+    store: forebay.Store, less: int = 0, topic: str = "orders", **options
+) -> dict[str, str]:
     """Send with properties of the largest size that is accepted, less so many bytes."""
     with pytest.raises(forebay.MessageTooLargeError) as error:
-        store.send("orders", b"0", properties={"a": "x" * LIMIT}, **options)
+        store.send(topic, b"0", properties={"a": "x" * LIMIT}, **options)
     length = LIMIT - (error.value.size - error.value.limit)
     properties = {"a": "x" * (length - less)}
-    store.send("orders", b"0", properties=properties, **options)
+    store.send(topic, b"0", properties=properties, **options)
     return properties
 
 
@@ -191,15 +193,18 @@ def test_a_delayed_message_is_accepted_only_with_the_room_that_its_delivery_take
 ):
     # It stayed the first in line, and none after it was delivered.
     for _ in range(100):
-        # The offset of the next one has three digits.
-        store.send("orders", b"", delay=0)
+        # The offset of the next one has three digits, and takes more room than the names of a
+        # topic of one letter and its queue leave.
+        store.send("t", b"", delay=0)
     clock.advance(0)
-    properties = send_largest(store, **how)
-    store.send("orders", b"1", **how)
+    properties = send_largest(store, topic="t", **how)
+    store.send("t", b"1", **how)
     clock.advance(1)
-    got = store.read("orders", 0, 100).messages
+    got = store.read("t", 0, 100).messages
     assert [message.body for message in got] == [b"0", b"1"]
     assert got[0].properties == properties
+    stated = got[0].system_properties.get("FOREBAY_DELAY_OFFSET")
+    assert stated == ("100" if "delay" in how else None)
 
 
 # --- options and errors -----------------------------------------------------------------------
