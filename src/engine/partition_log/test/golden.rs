@@ -1,6 +1,7 @@
 //! Logs that Kafka wrote, read through the engine.
 
 use super::*;
+use crate::engine::Durability;
 use crate::error::Error;
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -173,6 +174,9 @@ fn a_message_is_found_by_its_key_and_its_id() {
 fn a_search_that_finds_nothing_asks_whether_to_go_on() {
     let (path, options) = (TempDir::new().unwrap(), Options::default());
     let engine = PartitionLog::open(&Machine::real(), path.path(), &options).unwrap();
+    // It asks at least once for each queue.
+    let created = engine.create_topic("orders", 1, Durability::Written);
+    created.unwrap();
     for _ in 0..5 {
         write::send(&engine, "orders", &[(0, b"x".as_slice()); 1000]);
     }
