@@ -2,9 +2,9 @@
 
 use super::consumer::{BEGIN_MS, Bed, bodies, body, on_each, poll, receipts, system, wait};
 use crate::clock::ManualClock;
-use crate::engine::Durability;
+use crate::engine::{Atomicity, Durability};
 use crate::machine::Machine;
-use crate::record::names::{DELIVER_AT, REAL_TOPIC, TIMER_OFFSET};
+use crate::record::names::{DELIVER_AT, REAL_QID, REAL_TOPIC, TIMER_OFFSET};
 use crate::{
     ConsumerOptions, Delay, Delivery, Draft, Error, Filter, Flush, Options, Sent, Store,
     TIMER_TOPIC,
@@ -279,6 +279,41 @@ fn largest<T>(send: impl Fn(&str) -> crate::Result<T>) -> T {
         panic!("a value of {} bytes is accepted", value.len());
     };
     send(&value[(size - limit) as usize..]).unwrap()
+}
+
+/// Earlier versions left no room for the offset that a delivered message states.
+#[test]
+fn a_message_without_room_for_its_offset_is_delivered_and_those_after_it_too() {
+    on_each(|bed| {
+        // An offset of three digits takes more room than names of one character leave.
+        for number in 0..100 {
+            send(&bed.store, number, Delay::Until(0));
+        }
+        let engine = bed.store.engine().unwrap();
+        let waiting = engine.topic_for_append(TIMER_TOPIC).unwrap();
+        let at = (BEGIN_MS + 1_000).to_string();
+        let system = [(DELIVER_AT, &*at), (REAL_TOPIC, "t"), (REAL_QID, "0")];
+        let appended = largest(|value| {
+            let draft = Draft {
+                properties: &[("a", value)],
+                system_properties: &system,
+                ..Draft::default()
+            };
+            let mut batch = engine.form().batch();
+            batch.push(TIMER_TOPIC, 0, &draft, BEGIN_MS)?;
+            let batches = &mut [(&*waiting, &mut batch)];
+            engine.append(batches, Atomicity::Rows, Durability::Default)
+        });
+        assert_eq!(appended.rows.len(), 1);
+        send(&bed.store, 100, after(1_000));
+        bed.pass(1_000);
+        assert_eq!(settled(&bed.store, 101).last(), Some(&100));
+        let all = Filter::default();
+        let read = bed.store.read("t", 0, 0, 10, None, &all).unwrap();
+        let messages = read.messages.iter();
+        let offsets = messages.map(|it| it.record().property(TIMER_OFFSET).is_some());
+        assert_eq!(offsets.collect::<Vec<_>>(), [false]);
+    });
 }
 
 /// The service is told of a message before it is durable, and in a synchronous store before it can
