@@ -83,7 +83,7 @@ class StoreNotFoundError(ForebayError, FileNotFoundError):
 
 
 class StoreExistsError(ForebayError, FileExistsError):
-    """Mode ``"x"`` was given, and a store already exists at `path`."""
+    """A store exists at `path`, or the archive there is of another store."""
 
     _errno = _errno.EEXIST
     path: str

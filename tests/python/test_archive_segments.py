@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -253,6 +254,67 @@ def test_an_archive_of_another_store_or_kind_is_refused(tmp_path: Path):
         pytest.raises(forebay.NotAStoreError, match="archive of a commitlog store"),
     ):
         store.archive(tmp_path / "c")
+
+
+@pytest.mark.parametrize("after", ["same bytes", "fewer", "more", "compacted", "elsewhere"])
+def test_an_archive_of_what_a_restored_store_was_is_refused(tmp_path: Path, after: str) -> None:
+    # A store is restored from a backup and goes on: it gives offsets again that its archive has.
+    log, target, other = tmp_path / "log", str(tmp_path / "a"), None
+    if after == "elsewhere":
+        (tmp_path / "fs").mkdir()
+        other = fs.SubTreeFileSystem(str(tmp_path / "fs"), fs.LocalFileSystem())
+        target = "a"
+    with open_log(log) as store:
+        fill(store, 100)
+    shutil.copytree(log, tmp_path / "backup")
+    with open_log(log) as store:
+        fill(store, 100, first=100)
+        store.roll()
+        store.archive(target, filesystem=other)
+    note = (log / "forebay.archived").read_bytes()
+    shutil.rmtree(log)
+    shutil.copytree(tmp_path / "backup", log)
+    (log / "forebay.archived").write_bytes(note)
+    archive = Path(target) if other is None else tmp_path / "fs" / "a"
+    before = support.tree(archive)
+    options = {"cleanup_policy": "compact", "log_cleaner_backoff_ms": 3_600_000}
+    with open_log(log, **(options if after == "compacted" else {})) as store:
+        fill(store, {"fewer": 60, "more": 400}.get(after, 100), first=100)
+        store.roll()
+        if after == "compacted":
+            store.compact()
+        every = rows(store)
+        reason = "restored from a backup"
+        for _ in range(2):
+            with pytest.raises(forebay.StoreExistsError, match=reason) as raised:
+                store.archive(target, filesystem=other)
+            assert ("the queue ends before 80" in str(raised.value)) == (after == "fewer")
+        assert rows(store) == every
+    assert support.tree(archive) == before
+    # Retention waits, though it was recorded that this archive has the messages.
+    found = json.loads((log / "forebay.archived").read_bytes())
+    assert list(found["targets"].values()) == [{}]
+
+
+def test_an_archive_is_compared_with_what_compaction_left(tmp_path: Path) -> None:
+    options = {"cleanup_policy": "compact", "log_cleaner_backoff_ms": 3_600_000}
+    with open_log(tmp_path / "log", **options) as store:
+        fill(store, 200)
+        store.roll()
+        first = store.archive(tmp_path / "a")
+        # Nothing that the newest segments of the archive have is left in the store.
+        fill(store, 400, first=200)
+        store.roll()
+        store.compact()
+        assert min(offset for _, offset in rows(store)) >= 100
+        done = store.archive(tmp_path / "a")
+        assert done.offsets == {"orders-0": 300, "orders-1": 300} != first.offsets
+        # Of the newest segments, only some messages are left.
+        fill(store, 4, first=600)
+        store.roll()
+        store.compact()
+        assert store.archive(tmp_path / "a").files > 0
+        assert archived(tmp_path / "a").items() >= rows(store).items()
 
 
 @pytest.mark.parametrize("kept", [".index", ".log", "partition.metadata"])

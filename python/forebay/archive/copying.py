@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import zlib
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
 from forebay.archive.archived import Archived, Progress, Told
 from forebay.archive.files import Files, at
+from forebay.archive.history import check_log
 from forebay.archive.local import LocalFiles
 from forebay.archive.marker import COMMIT_LOG, claim
-from forebay.archive.record import record
+from forebay.archive.names import name_of
+from forebay.archive.record import record, withdraw
 from forebay.archive.segments import archive_segments
 from forebay.errors import CorruptError, StoreExistsError
 from forebay.given import check_apart, check_function
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from forebay import Store
     from forebay._forebay import SealedFile
 
-__all__ = ["Archived", "name_of"]
-
-
-def name_of(start: int) -> str:
-    """Return the name of the log file that starts at a position."""
-    return f"{start:020}"
+__all__ = ["Archived"]
 
 
 def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | None) -> Archived:
@@ -36,6 +31,15 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
     files = at(target, filesystem)
     if isinstance(files, LocalFiles):
         check_apart(store.path, "target", files.target)
+    try:
+        return _copy_to(files, store, progress)
+    except StoreExistsError:
+        # What is recorded of this archive may be of another history of the store.
+        withdraw(store.path, files.key)
+        raise
+
+
+def _copy_to(files: Files, store: Store, progress: Progress | None) -> Archived:
     segments = _forebay.sealed_segments(store)
     if segments is not None:
         return archive_segments(store, files, segments, progress)
@@ -51,7 +55,7 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
             raise _differs(files, file.start, file.length, found)
     known = [file for file in sealed if name_of(file.start) in tables]
     if known:
-        _check_same(files, known[-1])
+        check_log(files, known[-1])
     copier = _Copier(store, files, Told(sum(file.length for file in missing), progress))
     gone = {file.start for file in missing if not copier.copy(file)}
     position = store.stats().min_position
@@ -135,19 +139,3 @@ def _differs(files: Files, start: int, length: int, found: int | None) -> Corrup
     return CorruptError(
         f"corrupt archive in {path} at {start}: {reason}", path=path, position=start, reason=reason
     )
-
-
-def _check_same(files: Files, file: SealedFile) -> None:
-    """Refuse an archive of another log, by comparing the first block of a file that both have."""
-    path, start, length = file.path, file.start, file.length
-    name = f"blocks/{name_of(start)}"
-    where = files.describe(f"commitlog/{name_of(start)}")
-    table = _forebay.BlockTable(files.read(name), files.describe(name), where)
-    first = table.blocks[0]
-    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as source:
-        if table.length != length or zlib.crc32(source.read(first.length)) != first.checksum:
-            message = (
-                f"{where} differs from log file {path}: the archive belongs to another store, or "
-                "the log was repaired since; archive into another directory"
-            )
-            raise StoreExistsError(message, path=where)

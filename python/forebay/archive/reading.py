@@ -11,12 +11,11 @@ from zlib import crc32
 
 from forebay import _forebay
 from forebay.archive.blocks import LogFiles, fetches
-from forebay.archive.copying import name_of
 from forebay.archive.files import Files, at
 from forebay.archive.marker import MARKER, PARTITION_LOG, kind_of
+from forebay.archive.names import folder_of, name_of
 from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic, Range
 from forebay.archive.scan import ArchiveScan, iterable, milliseconds_of, plain_offsets
-from forebay.archive.segments import folder_of
 from forebay.archive.tables import LogFile, log_files, segments
 from forebay.bounds import Bound
 from forebay.errors import (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from forebay.durable import replace_file
 from forebay.jsons import json_object
 
-__all__ = ["NOTE", "record"]
+__all__ = ["NOTE", "record", "withdraw"]
 
 NOTE = "forebay.archived"
 #: Files of which Forebay's own stores have one.
@@ -22,6 +22,35 @@ def record(store: str, target: str, reached: int | Mapping[str, int]) -> bool:
     """Record how far a store is archived, for its retention; safe while a writer is running.
 
     `reached` is a position of the log; of a partition log, an offset for each queue.
+    """
+
+    def add(targets: dict[str, Any]) -> bool:
+        before = targets.get(target)
+        if isinstance(reached, int):
+            targets[target] = reached
+        else:
+            targets[target] = {**(before if isinstance(before, dict) else {}), **reached}
+        return True
+
+    return _change(store, add)
+
+
+def withdraw(store: str, target: str) -> None:
+    """Record that an archive has nothing of a store, if it is recorded: retention then waits."""
+
+    def remove(targets: dict[str, Any]) -> bool:
+        before = targets.get(target)
+        if before:
+            targets[target] = {} if isinstance(before, dict) else 0
+        return bool(before)
+
+    _change(store, remove)
+
+
+def _change(store: str, change: Callable[[dict[str, Any]], bool]) -> bool:
+    """Change the recorded positions by target; return False if they cannot be changed.
+
+    They are written if `change` returns true.
     """
     import fcntl
 
@@ -34,11 +63,9 @@ def record(store: str, target: str, reached: int | Mapping[str, int]) -> bool:
             # Archivers take turns to change the table.
             fcntl.flock(directory, fcntl.LOCK_EX)
             targets = _noted(note)
-            if not isinstance(reached, int):
-                before = targets.get(target)
-                reached = {**(before if isinstance(before, dict) else {}), **reached}
-            targets[target] = reached
-            replace_file(note, json.dumps({"targets": targets}).encode() + b"\n", mode=0o600)
+            if change(targets):
+                data = json.dumps({"targets": targets}).encode() + b"\n"
+                replace_file(note, data, mode=0o600)
         finally:
             os.close(directory)
     except (OSError, ValueError):

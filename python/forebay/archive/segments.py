@@ -8,8 +8,9 @@ file of a segment is replaced later, whatever compaction does with the segments 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from forebay import _forebay
 from forebay.archive.archived import Archived, Progress, Told
 from forebay.archive.files import Files
+from forebay.archive.history import check_queue
 from forebay.archive.marker import PARTITION_LOG, claim
+from forebay.archive.names import folder_of, table_of, tables_in
 from forebay.archive.record import record
 from forebay.errors import CorruptError, StoreExistsError
 from forebay.words import Worded
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
     from io import FileIO
 
     from forebay import Store
-    from forebay._forebay import SealedSegment, SegmentSurvey
+    from forebay._forebay import BlockTable, SealedSegment, SegmentSurvey
 
-__all__ = ["archive_segments", "folder_of", "table_of", "tables_in"]
+__all__ = ["archive_segments"]
 
 #: Topic and queue.
 _Place: TypeAlias = tuple[str, int]
@@ -45,26 +48,6 @@ _STARTS = "log-start-offset-checkpoint"
 _ABORTED, _MARKER_AT = 34, 18
 
 
-def folder_of(topic: str, queue: int) -> str:
-    """Return the name of the folder of a queue."""
-    return f"{topic}-{queue}"
-
-
-def table_of(base: int) -> str:
-    """Return the name of the table of blocks of the segment with this base offset."""
-    return f"forebay.{base:020}.blocks"
-
-
-def tables_in(names: Iterable[str]) -> list[int]:
-    """Return the base offsets of the segments whose tables are among these names, in order."""
-    found = []
-    for name in names:
-        digits = name.removeprefix("forebay.").removesuffix(".blocks")
-        if len(digits) == 20 and digits.isdecimal() and name == table_of(int(digits)):
-            found.append(int(digits))
-    return sorted(found)
-
-
 def archive_segments(
     store: Store, files: Files, sealed: list[SealedSegment], progress: Progress | None
 ) -> Archived:
@@ -73,9 +56,8 @@ def archive_segments(
     queues: dict[_Place, list[SealedSegment]] = {}
     for segment in sealed:
         queues.setdefault((segment.topic, segment.queue), []).append(segment)
-    folders = [folder_of(*place) for place in queues]
     with ThreadPoolExecutor(_FOLDERS) as readers:
-        reached = list(readers.map(lambda it: _end_of(store.path, files, it), folders))
+        reached = list(readers.map(lambda it: _end_of(store, files, it), queues.values()))
     ends = dict(zip(queues, reached, strict=True))
     known = {place: end for place, end in ends.items() if end is not None}
     missing = [it for it in sealed if it.end > known.get((it.topic, it.queue), 0)]
@@ -107,7 +89,7 @@ def archive_segments(
     )
 
 
-def _end_of(store: str, files: Files, folder: str) -> int | None:
+def _end_of(store: Store, files: Files, sealed: list[SealedSegment]) -> int | None:
     """Return the offset up to which the archive has a queue; None if it has none of it.
 
     Raises
@@ -115,17 +97,26 @@ def _end_of(store: str, files: Files, folder: str) -> int | None:
     CorruptError
         If the archive lacks a part of the last segment.
     StoreExistsError
-        If it has another topic of this name.
+        If it has another topic of this name, or other messages of the queue.
     """
+    folder = folder_of(sealed[0].topic, sealed[0].queue)
     sizes = files.sizes(folder)
     bases = tables_in(sizes)
     if not bases:
         return None
-    name, log = f"{folder}/{table_of(bases[-1])}", f"{bases[-1]:020}.log"
-    table = _forebay.BlockTable(files.read(name), files.describe(name), files.describe(folder))
-    if sizes.get(log) != table.length:
-        raise _differs(files, f"{folder}/{log}", table.length, sizes.get(log))
-    own = Path(store) / folder / _METADATA
+
+    def tables() -> Iterator[tuple[str, BlockTable]]:
+        for base in reversed(bases):
+            name, log = f"{folder}/{table_of(base)}", f"{folder}/{base:020}.log"
+            data, where = files.read(name), files.describe(folder)
+            yield log, _forebay.BlockTable(data, files.describe(name), where)
+
+    newest_first = tables()
+    log, table = next(newest_first)
+    found = sizes.get(log.removeprefix(f"{folder}/"))
+    if found != table.length:
+        raise _differs(files, log, table.length, found)
+    own = Path(store.path) / folder / _METADATA
     here, there = _read_file(own), _archived(files, f"{folder}/{_METADATA}")
     if None not in (here, there) and here != there:
         where = files.describe(folder)
@@ -134,6 +125,7 @@ def _end_of(store: str, files: Files, folder: str) -> int | None:
             "another store, or the topic was created again; archive into another directory"
         )
         raise StoreExistsError(message, path=where)
+    check_queue(store, files, sealed, itertools.chain([(log, table)], newest_first))
     return table.queues[0].end
 
 

@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from forebay import _forebay
-from forebay.archive.copying import name_of
 from forebay.archive.files import Files
-from forebay.archive.segments import folder_of, table_of, tables_in
+from forebay.archive.names import folder_of, name_of, table_of, tables_in
 from forebay.errors import CorruptError
 
 __all__ = ["LogFile", "log_files", "segments"]
