@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -254,6 +256,56 @@ def test_an_archive_of_another_store_or_kind_is_refused(tmp_path: Path):
         pytest.raises(forebay.NotAStoreError, match="archive of a commitlog store"),
     ):
         store.archive(tmp_path / "c")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "long"])
+def test_small_files_of_another_kind_are_neither_waited_for_nor_read_whole(
+    tmp_path: Path, kind: str
+) -> None:
+    def replace(file: Path) -> None:
+        file.unlink()
+        if kind == "pipe":
+            os.mkfifo(file)
+        elif kind == "folder":
+            file.mkdir()
+        else:
+            file.write_bytes(b"x")
+            os.truncate(file, 1 << 40)
+
+    with open_log(tmp_path / "log") as store:
+        fill(store, 40)
+        store.roll()
+        store.archive(tmp_path / "a")
+        replace(tmp_path / "log" / "forebay.archived")
+        assert not store.archive(tmp_path / "a").recorded
+        for name in ("log/orders-0/partition.metadata", "a/forebay.archive"):
+            kept = (tmp_path / name).read_bytes()
+            replace(tmp_path / name)
+            errors = (forebay.errors.DiskError, forebay.NotAStoreError)
+            with pytest.raises(errors) as raised:
+                store.archive(tmp_path / "a")
+            assert raised.value.path == str(tmp_path / name)
+            if kind == "folder":
+                (tmp_path / name).rmdir()
+            else:
+                (tmp_path / name).unlink()
+            (tmp_path / name).write_bytes(kept)
+        assert store.archive(tmp_path / "a").reason is not None
+
+
+def test_a_table_without_a_queue_is_corrupt(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as store:
+        fill(store, 40)
+        store.roll()
+        store.archive(tmp_path / "a")
+        *_, table = sorted((tmp_path / "a" / "orders-0").glob("*.blocks"))
+        length = int.from_bytes(table.read_bytes()[24:32], "big")
+        rest = struct.pack(">QQ6I", 0, length, 0, 0, 1, 0, 0, 0)
+        rest += struct.pack(">IIIIqq", length, 0, 0, 0, 2**63 - 1, -(2**63))
+        head = struct.pack(">8sII", b"FBBLOCKS", 1, zlib.crc32(rest))
+        table.write_bytes(head + rest)
+        with pytest.raises(forebay.CorruptError, match="no queue"):
+            store.archive(tmp_path / "a")
 
 
 @pytest.mark.parametrize("after", ["same bytes", "fewer", "more", "compacted", "elsewhere"])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.archive.writing import PART, OnChunk, named, read_next, reading
+from forebay.archive.writing import PART, OnChunk, named, open_file, read_next, reading
 from forebay.durable import sync_directory, write_all
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LocalFiles:
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Read a range."""
         path = self.describe(name)
-        with reading(path), open(path, "rb", buffering=0) as file:
+        with open_file(path) as file, reading(path):
             file.seek(start)
             parts = []
             while length is None or length > 0:

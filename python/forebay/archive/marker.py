@@ -14,6 +14,8 @@ MARKER = "forebay.archive"
 """The file that marks a directory as an archive."""
 #: Kinds of stores.
 COMMIT_LOG, PARTITION_LOG = "commitlog", "partitionlog"
+#: Longest marker.
+_LENGTH = 4096
 #: Format versions by kind; the first does not state the kind.
 _VERSIONS = {COMMIT_LOG: 1, PARTITION_LOG: 2}
 
@@ -30,7 +32,7 @@ def kind_of(files: Files) -> str | None:
     """
     where = files.describe(MARKER)
     try:
-        found = json_object(files.read(MARKER))
+        found = json_object(files.read(MARKER, 0, _LENGTH))
         version = found["version"] if found["format"] == MARKER else None
     except FileNotFoundError:
         return None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from forebay.archive.writing import read_small
 from forebay.durable import replace_file
 from forebay.jsons import json_object
 
@@ -79,7 +80,7 @@ def _change(store: str, change: Callable[[dict[str, Any]], bool]) -> bool:
 def _noted(note: Path) -> dict[str, Any]:
     """Return the recorded positions by target; raise `ValueError` if the record is malformed."""
     try:
-        targets = json_object(note.read_bytes()).get("targets")
+        targets = json_object(read_small(str(note))).get("targets")
     except FileNotFoundError:
         return {}
     if not isinstance(targets, dict):

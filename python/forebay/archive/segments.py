@@ -22,6 +22,7 @@ from forebay.archive.history import check_queue
 from forebay.archive.marker import PARTITION_LOG, claim
 from forebay.archive.names import folder_of, table_of, tables_in
 from forebay.archive.record import record
+from forebay.archive.writing import read_small
 from forebay.errors import CorruptError, StoreExistsError
 from forebay.words import Worded
 
@@ -113,6 +114,10 @@ def _end_of(store: Store, files: Files, sealed: list[SealedSegment]) -> int | No
 
     newest_first = tables()
     log, table = next(newest_first)
+    if not table.queues:
+        path = files.describe(f"{folder}/{table_of(bases[-1])}")
+        reason = "the table has no queue"
+        raise CorruptError(f"corrupt {path}: {reason}", path=path, position=32, reason=reason)
     found = sizes.get(log.removeprefix(f"{folder}/"))
     if found != table.length:
         raise _differs(files, log, table.length, found)
@@ -254,7 +259,7 @@ def _missing(segments: list[SealedSegment], end: int) -> list[SealedSegment]:
 
 def _read_file(path: Path) -> bytes | None:
     with contextlib.suppress(FileNotFoundError):
-        return path.read_bytes()
+        return read_small(str(path))
     return None
 
 

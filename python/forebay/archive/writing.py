@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,13 @@ from forebay.errors import DiskError, DiskFullError, DiskPermissionError
 if TYPE_CHECKING:
     from io import FileIO
 
-__all__ = ["PART", "OnChunk", "named", "read_next", "reading"]
+__all__ = ["PART", "OnChunk", "named", "open_file", "read_next", "read_small", "reading"]
 
 #: Suffix of a file that is still being written.
 PART = ".part"
+
+#: Longest file that `read_small` reads.
+_SMALL = 64 << 20
 
 #: Called with the number of bytes of each chunk that was copied.
 OnChunk = Callable[[int], object]
@@ -39,6 +43,38 @@ def reading(path: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def open_file(path: str) -> FileIO:
+    """Open a regular file for reading, without waiting for a writer if it is a pipe.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it does not exist.
+    DiskError
+        If it cannot be opened, or is not a regular file.
+    """
+    with reading(path):
+        file = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise DiskError(f"cannot read {path}: not a regular file", path=path, errno=errno.EINVAL)
+    return file
+
+
+def read_small(path: str) -> bytes:
+    """Read a regular file that is small if it is what it should be; errors as of `open_file`."""
+    with open_file(path) as file, reading(path):
+        data = file.read(_SMALL + 1)
+    if len(data) > _SMALL:
+        reason = f"longer than {_SMALL} bytes"
+        raise DiskError(f"cannot read {path}: {reason}", path=path, errno=errno.EFBIG)
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _unreadable(path: str, error: OSError) -> DiskError:
