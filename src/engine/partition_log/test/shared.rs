@@ -6,7 +6,8 @@ use crate::disk::{Call, Disk, HookedDisk, RealDisk};
 use crate::engine::{Atomicity, Durability, QueueLogs};
 use crate::error::Error;
 use crate::record::Draft;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const SEGMENT_BYTES: u64 = 4096;
 
@@ -29,6 +30,22 @@ fn join(root: &Path, disk: Arc<dyn Disk>) -> PartitionLog {
 fn first_len(root: &Path, queue: u32) -> u64 {
     let log = root.join(format!("orders-{queue}/00000000000000000000.log"));
     fs::metadata(log).unwrap().len()
+}
+
+/// Appends a message with this body to each of the queues, in one call that fails.
+fn fail_to_append(engine: &PartitionLog, queues: Range<u32>, body: &[u8]) {
+    let topic = engine.topic_for_append("orders").unwrap();
+    let mut batch = engine.form().batch();
+    for queue in queues {
+        let draft = Draft {
+            body,
+            ..Draft::default()
+        };
+        batch.push(&topic.name, queue, &draft, 1000).unwrap();
+    }
+    let batches = &mut [(&*topic, &mut batch)];
+    let sent = engine.append(batches, Atomicity::Rows, Durability::Written);
+    assert!(matches!(sent.unwrap_err(), Error::Io { .. }));
 }
 
 /// Closes the processes, and expects that a reader finds these messages and no damage.
@@ -73,22 +90,43 @@ fn messages_after_a_roll_that_failed_are_in_the_segment_that_others_have_mapped(
     send(other, "orders", &[(0, &short), (1, &short)]);
     send(failing, "orders", &[(0, &short), (1, &short)]);
 
-    let topic = failing.topic_for_append("orders").unwrap();
-    let mut batch = failing.form().batch();
-    for queue in 0..2 {
-        let draft = Draft {
-            body: &[b'z'; 2500],
-            ..Draft::default()
-        };
-        batch.push(&topic.name, queue, &draft, 1000).unwrap();
-    }
     fails.store(true, Ordering::Relaxed);
-    let batches = &mut [(&*topic, &mut batch)];
-    let sent = failing.append(batches, Atomicity::Rows, Durability::Written);
-    assert!(matches!(sent.unwrap_err(), Error::Io { .. }));
+    fail_to_append(failing, 0..2, &[b'z'; 2500]);
     assert!(!fails.load(Ordering::Relaxed));
     // The other queue was cut already.
     assert!(first_len(root, 0) < SEGMENT_BYTES);
     assert_eq!(send(other, "orders", &[(0, b"after")]), [3]);
     expect(root, all, 0, &[&long, &short, &short, b"after"]);
+}
+
+#[test]
+fn an_append_that_fails_before_it_has_cut_a_segment_leaves_the_maps_of_others_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let refusing = HookedDisk::shared(|call, path| {
+        let is_meant = call == Call::Create && path.ends_with("orders-0/00000000000000000002.log");
+        match is_meant {
+            true => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    });
+    let maps = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&maps);
+    let counting = HookedDisk::shared(move |call, path| {
+        let is_meant = call == Call::Map && path.ends_with("orders-0/00000000000000000000.log");
+        counted.fetch_add(u32::from(is_meant), Ordering::Relaxed);
+        Ok(())
+    });
+    let all = [join(root, refusing), join(root, counting)];
+    let [failing, other] = &all;
+    send(failing, "orders", &[(0, b"one")]);
+    send(other, "orders", &[(0, b"two")]);
+    let before = maps.load(Ordering::Relaxed);
+    assert!(before > 0);
+    // It needs a segment of its own.
+    fail_to_append(failing, 0..1, &[b'z'; 3900]);
+    assert_eq!(first_len(root, 0), SEGMENT_BYTES);
+    assert_eq!(send(other, "orders", &[(0, b"three")]), [2]);
+    assert_eq!(maps.load(Ordering::Relaxed), before);
+    expect(root, all, 0, &[b"one", b"two", b"three"]);
 }

@@ -253,10 +253,8 @@ impl Tail {
             }
         }
         if let Err(error) = planned {
-            // Last segments may be cut to their contents already, and have no room.
-            if let Some(any) = self.partitions.values().next() {
-                any.ends.map_again();
-            }
+            let all = self.partitions.values_mut();
+            all.for_each(Writing::give_up_roll);
             // What cannot be removed is tried again before the next sync or append.
             let removed = self.remove_strays(&**with.disk);
             return Err(
@@ -374,7 +372,7 @@ impl Tail {
         }
         let begins = begun?;
         let trimmed = writing.trim(&**with.disk, writing.place);
-        trimmed.inspect_err(|_| writing.ends.map_again())?;
+        trimmed.inspect_err(|_| writing.give_up_roll())?;
         writing.roll(&**with.disk, begins);
         self.publish(key);
         Ok(true)

@@ -86,6 +86,8 @@ pub struct Writing {
     pub plan: Option<Plan>,
     /// Log files of segments of appends that failed. They may be removed already.
     pub strays: BTreeSet<PathBuf>,
+    /// Whether the last segment was cut to its contents for a roll that is not done yet.
+    is_cut: bool,
 }
 
 /// The end of a partition as it will be.
@@ -145,6 +147,7 @@ impl Writing {
             known: None,
             plan: None,
             strays: BTreeSet::new(),
+            is_cut: false,
         }
     }
 
@@ -320,14 +323,25 @@ impl Writing {
     ///
     /// # Errors
     ///
-    /// Those of the disk. If the roll is given up, then or later, segments must be mapped again.
-    pub fn trim(&self, disk: &dyn Disk, (base, len): (u64, u64)) -> Result<()> {
+    /// Those of the disk. If the roll is given up, then or later, [`Writing::give_up_roll`] is
+    /// called.
+    pub fn trim(&mut self, disk: &dyn Disk, (base, len): (u64, u64)) -> Result<()> {
         // What follows the messages of a segment that is not continued is kept.
         let is_meant = len > 0 && (self.continues || base != self.place.0);
         if !is_meant || !self.ends.is_shared() || planted(Bug::KeepRoom) {
             return Ok(());
         }
+        // Noted first: a call that fails may have cut it nevertheless.
+        self.is_cut = true;
         disk.set_len(&self.ends.path_of(base), len)
+    }
+
+    /// Has the processes that share the partition map segments again if the last one was cut for a
+    /// roll that is given up: it has no room any more.
+    pub fn give_up_roll(&mut self) {
+        if std::mem::take(&mut self.is_cut) {
+            self.ends.map_again();
+        }
     }
 
     /// Completes the last segment, and begins another.
@@ -351,6 +365,7 @@ impl Writing {
             }
         }
         self.strays.remove(begins.file.path());
+        self.is_cut = false;
         self.place = (begins.base, 0);
         self.handed = 0;
         self.begun = true;
