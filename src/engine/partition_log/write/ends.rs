@@ -172,6 +172,17 @@ impl Ends {
         self.state.lock().listed = None;
     }
 
+    /// Where other processes have published the end of a shared partition.
+    ///
+    /// # Errors
+    ///
+    /// Those of the table.
+    pub fn published_place(&self) -> Result<Option<Place>> {
+        let entry = self.entry.as_ref();
+        let get = |it: &Entry| it.table.get(Which::Published, it.number);
+        entry.map(get).transpose()
+    }
+
     /// Where other processes have published and made durable the end of a shared partition.
     ///
     /// # Errors

@@ -170,7 +170,7 @@ fn reaches(found: &BTreeMap<(Arc<str>, u32), Found>, share: &Share) -> bool {
 
 /// Finds the batches after the published end that are whole and begin before `limit`.
 fn find(disk: &dyn Disk, ends: &Arc<Ends>, limit: u64) -> Result<Found> {
-    let Some((place, _)) = ends.places()? else {
+    let Some(place) = ends.published_place()? else {
         unreachable!("only shared partitions are mended")
     };
     let published = place.end;
