@@ -212,9 +212,21 @@ class AlreadySettledError(ForebayError, ValueError):
 
 
 class OwnershipLostError(ForebayError, RuntimeError):
-    """Another consumer of the group has the message or its queue, and handles it.
+    """The consumer does not hold the message or the queue; or the producer lost its own queue.
 
-    Or a producer that owned a queue was closed, or replaced by a newer one of its name.
+    A consumer does not hold a message
+
+    - that was not settled within ``visibility_timeout``, once it is delivered again or its queue
+      has another owner
+    - that was taken back: with ``order="queue"``, an earlier message of its queue was refused or
+      is delivered again
+    - of a queue in which `seek` or `reset_offsets` has moved the group
+    - if, with ``mode="share"``, its process has shown no sign of life for ``session_timeout``, so
+      that others have got its queues
+    - that another consumer delivered, of its group or of another group or store.
+
+    `seek` to offsets raises it for a queue that another consumer owns. A producer loses a queue of
+    its own when it is closed, or when a newer one of its name takes the queue over.
     """
 
     topic: str
