@@ -15,8 +15,9 @@
 
 use super::folder::View;
 use super::partition::Partition;
+use super::segments::reader::Reader;
 use super::segments::segment::Segment;
-use super::segments::walk::{FoundBatch, Reader, Step, Walk};
+use super::segments::walk::{FoundBatch, Step, Walk};
 use super::write::files::{self, RECOVERY_POINT};
 use super::write::indexes::Indexes;
 use super::write::intent;

@@ -3,7 +3,7 @@
 use super::PartitionLog;
 use super::folder::View;
 use super::partition::Partition;
-use super::segments::walk::Reader;
+use super::segments::reader::Reader;
 use crate::disk::Disk;
 use crate::engine::{Check, Cursor, Filter, Rows};
 use crate::error::Result;

@@ -5,8 +5,9 @@
 //! index, and later from where the previous walk ended.
 
 use super::segments::names::{self, LogFile, State as FileState};
+use super::segments::reader::{Here, Reader};
 use super::segments::segment::{Segment, Segments};
-use super::segments::walk::{Here, Reader, Step, Walk};
+use super::segments::walk::{Step, Walk};
 use super::segments::waypoints::Waypoints;
 use super::write::ends::Ends;
 use crate::clock::{Clock, RealClock};

@@ -4,8 +4,9 @@
 //! first bytes that are not a whole batch: replacing them would lose what can still be recovered.
 
 use crate::disk::Disk;
+use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{FoundBatch, Reader, Step, Walk};
+use crate::engine::partition_log::segments::walk::{FoundBatch, Step, Walk};
 use crate::error::{Error, Result};
 use crate::record::Flaw;
 use crate::record::kafka::{Header, Opened};

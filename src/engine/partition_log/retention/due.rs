@@ -4,8 +4,9 @@
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::confirm::confirm;
 use crate::engine::partition_log::segments::index::TimeIndex;
+use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
+use crate::engine::partition_log::segments::walk::{Step, Walk};
 use crate::engine::partition_log::write::ends::Past;
 use crate::engine::service::retention::{Limits, Times};
 use crate::error::Result;

@@ -1,7 +1,8 @@
 //! Whether an entry of a time index can be trusted.
 
 use super::index::TimeEntry;
-use super::walk::{Reader, Step, Walk};
+use super::reader::Reader;
+use super::walk::{Step, Walk};
 use crate::disk::Disk;
 use crate::error::Result;
 

@@ -1,13 +1,14 @@
 //! The files of a partition, and the walk over their batches. From the top down: [`walk`] walks
-//! batches by their headers, beginning at a place from [`index`] or [`waypoints`]. [`confirm`]
-//! compares an index with batches, [`lender`] has memory for bytes that rows keep, [`segment`] is
-//! one file of batches, [`snapshot`] has the transactions that are open where a segment begins, and
-//! [`names`] has the names of all files.
+//! batches by their headers, beginning at a place from [`index`] or [`waypoints`], and [`reader`]
+//! reads them. [`confirm`] compares an index with batches, [`lender`] has memory for bytes that
+//! rows keep, [`segment`] is one file of batches, [`snapshot`] has the transactions that are open
+//! where a segment begins, and [`names`] has the names of all files.
 
 pub mod confirm;
 pub mod index;
 pub mod lender;
 pub mod names;
+pub mod reader;
 pub mod segment;
 pub mod snapshot;
 pub mod walk;

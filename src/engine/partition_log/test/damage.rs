@@ -1,7 +1,8 @@
 //! Damage costs the records that it touches and no others.
 
+use super::super::segments::reader::{Reader, counted};
 use super::super::segments::segment::Segment;
-use super::super::segments::walk::{Reader, Step, Walk, counted};
+use super::super::segments::walk::{Step, Walk};
 use super::*;
 use crate::engine::DamageKind;
 use crate::error::Error;
@@ -414,10 +415,10 @@ fn a_hole_in_a_file_is_passed_over_at_once() {
     index(&made, &[(2, end)]);
     made.segment(3, &[batch(3, &[4])]);
     let engine = made.open();
-    super::super::segments::walk::counted::positions();
+    super::super::segments::reader::counted::positions();
     // The batch before the one in the index is found too.
     assert_eq!(offsets(&engine), [0, 1, 2, 3]);
-    let positions = super::super::segments::walk::counted::positions();
+    let positions = super::super::segments::reader::counted::positions();
     assert!(positions < 100_000, "{positions}");
     assert_eq!(engine.report().damage().len(), 1);
 }

@@ -1,7 +1,7 @@
 //! A broker appends, rolls, truncates, deletes and replaces segments while they are read.
 
 use super::*;
-use crate::engine::partition_log::segments::walk::counted;
+use crate::engine::partition_log::segments::reader::counted;
 use std::time::Duration;
 
 fn wait(engine: &PartitionLog, position: u64, timeout: Duration) -> u64 {
@@ -375,7 +375,7 @@ fn small_reads_of_a_partition_without_indexes_read_it_once() {
     let len = fs::metadata(made.log(0)).unwrap().len();
     let engine = made.open();
     let (topic, all) = (topic(&engine, "t"), Filter::default());
-    let read = super::super::segments::walk::counted::take();
+    let read = super::super::segments::reader::counted::take();
     assert!(read > 0);
     let mut next = 0;
     let mut reads = 0;
@@ -391,12 +391,12 @@ fn small_reads_of_a_partition_without_indexes_read_it_once() {
     }
     // Each read fills a window or two of the file, wherever it begins.
     let most = reads * (3 * (32 << 10)) + len;
-    let read = super::super::segments::walk::counted::take();
+    let read = super::super::segments::reader::counted::take();
     assert!(read < most, "{read} bytes of {len}, at most {most}");
     // A read somewhere else begins at a batch that one of them has met.
     let range = COUNT / 2..COUNT / 2 + 1;
     let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
     cursor.next(1, &mut Rows::default()).unwrap();
-    let read = super::super::segments::walk::counted::take();
+    let read = super::super::segments::reader::counted::take();
     assert!(read < 200 << 10, "{read} bytes of {len}");
 }

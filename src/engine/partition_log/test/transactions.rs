@@ -264,7 +264,7 @@ fn small_reads_of_a_long_transaction_search_its_marker_once() {
     let len = fs::metadata(made.log(0)).unwrap().len();
     let engine = committed(&made);
     assert_eq!(bounds(&engine), 0..COUNT + 2);
-    super::super::segments::walk::counted::take();
+    super::super::segments::reader::counted::take();
     let (topic, all) = (topic(&engine, "t"), Filter::default());
     let (mut next, mut found, mut reads) = (0, 0, 0);
     while next < COUNT {
@@ -278,7 +278,7 @@ fn small_reads_of_a_long_transaction_search_its_marker_once() {
     }
     assert_eq!(found, COUNT);
     let most = reads * (3 * (32 << 10)) + 3 * len;
-    let read = super::super::segments::walk::counted::take();
+    let read = super::super::segments::reader::counted::take();
     assert!(read < most, "{read} bytes of {len}, at most {most}");
 }
 

@@ -13,9 +13,10 @@
 use super::files;
 use crate::disk::{Disk, Kind};
 use crate::engine::partition_log::segments::names::{base_of, beside};
+use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::snapshot::snapshot;
-use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
+use crate::engine::partition_log::segments::walk::{Step, Walk};
 use crate::error::Result;
 use crate::record::kafka::{Opened, TransactionMarker};
 use std::collections::BTreeMap;

@@ -11,7 +11,8 @@
 use super::rules::{OFFSET_ENTRY, Rules, TIME_ENTRY};
 use crate::disk::{Disk, read_small};
 use crate::engine::partition_log::segments::names::beside;
-use crate::engine::partition_log::segments::walk::{Reader, Step, Walk};
+use crate::engine::partition_log::segments::reader::Reader;
+use crate::engine::partition_log::segments::walk::{Step, Walk};
 use crate::error::Result;
 use crate::num::{be_u32, be_u64, index, low_u32};
 use crate::record::kafka::HEAD_LEN;

@@ -1,0 +1,409 @@
+//! An open segment: what lies at a position of it, and where the next whole batch begins.
+//!
+//! Files are read by `pread` into a buffer: a live broker truncates its files, and a load from a
+//! map of a truncated file fails. A segment that is being read stays readable when the broker
+//! renames or deletes it.
+
+use super::index::OffsetIndex;
+use super::lender::{LENT_LEN, Lender};
+use super::segment::Segment;
+use crate::disk::{Disk, OpenFile};
+use crate::error::Result;
+use crate::num::index;
+use crate::record::Flaw;
+use crate::record::kafka::header::{LEN_END, MAGIC_END};
+use crate::record::kafka::{HEAD_LEN, Header, Lent};
+use crate::region::Region;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes read at once.
+const WINDOW_LEN: usize = 32 << 10;
+/// Bytes read at once where those before were read, too.
+const NEXT_WINDOW_LEN: usize = 96 << 10;
+static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
+/// Entries of an index that are tried after damaged bytes.
+const ENTRIES_TRIED: usize = 16;
+/// Bytes that are searched for a batch where no index names one.
+const SEARCH_MAX: u64 = 16 << 20;
+
+/// What lies at a position of a segment.
+#[derive(Clone, Copy, Debug)]
+pub enum Here {
+    /// A batch.
+    Batch(Header),
+    /// Nothing, or too few bytes for a batch.
+    End,
+    /// Bytes that are not a batch. If the length can be believed, another batch may follow.
+    Flawed(Flaw),
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub struct Reader {
+    file: OpenFile,
+    /// The segment.
+    pub segment: Arc<Segment>,
+    /// Bytes of the segment that the file has.
+    pub len: u64,
+    /// Length of the file.
+    pub file_len: u64,
+    window: Window,
+    /// Lends the memory of the window to rows.
+    pub lender: Option<Lender>,
+}
+
+/// Bytes of a file that were read last.
+#[derive(Debug, Default)]
+struct Window {
+    /// Position of the first of them.
+    at: u64,
+    /// Where in the memory they are.
+    bytes: Range<usize>,
+    /// The memory, which is filled with zeros once only.
+    own: Vec<u8>,
+    /// The memory instead, if it may be lent.
+    lent: Option<Arc<Region>>,
+}
+
+impl Window {
+    /// What it has from a position on.
+    #[inline]
+    fn ready(&self, position: u64) -> &[u8] {
+        let memory = match &self.lent {
+            None => &self.own,
+            Some(region) => region.all_again().unwrap_or_default(),
+        };
+        let bytes = memory.get(self.bytes.clone()).unwrap_or_default();
+        let start = position.checked_sub(self.at);
+        start
+            .and_then(|start| bytes.get(index(start)..))
+            .unwrap_or_default()
+    }
+
+    fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+}
+
+impl Reader {
+    /// Opens a segment.
+    pub fn open(disk: &dyn Disk, segment: &Arc<Segment>) -> Result<Reader> {
+        let file = disk.open(&segment.path)?;
+        // The file of a writer is longer than its contents.
+        let file_len = file.first_len()?;
+        let len = file_len.min(segment.len);
+        Ok(Reader {
+            file,
+            segment: Arc::clone(segment),
+            len,
+            file_len,
+            window: Window::default(),
+            lender: None,
+        })
+    }
+
+    /// What lies at a position.
+    pub fn here(&mut self, position: u64) -> Result<Here> {
+        #[cfg(test)]
+        counted::position();
+        let left = self.len.saturating_sub(position);
+        if left == 0 {
+            return Ok(Here::End);
+        }
+        let bytes = self.head(position)?;
+        let header = match Header::parse(bytes) {
+            Ok(header) => header,
+            Err(_) if left < MAGIC_END as u64 => return Ok(Here::End),
+            Err(flaw) => return Ok(Here::Flawed(flaw)),
+        };
+        if u64::from(header.len) > left {
+            return Ok(Here::End);
+        }
+        Ok(match self.segment.can_hold(header.last_offset()) {
+            true => Here::Batch(header),
+            false => Here::Flawed(Flaw::Field("offset")),
+        })
+    }
+
+    /// Up to [`HEAD_LEN`] bytes at a position.
+    fn head(&mut self, position: u64) -> Result<&[u8]> {
+        let want = (position + HEAD_LEN as u64).min(self.len);
+        if position < self.window.at || want > self.window.end() {
+            self.fill(position)?;
+        }
+        let rest = self.window.ready(position);
+        Ok(rest.get(..HEAD_LEN.min(rest.len())).unwrap_or_default())
+    }
+
+    /// Reads bytes of the file from a position on.
+    fn fill(&mut self, position: u64) -> Result<()> {
+        let window = &mut self.window;
+        let file = &self.file;
+        let before = window.at..=window.end();
+        let goes_on = !std::mem::take(&mut window.bytes).is_empty() && before.contains(&position);
+        window.at = position;
+        window.lent = None;
+        if let Some(lender) = self.lender.as_mut().filter(|lender| lender.is_on) {
+            // A header that the segment ends in is told from damage by bytes after that.
+            let left = self.len.saturating_sub(position) + HEAD_LEN as u64;
+            let region = lender.fill(position, left, |room| read(file, position, room))?;
+            window.bytes = lender.preface_len()..region.readable();
+            window.lent = Some(region);
+            return Ok(());
+        }
+        let len = match goes_on {
+            true => NEXT_WINDOW_LEN,
+            false => WINDOW_LEN,
+        };
+        // To ask for more would take another call.
+        let left = usize::try_from(self.file_len.saturating_sub(position));
+        let len = left.map_or(len, |left| len.min(left));
+        if window.own.len() < len {
+            window.own.resize(len, 0);
+        }
+        let room = window.own.get_mut(..len).unwrap_or_default();
+        window.bytes = 0..read(file, position, room)?;
+        Ok(())
+    }
+
+    /// The batch at a position where it lies, in memory that rows may keep; `None` if it does not
+    /// lie in such.
+    pub fn lend(&mut self, position: u64, header: &Header) -> Result<Option<Lent>> {
+        let Some(lender) = self.lender.as_mut().filter(|lender| lender.is_on) else {
+            return Ok(None);
+        };
+        let len = header.len as usize;
+        let (topic_len, begin) = (lender.topic_len(), lender.preface_len());
+        // Not even the next header is worth a whole window then.
+        lender.is_on = len <= LENT_LEN - begin;
+        if header.magic != 2 || !lender.is_on {
+            return Ok(None);
+        }
+        let is_there =
+            |window: &Window| window.lent.is_some() && window.ready(position).len() >= len;
+        if !is_there(&self.window) {
+            self.fill(position)?;
+        }
+        let start = begin + index(position - self.window.at);
+        let region = self.window.lent.clone();
+        let region = region.filter(|_| is_there(&self.window));
+        Ok(region.map(|region| Lent {
+            region,
+            topic_len,
+            bytes: start..start + len,
+        }))
+    }
+
+    /// The bytes of the batch at a position; fewer if the file was truncated meanwhile.
+    pub fn batch(&self, position: u64, header: &Header) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.read_batch(position, header, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Replaces `bytes` by those of [`Reader::batch`].
+    pub fn read_batch(&self, position: u64, header: &Header, bytes: &mut Vec<u8>) -> Result<()> {
+        let len = header.len as usize;
+        match self.window.ready(position).get(..len) {
+            Some(ready) => {
+                bytes.clear();
+                bytes.extend_from_slice(ready);
+            }
+            None => {
+                bytes.resize(len, 0);
+                let have = read(&self.file, position, bytes)?;
+                bytes.truncate(have);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file at a position; fewer where it ends.
+    pub fn bytes(&self, position: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let have = read(&self.file, position, &mut bytes)?;
+        bytes.truncate(have);
+        Ok(bytes)
+    }
+
+    /// Whether the batch at a position is whole: its checksum is right.
+    pub fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
+        let bytes = self.batch(position, header)?;
+        Ok(bytes.len() == header.len as usize && header.has_crc_of(&bytes))
+    }
+
+    /// The position of a batch at or before the one that holds `offset`: from the index if its
+    /// entry leads to a batch, otherwise the first.
+    pub fn seek(&mut self, disk: &dyn Disk, offset: u64) -> Result<u64> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(0);
+        };
+        let Some(entry) = found.floor(offset)? else {
+            return Ok(0);
+        };
+        match self.here(entry.position)? {
+            Here::Batch(header) if header.last_offset() == entry.last_offset => Ok(entry.position),
+            _ => Ok(0),
+        }
+    }
+
+    /// The first whole batch after damaged bytes, of those that the index names. `left`: how many
+    /// bytes may be checked for it.
+    pub(super) fn after(
+        &mut self,
+        disk: &dyn Disk,
+        damaged: u64,
+        left: &mut u64,
+    ) -> Result<Option<u64>> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(None);
+        };
+        let mut position = damaged;
+        for _ in 0..ENTRIES_TRIED {
+            let Some(entry) = found.after(position)? else {
+                return Ok(None);
+            };
+            // A damaged index is not in order.
+            if entry.position <= position {
+                return Ok(None);
+            }
+            if let Here::Batch(header) = self.here(entry.position)?
+                && header.last_offset() == entry.last_offset
+                && self.is_whole_within(entry.position, &header, left)?
+            {
+                return Ok(Some(entry.position));
+            }
+            position = entry.position;
+        }
+        Ok(None)
+    }
+
+    /// The first whole batch within `bytes` whose offsets are at least `next_offset`.
+    pub(super) fn within(
+        &mut self,
+        bytes: Range<u64>,
+        next_offset: u64,
+        left: &mut u64,
+    ) -> Result<Option<u64>> {
+        let mut position = bytes.start;
+        while position < bytes.end {
+            if let Here::Batch(header) = self.here(position)?
+                && header.last_offset() >= next_offset
+                && position + u64::from(header.len) <= bytes.end
+                && self.is_whole_within(position, &header, left)?
+            {
+                return Ok(Some(position));
+            }
+            position += self.zeros(position).max(1);
+        }
+        Ok(None)
+    }
+
+    /// The first whole batch from a position on, in a segment whose index names none. Its offsets
+    /// are at least `next_offset`, and batches with rising offsets lead from it to the end of the
+    /// segment: a message may hold the bytes of batches, which are followed by others.
+    pub(super) fn search(
+        &mut self,
+        from: u64,
+        next_offset: u64,
+        left: &mut u64,
+    ) -> Result<Option<u64>> {
+        let mut position = from;
+        let mut end = self.len.min(from.saturating_add(SEARCH_MAX));
+        while position < end {
+            if let Here::Batch(header) = self.here(position)?
+                && header.last_offset() >= next_offset
+                && self.is_whole_within(position, &header, left)?
+            {
+                let led_to = self.follow(position, header)?;
+                if led_to == self.len {
+                    return Ok(Some(position));
+                }
+                // Those on the way lead there too.
+                position = led_to;
+                end = self.len.min(led_to.saturating_add(SEARCH_MAX));
+                continue;
+            }
+            position += self.zeros(position).max(1);
+        }
+        Ok(None)
+    }
+
+    /// Where batches with rising offsets lead from one on.
+    fn follow(&mut self, position: u64, header: Header) -> Result<u64> {
+        let (mut position, mut header) = (position, header);
+        loop {
+            position += u64::from(header.len);
+            match self.here(position)? {
+                Here::Batch(next) if next.last_offset() > header.last_offset() => header = next,
+                _ => return Ok(position),
+            }
+        }
+    }
+
+    /// How many bytes to skip at a position with zeros: a length is not 0, so no batch begins among
+    /// them. A sparse file has many zeros that take no space.
+    fn zeros(&self, position: u64) -> u64 {
+        let rest = self.window.ready(position);
+        let rest = rest.get(..ZEROS.len()).unwrap_or(rest);
+        // A comparison of memory is many times as fast as a loop over bytes.
+        let zeros = match ZEROS.get(..rest.len()) == Some(rest) {
+            true => rest.len(),
+            false => rest.iter().take_while(|byte| **byte == 0).count(),
+        };
+        (zeros as u64).saturating_sub(LEN_END as u64 - 1)
+    }
+
+    /// [`Reader::is_whole`], which takes the batch's bytes off `left`; `false` if too few are left.
+    pub(super) fn is_whole_within(
+        &self,
+        position: u64,
+        header: &Header,
+        left: &mut u64,
+    ) -> Result<bool> {
+        match left.checked_sub(header.len.into()) {
+            None => Ok(false),
+            Some(rest) => {
+                *left = rest;
+                self.is_whole(position, header)
+            }
+        }
+    }
+}
+
+fn read(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<usize> {
+    let have = file.read_at(position, buffer)?;
+    #[cfg(test)]
+    counted::add(have);
+    Ok(have)
+}
+
+/// How many bytes of segments this thread has read.
+#[cfg(test)]
+pub mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static BYTES: Cell<u64> = const { Cell::new(0) };
+        static POSITIONS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub fn position() {
+        POSITIONS.set(POSITIONS.get() + 1);
+    }
+
+    /// How many positions this thread has read since the last call.
+    pub fn positions() -> u64 {
+        POSITIONS.take()
+    }
+
+    pub fn add(bytes: usize) {
+        BYTES.set(BYTES.get() + bytes as u64);
+    }
+
+    /// Their number since the last call.
+    pub fn take() -> u64 {
+        BYTES.take()
+    }
+}
