@@ -1,0 +1,159 @@
+//! Settling messages: they are handled, refused or rejected, or given back unused.
+
+use super::lane::{Delivery, Lane, Order, Receipt};
+use super::member::Consumer;
+use super::retry::{Failed, Fate, check_level, send_back};
+use crate::error::Result;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Pause before a message is delivered again in place. It doubles with each attempt.
+const FIRST_PAUSE_MS: i64 = 1_000;
+const LONGEST_PAUSE_MS: i64 = 30_000;
+
+impl Consumer {
+    /// Acknowledges messages. Settles all that can be settled, and returns the error of the first
+    /// one that cannot.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadySettled`]; [`Error::OwnershipLost`] if the message was delivered again
+    /// meanwhile or was taken back by [`Consumer::nack`], its queue has another owner, or it was
+    /// delivered to another group.
+    pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
+        self.check_open()?;
+        let now = self.shared.now();
+        let mut all = Ok(());
+        for receipt in receipts {
+            let lane = self.lane_of(receipt);
+            all = all.and(lane.and_then(|lane| lane.settle(self.number(), receipt, now)));
+        }
+        // It may have made room, or ended the turn of an owner.
+        self.shared.stir();
+        all
+    }
+
+    /// Refuses a message, so that it is delivered again later. With [`Order::None`] it goes through
+    /// the group's retry topic, with the delay of `level`, or one that grows with the attempts.
+    /// With [`Order::Queue`] it is delivered again in place, before any message after it: those
+    /// that are delivered and not settled are taken back. To refuse one that was taken back has no
+    /// effect. After too many attempts it becomes a dead letter: with [`Order::None`] after as many
+    /// retries as the group's subscription allows, or at once if its properties leave no room for
+    /// those of a retry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for an invalid level; those of [`Consumer::ack`] and of sending.
+    /// After an error the message is still unsettled.
+    pub fn nack(&self, delivery: &Delivery, level: Option<u8>) -> Result<()> {
+        check_level(level, &self.shared.handle().options.delay_levels())?;
+        self.check_open()?;
+        let receipt = &delivery.receipt;
+        let now = self.shared.now();
+        let (lane, number) = (self.lane_of(receipt)?, self.number());
+        let Some(attempts) = lane.check_refusal(number, receipt, now)? else {
+            return Ok(());
+        };
+        if self.options.order == Order::None {
+            return self.send_back(delivery, attempts, Fate::Retry(level));
+        }
+        if attempts >= self.options.retry_in_place {
+            return self.send_back(delivery, attempts, Fate::Dead(None));
+        }
+        let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
+        let due = now + doubled.min(LONGEST_PAUSE_MS);
+        lane.refuse(number, receipt, (due, now))?;
+        self.shared.stir();
+        Ok(())
+    }
+
+    /// Rejects a message: it becomes a dead letter of the group.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::nack`].
+    pub fn reject(&self, delivery: &Delivery, reason: Option<&str>) -> Result<()> {
+        self.check_open()?;
+        let receipt = &delivery.receipt;
+        let now = self.shared.now();
+        let lane = self.lane_of(receipt)?;
+        let attempts = lane.check(self.number(), receipt, now)?;
+        self.send_back(delivery, attempts, Fate::Dead(reason))
+    }
+
+    /// Appends the message that replaces this one, then settles this one.
+    fn send_back(&self, delivery: &Delivery, attempts: u32, fate: Fate<'_>) -> Result<()> {
+        let failed = Failed {
+            message: &delivery.message,
+            // RocketMQ does not count a delivery that timed out, but one that failed in place.
+            attempts: match self.options.order {
+                Order::None => 1,
+                Order::Queue => attempts,
+            },
+            fate,
+        };
+        let group = (&*self.group.name, &self.subscription);
+        let (end, is_tried_again) = send_back(self.shared.handle(), group, &failed)?;
+        // Noted before the message is settled, so that no progress past it is saved without its
+        // successor.
+        self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
+        let (receipt, now) = (&delivery.receipt, self.shared.now());
+        let lane = self.lane_of(receipt)?;
+        let settled = lane.settle(self.number(), receipt, now);
+        if settled.is_ok() && is_tried_again {
+            lane.count_retry();
+        }
+        self.shared.wake();
+        settled
+    }
+
+    /// Postpones the next delivery of a message to `longer` after the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::ack`].
+    pub fn extend(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
+        self.postpone(receipt, longer)?;
+        // It may come back earlier than before.
+        self.shared.stir();
+        Ok(())
+    }
+
+    fn postpone(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
+        self.check_open()?;
+        let ms = i64::try_from(longer.as_millis()).unwrap_or(i64::MAX);
+        let now = self.shared.now();
+        let until = now.saturating_add(ms);
+        let number = self.number();
+        self.lane_of(receipt)?.extend(number, receipt, (until, now))
+    }
+
+    /// The lane of a message that was delivered to the group.
+    fn lane_of<'a>(&self, receipt: &'a Receipt) -> Result<&'a Lane> {
+        receipt.lane_of(&self.group.identity)
+    }
+
+    /// Gives back messages that nobody has used: they are due at once, but not before an earlier
+    /// message of an ordered queue.
+    pub fn give_back<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) {
+        if self.is_forked() {
+            return;
+        }
+        let now = self.shared.now();
+        for receipt in receipts {
+            if let Ok(lane) = self.lane_of(receipt) {
+                lane.give_back(self.number(), receipt, now);
+            }
+        }
+        self.shared.stir();
+    }
+
+    /// Restarts the visibility timeout of a message that was taken a while ago.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::ack`].
+    pub fn renew(&self, receipt: &Receipt) -> Result<()> {
+        self.postpone(receipt, self.options.visibility_timeout)
+    }
+}
