@@ -10,7 +10,8 @@ use super::life::Lives;
 use super::members::Members;
 use super::partitions::Partitions;
 use super::{
-    Tell, partitions, rare, repairs, reported, shared_commit_log, shared_partition_log, sites, tell,
+    Tell, partition_cases, rare, repairs, reported, shared_commit_log, shared_partition_log, sites,
+    tell,
 };
 use crate::seeds::{Seeds, in_proof};
 use sites::{Site, What};
@@ -62,7 +63,7 @@ const KINDS: [(&str, Tell, bool); 43] = [
     ("partitions", tell::<Partitions>, true),
     ("compactions", tell::<Compactions>, true),
     ("members", tell::<Members<Partitions>>, true),
-    steps!(partitions::unlinked_by_the_dead),
+    steps!(partition_cases::unlinked_by_the_dead),
     steps!(shared_partition_log::torn_by_the_dead),
     ("members of a commit log", tell::<Members<Lives>>, true),
     steps!(shared_commit_log::torn_by_the_dead),

@@ -15,8 +15,8 @@
 //! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted,
 //! those of [`members`] of logs of either kind that processes share, some of which die ([`locks`]).
 //! In [`openings`] each call of an opening fails.
-//! [`rare`], [`reported`], [`interrupted`] and [`repairs`] cover cases that these reach too seldom.
-//! [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
+//! [`rare`], [`partition_cases`], [`reported`], [`interrupted`] and [`repairs`] cover cases that
+//! these reach too seldom. [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -31,6 +31,8 @@ mod compactions;
 mod consumers;
 mod controls;
 mod disk;
+mod disk_calls;
+mod disk_loss;
 mod driver;
 mod faults;
 mod frame;
@@ -44,6 +46,9 @@ mod members;
 mod model;
 mod names;
 mod openings;
+mod partition_cases;
+mod partition_checks;
+mod partition_removal;
 mod partitions;
 mod random;
 mod rare;
@@ -398,13 +403,17 @@ fn what_a_partition_has_acknowledged_outlives_every_power_loss() {
 
 #[test]
 fn a_segment_that_a_dead_process_removed_does_not_come_back() {
-    tell_all(partitions::unlinked_by_the_dead);
+    tell_all(partition_cases::unlinked_by_the_dead);
 }
 
 #[test]
 fn what_a_removal_leaves_of_a_partition_takes_nothing_away() {
-    tell_all(partitions::removed_in_part);
-    find((Bug::EndAtRemoved, 1), 1000, partitions::removed_in_part);
+    tell_all(partition_cases::removed_in_part);
+    find(
+        (Bug::EndAtRemoved, 1),
+        1000,
+        partition_cases::removed_in_part,
+    );
 }
 
 #[test]
@@ -464,7 +473,7 @@ fn the_simulator_finds_planted_bugs_of_processes_that_share_a_commit_log() {
 
 #[test]
 fn a_topic_that_was_created_explicitly_outlives_a_power_loss() {
-    tell_all(partitions::created_explicitly);
+    tell_all(partition_cases::created_explicitly);
 }
 
 #[test]

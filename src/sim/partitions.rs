@@ -2,32 +2,33 @@
 //! itself, and each partition is a beginning of what was sent to it, without holes. Retention takes
 //! the first messages away for good. What was archived stays: an archive is never ahead of its
 //! store.
+//!
+//! How first messages are deleted and archived is in `partition_removal.rs`, how a partition is
+//! compared with what was sent in `partition_checks.rs`.
 
-use super::disk::{SimDisk, shared};
+use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
 use super::frame::{
     Breach, Enlisted, Fails, Life, ROOT, Sent, Stepped, Story, World, acknowledged, body, hold,
     undamaged,
 };
 use super::random::Random;
-use super::rare::{new_disk, next, said};
 use crate::clock::Clock;
-use crate::disk::{FileSystem, Synced};
 use crate::engine::partition_log::PartitionLog;
-use crate::engine::{Atomicity, Check, Durability, Engine, Filter, Lingering, QueueLogs, Rows};
+use crate::engine::{Atomicity, Engine, Lingering, QueueLogs};
 use crate::error::{Error, Result as Done};
 use crate::machine::Machine;
-use crate::options::{Compression, EngineKind, Flush, Mode, Options};
+use crate::options::{Compression, EngineKind, Flush, Options};
 use crate::record::{Batch, Draft};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const TOPICS: [&str; 2] = ["orders", "bills"];
+pub const TOPICS: [&str; 2] = ["orders", "bills"];
 const QUEUES: u32 = 2;
 /// Bodies are shorter than this.
-const BODY_MAX: u64 = 900;
+pub const BODY_MAX: u64 = 900;
 
 const STOPS: [Stop; 6] = [
     Stop::Power,
@@ -47,11 +48,11 @@ pub struct Partitions {
     pub options: Options,
     pub sent: BTreeMap<Place, Vec<Sent>>,
     /// The first offsets that were seen, or are durable.
-    starts: BTreeMap<Place, u64>,
+    pub starts: BTreeMap<Place, u64>,
     /// The highest first offset that was asked for.
-    asked: BTreeMap<Place, u64>,
+    pub asked: BTreeMap<Place, u64>,
     /// The offsets up to which partitions are archived.
-    archived: BTreeMap<Place, usize>,
+    pub archived: BTreeMap<Place, usize>,
     /// Messages that linger, in their order in each partition.
     lingering: Vec<(Lingering, Sent)>,
     /// Where the messages of atomic batches are, since the store was opened.
@@ -256,96 +257,6 @@ impl Stepped for Partitions {
 }
 
 impl Partitions {
-    /// Deletes the first messages of a partition.
-    fn delete(&mut self, life: &Life<PartitionLog>) {
-        let places: Vec<Place> = self.sent.keys().copied().collect();
-        if places.is_empty() || life.engine.flush(&mut || true).is_err() || life.disk.is_dead() {
-            return;
-        }
-        let place = self.world.random.pick(&places);
-        let Some(topic) = life.engine.topics().get(place.0) else {
-            return;
-        };
-        let Ok(Some(bounds)) = life.engine.bounds(&topic, place.1) else {
-            return;
-        };
-        let until = self.world.random.below(bounds.end + 1);
-        let asked = self.asked.entry(place).or_default();
-        *asked = until.max(*asked);
-        // Of what a removal that was stopped has left, the next one or the next opening takes care.
-        let stops = self.world.random.chance(30);
-        let starts = [(place.1, until)];
-        let done = life.engine.delete_before(&topic, &starts, &mut || !stops);
-        if done.is_ok() && !life.disk.is_dead() {
-            let start = self.starts.entry(place).or_default();
-            *start = until.max(*start);
-        }
-        self.see_starts(life);
-    }
-
-    /// Archives complete segments, from this process or another.
-    fn archive(&mut self, life: &Life<PartitionLog>) -> Result<(), Breach> {
-        let is_beside = self.world.random.chance(50);
-        let options = Options {
-            mode: Mode::Read,
-            engine: Some(EngineKind::PartitionLog),
-            ..Options::default()
-        };
-        let surveyed = || -> Done<Vec<(Place, usize)>> {
-            let reader = match is_beside {
-                true => {
-                    let machine = Machine::stepped(shared(&life.disk));
-                    Some(PartitionLog::open(&machine, Path::new(ROOT), &options)?)
-                }
-                false => None,
-            };
-            let engine = reader.as_ref().unwrap_or(&life.engine);
-            let mut found = Vec::new();
-            for segment in engine.sealed_segments(None)? {
-                let survey = engine.survey_segment(&segment, None)?;
-                let name = TOPICS.iter().find(|name| ***name == *segment.topic);
-                if let Some(name) = name.filter(|_| survey.table.holes.is_empty()) {
-                    found.push(((*name, segment.queue), segment.end as usize));
-                }
-            }
-            Ok(found)
-        };
-        let surveyed = surveyed();
-        if life.disk.is_dead() {
-            return Ok(());
-        }
-        hold!(
-            surveyed.is_ok() || life.disk.has_faults(),
-            "archiving failed: {surveyed:?}"
-        );
-        for (place, end) in surveyed.unwrap_or_default() {
-            let known = self.archived.entry(place).or_default();
-            *known = end.max(*known);
-        }
-        // As `store.archive` records it, or dies before.
-        if self.world.random.chance(80) {
-            let offsets = self.archived.iter();
-            let offsets = offsets.map(|((topic, queue), end)| format!("\"{topic}-{queue}\":{end}"));
-            let offsets: Vec<String> = offsets.collect();
-            let text = format!("{{\"targets\":{{\"a\":{{{}}}}}}}", offsets.join(","));
-            let _ = note(&life.disk, &text);
-        }
-        Ok(())
-    }
-
-    /// Notes the first offsets that readers see: no later reader may see a message before them.
-    fn see_starts(&mut self, life: &Life<PartitionLog>) {
-        if life.disk.is_dead() {
-            return;
-        }
-        for place in self.sent.keys() {
-            let topic = life.engine.topics().get(place.0);
-            let bounds = topic.and_then(|topic| life.engine.bounds(&topic, place.1).ok()?);
-            let start = self.starts.entry(*place).or_default();
-            *start = bounds.map_or(0, |bounds| bounds.start).max(*start);
-        }
-    }
-
     /// Encodes messages of one topic, each for some queue.
     pub fn encode(&mut self, rows: u64, engine: &PartitionLog) -> (Batch, Vec<Sent>) {
         let topic = self.world.random.pick(&TOPICS);
@@ -470,170 +381,4 @@ impl Partitions {
             sent.acknowledged = true;
         }
     }
-
-    /// Compares a partition with what was sent to it. Returns its next offset.
-    fn check_all(&self, engine: &PartitionLog, place: Place) -> Result<usize, Breach> {
-        let failed = |error| format!("{place:?} cannot be read: {error}");
-        let Some(topic) = engine.topics().get(place.0) else {
-            return Ok(0);
-        };
-        let Some(bounds) = engine.bounds(&topic, place.1).map_err(failed)? else {
-            return Ok(0);
-        };
-        let seen = self.starts.get(&place).copied().unwrap_or_default();
-        let asked = self.asked.get(&place).copied().unwrap_or_default();
-        let start = bounds.start;
-        hold!(
-            start >= seen,
-            "{place:?} begins at {start}, and began at {seen} before"
-        );
-        hold!(
-            start <= asked || self.options.retires(),
-            "{place:?} begins at {start} instead of {asked}"
-        );
-        let archived = self.archived.get(&place).copied().unwrap_or_default();
-        hold!(
-            start <= asked.max(archived as u64) || !self.options.keep_unarchived,
-            "{place:?} begins at {start}, and is archived up to {archived}"
-        );
-        let all = &self.sent[&place];
-        let filter = Filter::default();
-        let cursor = engine.cursor(&topic, place.1, bounds.clone(), &filter, Check::Full);
-        let mut cursor = cursor.map_err(failed)?;
-        let (mut rows, mut found) = (Rows::default(), start as usize);
-        while cursor.refill(64, &mut rows).map_err(failed)? {
-            for row in &rows.rows {
-                let message = rows.message(row).ok_or("a row without a message")?;
-                let Some(sent) = all.get(found) else {
-                    return Err(format!("message {found} of {place:?} was never sent"));
-                };
-                let there = message.body().map_err(failed)?;
-                hold!(
-                    there == body(sent.id, None, BODY_MAX),
-                    "message {found} of {place:?} differs from the one that was sent"
-                );
-                let offset = message.record().queue_offset() as u64;
-                hold!(
-                    offset == found as u64,
-                    "message {found} of {place:?} is at {offset}"
-                );
-                found += 1;
-            }
-        }
-        hold!(
-            bounds.end == found as u64,
-            "{place:?} ends at {}, and has messages up to {found}",
-            bounds.end
-        );
-        Ok(found)
-    }
-
-    /// Checks what readers see of a partition while it is written.
-    fn check_readable(&self, engine: &PartitionLog, place: Place) -> Result<(), Breach> {
-        let found = self.check_all(engine, place)?;
-        let all = &self.sent[&place];
-        let seen = |sent: &&Sent| match self.options.flush() {
-            Flush::Async => sent.certain,
-            Flush::Sync => sent.acknowledged,
-        };
-        let least = all.iter().filter(seen).count();
-        hold!(
-            found >= least,
-            "{place:?} shows {found} of {least} messages"
-        );
-        Ok(())
-    }
-}
-
-/// Records archives as the program does that made them, which is none of the store's.
-fn note(disk: &SimDisk, text: &str) -> std::io::Result<()> {
-    let path = Path::new(ROOT).join("forebay.archived");
-    let fresh = path.with_extension("archived.new");
-    disk.write_at(&fresh, 0, text.as_bytes())?;
-    disk.set_len(&fresh, text.len() as u64)?;
-    disk.sync(Synced::File(&fresh))?;
-    disk.rename(&fresh, &path)?;
-    disk.sync(Synced::Directory(Path::new(ROOT)))
-}
-
-/// A process begins the first segment of a partition, does not use it, removes it, and dies before
-/// that is durable. The next one opens the store and stops cleanly, and the power fails: the
-/// segment does not come back.
-pub fn unlinked_by_the_dead(seed: u64) -> Result<(), Breach> {
-    let mut story = Partitions::new(seed);
-    story.options.flush = Some(Flush::Async);
-    let disk = new_disk(seed, Stop::Process);
-    let open = |disk| story.open(&story.world.machine(disk)).map_err(said);
-    let engine = open(&disk)?;
-    engine.topic_for_append(TOPICS[0]).map_err(said)?;
-    let folder = Path::new(ROOT).join(format!("{}-0", TOPICS[0]));
-    let stray = folder.join(format!("{:020}.log", 0));
-    let created = disk.create(&stray, 4096);
-    created.map_err(|error| error.to_string())?;
-    let synced = disk.sync(Synced::Directory(&folder));
-    synced.map_err(|error| error.to_string())?;
-    let removed = disk.unlink(&stray);
-    removed.map_err(|error| error.to_string())?;
-    let disk = next(&disk, Stop::Power);
-    drop(engine);
-    open(&disk)?.close().map_err(said)?;
-    let disk = next(&disk, Stop::Power);
-    let engine = open(&disk)?;
-    let found = disk.contents().contains_key(&stray);
-    hold!(
-        !found && engine.report().recovery().clean,
-        "the segment has come back"
-    );
-    story.check(&engine)
-}
-
-/// The power fails during a step of retention, so that any of the segments before the first offset
-/// are left: what follows is still there.
-pub fn removed_in_part(seed: u64) -> Result<(), Breach> {
-    let mut story = Partitions::new(seed);
-    story.options.segment_bytes = Some(4096);
-    (story.options.retention_bytes, story.options.keep_unarchived) = (Some(1), false);
-    (story.options.linger, story.options.batch_bytes) = (Duration::ZERO, None);
-    let disk = new_disk(seed, Stop::Power);
-    let engine = story.open(&story.world.machine(&disk)).map_err(said)?;
-    let mut life = Life::new(&disk, engine);
-    for _ in 0..12 {
-        story.send(&mut life, 6)?;
-    }
-    if story.world.random.chance(30) {
-        life.engine.roll().map_err(said)?;
-    }
-    life.engine.flush(&mut || true).map_err(said)?;
-    story.take_note(&mut life, false)?;
-    disk.end_within(1 + story.world.random.below(80));
-    life.time += Duration::from_secs(2);
-    let wall_ms = story.world.clock.now_ms();
-    life.engine.step_retention(wall_ms, life.time);
-    let disk = next(&disk, Stop::Power);
-    drop(life);
-    let opened = story.open(&story.world.machine(&disk)).map_err(said)?;
-    story.world.kept = false;
-    story.check(&opened)
-}
-
-/// A topic that was created explicitly has all its queues after the power fails.
-pub fn created_explicitly(seed: u64) -> Result<(), Breach> {
-    const CREATED: u32 = 5;
-    let story = Partitions::new(seed);
-    let disk = new_disk(seed, Stop::Power);
-    let open = |disk| story.open(&story.world.machine(disk)).map_err(said);
-    let engine = open(&disk)?;
-    engine.topic_for_append(TOPICS[0]).map_err(said)?;
-    let created = engine.create_topic(TOPICS[0], CREATED, Durability::Flushed);
-    created.map_err(said)?;
-    let disk = next(&disk, Stop::Power);
-    drop(engine);
-    let engine = open(&disk)?;
-    let topic = engine.topics().get(TOPICS[0]).ok_or("the topic is gone")?;
-    let queues = engine.queues(&topic);
-    hold!(
-        queues.iter().copied().eq(0..CREATED),
-        "the topic has the queues {queues:?}"
-    );
-    Ok(())
 }
