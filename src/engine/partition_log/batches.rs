@@ -71,6 +71,15 @@ impl Batches {
         }
     }
 
+    /// Whether the memory of batches may be lent.
+    pub(super) fn is_lending(&self) -> bool {
+        let lender = match &self.walk {
+            Some(walk) => &walk.reader.lender,
+            None => &self.lender,
+        };
+        lender.as_ref().is_some_and(|lender| lender.is_on)
+    }
+
     fn close(&mut self) {
         if let Some(walk) = self.walk.take() {
             self.lender = walk.reader.lender;

@@ -4,6 +4,7 @@
 use super::Shared;
 use super::batches::Batches;
 use super::folder::View;
+use super::half_read::Wanted;
 use super::partition::Partition;
 use super::segments::lender::Lender;
 use super::segments::walk::{FoundBatch, Step};
@@ -131,6 +132,10 @@ impl QueueCursor {
         }
         let outcome = self.outcome(header)?;
         let is_hidden = header.is_control() || !matches!(outcome, Outcome::Committed);
+        if !is_hidden && let Some(opened) = self.half_read(&found) {
+            self.batch = Some((opened, found));
+            return Ok(());
+        }
         let mut buffers = std::mem::take(&mut self.buffers);
         match self.batches.lend(&found)? {
             Some(lent) => buffers.lend(lent),
@@ -154,6 +159,19 @@ impl QueueCursor {
             Err(flaw) => self.lose(&found, flaw)?,
         }
         Ok(())
+    }
+
+    /// The batch as another cursor has left it at the next offset.
+    fn half_read(&self, found: &FoundBatch) -> Option<Opened> {
+        let (segment, _) = self.batches.segment()?;
+        self.shared.half_reads.take(&Wanted {
+            folder: &self.partition.folder,
+            segment: segment.base,
+            found,
+            at: self.batches.at,
+            is_checked: self.check == Check::Full,
+            may_be_lent: self.batches.is_lending(),
+        })
     }
 
     /// How the transaction of a batch ended. A batch counts as committed if it is in no
@@ -304,6 +322,19 @@ impl QueueCursor {
         {
             let damage = Damage::new(DamageKind::Log, &segment.path, bytes, flaw);
             self.partition.report(&self.shared.report, damage, 0..0);
+        }
+    }
+}
+
+impl Drop for QueueCursor {
+    /// Leaves the open batch to the cursor that begins where this one ends.
+    fn drop(&mut self) {
+        if let Some(batch) = self.batch.take()
+            && let Some((segment, _)) = self.batches.segment()
+        {
+            let (folder, base) = (&self.partition.folder, segment.base);
+            let is_checked = self.check == Check::Full;
+            self.shared.half_reads.keep(folder, base, batch, is_checked);
         }
     }
 }

@@ -26,6 +26,7 @@ mod cursor;
 mod fit;
 mod folder;
 mod get;
+mod half_read;
 mod listing;
 mod opening;
 mod partition;
@@ -56,6 +57,7 @@ pub(crate) mod test;
 use self::compact::service::Compactor;
 use self::cursor::{Chain, QueueCursor};
 use self::folder::View;
+use self::half_read::HalfReads;
 use self::partition::Partition;
 use self::retention::service::Retention;
 use self::segments::names;
@@ -104,6 +106,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     isolation: Isolation,
     report: Arc<Report>,
+    half_reads: HalfReads,
 }
 
 /// A topic and the number of one of its queues.
@@ -261,6 +264,7 @@ impl Engine for PartitionLog {
     fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         self.wake();
+        self.shared.half_reads.clear();
         // Stopped first: it must replace no segment once another process can open the store.
         if let Some(compactor) = &self.compactor {
             compactor.end();

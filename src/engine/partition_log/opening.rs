@@ -2,6 +2,7 @@
 
 use super::compact::rules::CompactRules;
 use super::compact::service::Compactor;
+use super::half_read::HalfReads;
 use super::retention::service::Retention;
 use super::segments::names;
 use super::write::{Opened, Writer};
@@ -55,6 +56,7 @@ impl PartitionLog {
                 clock: Arc::clone(&machine.clock),
                 isolation: options.isolation.unwrap_or_default(),
                 report: Arc::default(),
+                half_reads: HalfReads::default(),
             }),
             topics: Topics::default(),
             partitions: RwLock::default(),

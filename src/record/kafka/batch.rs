@@ -52,6 +52,11 @@ impl Buffers {
         self.lent = Some(lent);
     }
 
+    fn memory(&self) -> usize {
+        let lent = self.lent.as_ref().map_or(0, |lent| lent.region.len());
+        self.stored.capacity() + self.unpacked.memory() + lent
+    }
+
     /// The batch as stored.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -136,6 +141,25 @@ impl Opened {
                 deltas.buffers.lent.as_ref().map(|lent| &lent.region)
             }
             _ => None,
+        }
+    }
+
+    /// The first offset that [`Opened::next`] has not passed; `None` at the end of the batch, and
+    /// for a batch of an older format.
+    pub fn next_offset(&self) -> Option<u64> {
+        match &self.records {
+            Records::New(deltas) if deltas.left > 0 => {
+                Some(self.header.first_offset() + u64::from(deltas.next))
+            }
+            _ => None,
+        }
+    }
+
+    /// How many bytes of memory it has, except for a batch of an older format.
+    pub fn memory(&self) -> usize {
+        match &self.records {
+            Records::New(deltas) => deltas.buffers.memory(),
+            Records::Old(_) => 0,
         }
     }
 

@@ -123,6 +123,11 @@ impl Unpacked {
         self.memory.get(..self.len).unwrap_or_default()
     }
 
+    /// How many bytes of memory it has.
+    pub fn memory(&self) -> usize {
+        self.memory.capacity()
+    }
+
     /// Memory for the next `len` bytes, with any contents.
     fn room(&mut self, len: usize) -> Result<&mut [u8], Flaw> {
         if len > BODY_LEN_MAX - self.len {

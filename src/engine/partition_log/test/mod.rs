@@ -2,8 +2,10 @@
 
 mod archive;
 mod damage;
+mod extremes;
 mod follow;
 mod golden;
+mod half_read;
 mod lent;
 mod linger;
 mod live;

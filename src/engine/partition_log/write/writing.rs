@@ -8,8 +8,9 @@ use super::last::Last;
 use super::rules::Rules;
 use super::unsynced::Unsynced;
 use crate::disk::Disk;
+use crate::engine::partition_log::segments::names;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::error::{At, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::mapped::MappedFile;
 use crate::num::index;
 use crate::plant::{Bug, planted};
@@ -105,6 +106,13 @@ pub struct Plan {
     batches: u64,
 }
 
+impl Plan {
+    /// Whether this many more records would take the last offset that a segment may begin with.
+    fn is_over_after(&self, count: u32) -> bool {
+        self.next.saturating_add(count.into()) >= names::OFFSET_MAX
+    }
+}
+
 /// What has to be written of the indexes of a partition.
 #[derive(Debug)]
 pub struct Unsaved {
@@ -184,6 +192,10 @@ impl Writing {
             Some(plan) => plan,
             None => self.first_plan(with)?,
         };
+        if plan.is_over_after(count) {
+            let what = format!("{}: an offset above 2^62 - 2", self.ends.folder.display());
+            return Err(Error::Unsupported { what });
+        }
         let mut begins = None;
         if self.must_roll(&plan, with, (len, count), max_timestamp) {
             let base = plan.next;
@@ -270,7 +282,9 @@ impl Writing {
         let len = part.bytes().len() as u64;
         let plan = self.plan_from(Some(last), with.now_ms);
         let size = (len, part.count());
-        plan.len + len <= last.room && !self.must_roll(&plan, with, size, part.max_timestamp())
+        plan.len + len <= last.room
+            && !plan.is_over_after(part.count())
+            && !self.must_roll(&plan, with, size, part.max_timestamp())
     }
 
     /// Makes sure that the small files exist. Returns the epoch of the leader.
@@ -303,8 +317,8 @@ impl Writing {
             return !is_new || plan.len + len > rules.segment_bytes;
         };
         let waited = match plan.first_timestamp {
-            Some(first) if max_timestamp >= first => max_timestamp - first,
-            _ => with.now_ms - plan.opened_ms,
+            Some(first) if max_timestamp >= first => max_timestamp.saturating_sub(first),
+            _ => with.now_ms.saturating_sub(plan.opened_ms),
         };
         let is_late = u64::try_from(waited).is_ok_and(|waited| waited > rules.segment_ms);
         let last_offset = plan.next + u64::from(count.saturating_sub(1));
