@@ -47,7 +47,7 @@ pub struct ScanSpec {
     /// Return messages with one of these tags; all if it is empty.
     pub tags: Vec<String>,
     /// Return messages with this key.
-    pub key: Option<String>,
+    pub key: Option<Vec<u8>>,
     /// Maximum rows per batch, 1 to [`BATCH_ROWS_MAX`].
     pub batch_rows: usize,
     /// Maximum body bytes per batch, 1 to [`BATCH_BYTES_MAX`]; a longer body gets its own batch.
@@ -223,7 +223,7 @@ impl Scan {
         &self,
         engine: &dyn Engine,
         topics: &[Arc<Topic>],
-        key: &str,
+        key: &[u8],
     ) -> Result<Vec<Message>> {
         let by_tag = Filter {
             tags: self.spec.tags.clone(),
@@ -315,7 +315,7 @@ impl ScanSpec {
             let rule = "be \"binary\" for Spark";
             return Err(Error::must("body_type", "\"binary_view\"", rule));
         }
-        if self.key.as_ref().is_some_and(String::is_empty) {
+        if self.key.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::must("key", "\"\"", "have at least one character"));
         }
         Ok(())

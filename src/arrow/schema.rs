@@ -39,9 +39,9 @@ pub enum Column {
     MessageId,
     /// `size`: int32, bytes of the record in the log.
     Size,
-    /// `key` of [`Dialect::Spark`]: binary, the first key, decoded; null if there is none.
+    /// `key`: binary, the first key, decoded; null if there is none.
     Key,
-    /// `value` of [`Dialect::Spark`]: binary, the body; null if the message is marked as null.
+    /// `value`: binary, the body; null if the message is marked as null.
     Value,
     /// `partition` of [`Dialect::Spark`]: the queue.
     Partition,
@@ -94,7 +94,7 @@ pub struct BatchShape {
     pub batch_bytes: usize,
 }
 
-const ALL: [(Column, &str); 16] = [
+const ALL: [(Column, &str); 18] = [
     (Column::Topic, "topic"),
     (Column::Queue, "queue"),
     (Column::Offset, "offset"),
@@ -111,12 +111,12 @@ const ALL: [(Column, &str); 16] = [
     (Column::ReconsumeTimes, "reconsume_times"),
     (Column::MessageId, "message_id"),
     (Column::Size, "size"),
+    (Column::Key, "key"),
+    (Column::Value, "value"),
 ];
 
 /// The columns that [`Dialect::Spark`] has in addition to [`ALL`].
-const SPARK: [(Column, &str); 5] = [
-    (Column::Key, "key"),
-    (Column::Value, "value"),
+const SPARK: [(Column, &str); 3] = [
     (Column::Partition, "partition"),
     (Column::Timestamp, "timestamp"),
     (Column::TimestampType, "timestampType"),
@@ -215,7 +215,11 @@ impl Column {
             | Column::ReconsumeTimes
             | Column::Size => DataType::Int32,
         };
-        let nullable = spark || matches!(self, Column::Keys | Column::Tags);
+        let nullable = spark
+            || matches!(
+                self,
+                Column::Keys | Column::Tags | Column::Key | Column::Value
+            );
         Field::new(self.name(), data_type, nullable)
     }
 }

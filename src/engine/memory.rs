@@ -298,12 +298,15 @@ impl Engine for Memory {
     fn query(
         &self,
         topic: &Topic,
-        key: &str,
+        key: &[u8],
         begin: i64,
         end: i64,
         max: usize,
         _: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Message>> {
+        let Ok(key) = str::from_utf8(key) else {
+            return Ok(Vec::new());
+        };
         let state = self.state()?;
         let state = state.read();
         let searched;

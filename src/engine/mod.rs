@@ -172,10 +172,11 @@ pub trait Engine: Send + Sync {
 
     /// At most `max` messages with exactly this key, stored in `begin..=end`, newest first. An
     /// engine without an index reads much; once `go_on` returns false, it ends with what it has.
+    /// Where keys are text, no message has a key that is not UTF-8.
     fn query(
         &self,
         topic: &Topic,
-        key: &str,
+        key: &[u8],
         begin: i64,
         end: i64,
         max: usize,

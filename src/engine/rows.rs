@@ -134,7 +134,7 @@ pub struct Filter {
     /// Records with one of these tags; all if empty.
     pub tags: Vec<String>,
     /// Records with this key; all if `None`.
-    pub key: Option<String>,
+    pub key: Option<Vec<u8>>,
 }
 
 impl Filter {
@@ -143,11 +143,11 @@ impl Filter {
         self.tags.is_empty() && self.key.is_none()
     }
 
-    /// Whether a record passes. Compares the exact text of its tag and keys.
+    /// Whether a record passes. Compares the exact bytes of its tag and keys.
     pub fn passes(&self, record: &Row<'_>) -> bool {
         let known = record.known();
         let tag = |tag: &String| known.tags == Some(tag.as_bytes());
-        let by_key = |key: &String| known.index_keys().any(|found| found == key.as_bytes());
+        let by_key = |key: &Vec<u8>| known.index_keys().any(|found| found == key.as_slice());
         (self.tags.is_empty() || self.tags.iter().any(tag)) && self.key.as_ref().is_none_or(by_key)
     }
 }

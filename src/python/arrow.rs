@@ -1,6 +1,6 @@
 //! Scans for Python: a description of what to read, which pickles and exports Arrow streams.
 
-use super::convert::{count, items, limit, queue_of, tags, text, wrong_type};
+use super::convert::{count, items, key_bytes, limit, queue_of, tags, text, wrong_type};
 use super::damage::damages;
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::must;
@@ -84,7 +84,7 @@ pub(super) fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> 
         "start" => spec.start = limit(name, value)?,
         "end" => spec.end = limit(name, value)?,
         "tags" => spec.tags = tags(Some(value))?,
-        "key" => spec.key = Some(text(name, value)?.to_owned()),
+        "key" => spec.key = Some(key_bytes(name, value)?.to_owned()),
         "batch_rows" => spec.batch_rows = count(name, value)?,
         "batch_bytes" => spec.batch_bytes = count(name, value)?,
         "body_type" => {

@@ -163,6 +163,10 @@ pub(super) fn refused(name: &str, object: &Bound<'_, PyAny>, wanted: &str, error
 }
 
 /// The `datetime` in UTC of milliseconds since the epoch.
+///
+/// # Errors
+///
+/// `UnsupportedError` outside the years 1 to 9999, which Python's `datetime` has.
 pub(super) fn datetime<'py>(py: Python<'py>, millis: i64) -> PyResult<Bound<'py, PyAny>> {
     let days = i32::try_from(millis.div_euclid(86_400_000)).unwrap_or(i32::MAX);
     let rest = millis.rem_euclid(86_400_000);
@@ -228,6 +232,14 @@ pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
     };
     let text = std::str::from_utf8(bytes.as_bytes());
     text.map_err(|_| must(name, shown(object), "be UTF-8"))
+}
+
+/// The bytes of a key that is searched for: those of text, or any.
+pub(super) fn key_bytes<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    match object.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes()),
+        Err(_) => text(name, object).map(str::as_bytes),
+    }
 }
 
 /// A value as Python shows it.

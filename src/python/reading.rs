@@ -2,7 +2,7 @@
 
 use super::arrow::Scan;
 use super::convert::{
-    Offset, Queue, Time, integer, limit, max_bytes, max_messages, tags, text, wrong_type,
+    Offset, Queue, Time, integer, key_bytes, limit, max_bytes, max_messages, tags, text, wrong_type,
 };
 use super::errors::must;
 use super::log;
@@ -179,7 +179,7 @@ impl Store {
         end: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = max_messages)] max_messages: usize,
     ) -> PyResult<Py<PyList>> {
-        let key = text("key", key)?;
+        let key = key_bytes("key", key)?;
         let begin = begin
             .map(|begin| Time::or_millis("begin", begin))
             .transpose()?;

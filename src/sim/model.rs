@@ -252,7 +252,7 @@ impl Model {
             "message {number} has the wrong body"
         );
         if let Some(key) = self.key(sent.id) {
-            let found = engine.query(&topic, &key, i64::MIN, i64::MAX, 8, &mut || true);
+            let found = engine.query(&topic, key.as_bytes(), i64::MIN, i64::MAX, 8, &mut || true);
             let found = found.map_err(failed)?;
             hold!(found.len() == 1, "key {key} finds {} messages", found.len());
         }

@@ -238,7 +238,14 @@ fn by_index(
     let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(None);
     };
-    let found = engine.query(&topic, key, i64::MIN, i64::MAX, ASKED, &mut || true)?;
+    let found = engine.query(
+        &topic,
+        key.as_bytes(),
+        i64::MIN,
+        i64::MAX,
+        ASKED,
+        &mut || true,
+    )?;
     let markers = found.iter().filter_map(|message| {
         let record = message.record();
         let marker = Marker::of(&record).filter(&is_its)?;

@@ -105,7 +105,12 @@ impl Store {
         end: i64,
         max_messages: usize,
     ) -> Result<Vec<Message>> {
-        self.query_while((topic, key), begin..=end, max_messages, &mut || true)
+        self.query_while(
+            (topic, key.as_bytes()),
+            begin..=end,
+            max_messages,
+            &mut || true,
+        )
     }
 
     /// Offset of the first message of a queue stored at or after `time_ms`.
@@ -153,7 +158,7 @@ impl Store {
     /// As [`Store::query`].
     pub fn query_while(
         &self,
-        (topic, key): (&str, &str),
+        (topic, key): (&str, &[u8]),
         times: RangeInclusive<i64>,
         max_messages: usize,
         go_on: &mut dyn FnMut() -> bool,

@@ -445,3 +445,32 @@ def test_a_killed_writer_loses_nothing_that_was_sent(tmp_path: Path):
             assert known.items() <= found.items()
             assert store.verify().ok
             known = found
+
+
+def test_a_scan_has_the_bytes_of_keys_and_null_for_tombstones(tmp_path):
+    with open_log(tmp_path / "s") as store:
+        store.send("t", b"body", key=b"\xff\x01", queue=0)
+        store.send("t", None, key=b"\xff\x02", queue=0)
+        store.send("t", b"", key="text", queue=0)
+        rows = pa.table(store.scan("t", columns=["key", "value"])).to_pylist()
+        assert rows == [
+            {"key": b"\xff\x01", "value": b"body"},
+            {"key": b"\xff\x02", "value": None},
+            {"key": b"text", "value": b""},
+        ]
+        for number, key in enumerate([b"\xff\x01", b"\xff\x02", b"text"]):
+            assert [message.offset for message in store.query("t", key=key)] == [number]
+            found = pa.table(store.scan("t", key=key, columns=["offset"]))
+            assert found["offset"].to_pylist() == [number]
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "memory"])
+def test_no_message_has_a_key_that_is_not_text_where_keys_are_text(tmp_path, engine):
+    path = ":memory:" if engine == "memory" else tmp_path / "s"
+    with forebay.open(path, default_queues=1) as store:
+        store.send("t", b"", keys=["first", "second"])
+        store.send("t", b"body")
+        assert store.query("t", key=b"\xff") == []
+        assert pa.table(store.scan("t", key=b"\xff")).num_rows == 0
+        rows = pa.table(store.scan("t", columns=["key", "value"])).to_pylist()
+        assert rows == [{"key": b"first", "value": b""}, {"key": None, "value": b"body"}]

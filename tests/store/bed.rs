@@ -161,6 +161,6 @@ pub(crate) fn with_tags(tags: &[&str]) -> Filter {
 pub(crate) fn with_key(key: &str) -> Filter {
     Filter {
         tags: Vec::new(),
-        key: Some(key.to_owned()),
+        key: Some(key.into()),
     }
 }

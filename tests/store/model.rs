@@ -204,7 +204,7 @@ impl FilterOf {
     fn filter(&self) -> Filter {
         Filter {
             tags: self.tags.iter().map(|tag| TAGS[*tag].to_owned()).collect(),
-            key: self.key.map(|key| KEYS[key].to_owned()),
+            key: self.key.map(|key| KEYS[key].into()),
         }
     }
 }

@@ -93,7 +93,7 @@ suite! {
             assert_eq!(rare.offset(), 10_000);
             let mut keyed = cursor(bed, 0, 0..10_000, &with_key("k"));
             assert_eq!(offsets(&mut *keyed, max_rows), [100, 9_000]);
-            let both = Filter { key: Some("l".to_owned()), ..with_tags(&["rare", "x"]) };
+            let both = Filter { key: Some(b"l".to_vec()), ..with_tags(&["rare", "x"]) };
             let mut both = cursor(bed, 0, 101..9_600, &both);
             assert_eq!(offsets(&mut *both, max_rows), [9_500]);
             assert_eq!(both.offset(), 9_600);

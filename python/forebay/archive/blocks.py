@@ -54,11 +54,11 @@ class LogFiles:
             # Report a missing file as damage: only its own messages are lost.
             return b""
 
-    def plan(self, ranges: Sequence[_OffsetRange], key: str | None) -> Iterator[Fetch]:
+    def plan(self, ranges: Sequence[_OffsetRange], key: str | bytes | None) -> Iterator[Fetch]:
         """Yield the fetches that cover these ranges; with a key, those that may hold it."""
         for file in self._logs:
             numbers = file.table.select(ranges)
-            if key is not None and numbers and file.keys is not None:
+            if isinstance(key, str) and numbers and file.keys is not None:
                 found = self._blocks_of(file.table, file.keys, {it.topic for it in ranges}, key)
                 numbers = [number for number in numbers if number in found]
             yield from fetches(file, numbers)

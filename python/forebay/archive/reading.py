@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from operator import index
@@ -240,7 +241,9 @@ class Archive:
         # The core checks the values and raises the same errors as for a store.
         _forebay.block_schema(arguments | places)
         if isinstance(key, bytes):
-            arguments["key"] = key.decode()
+            # Tables of keys are of text.
+            with suppress(UnicodeDecodeError):
+                arguments["key"] = key.decode()
         ranges = list(self._ranges(**places))
         return ArchiveScan(
             self.path, lambda damage: self._scans(ranges, arguments, damage), arguments

@@ -92,7 +92,7 @@ fn a_query_takes_both_ends_of_its_time_and_gives_the_newest_first() {
     let topic = store.topics().get("T").unwrap();
     let positions = |begin, end, max| -> Vec<i64> {
         let found = store
-            .query(&topic, "k", begin, end, max, &mut || true)
+            .query(&topic, b"k", begin, end, max, &mut || true)
             .unwrap();
         found.iter().map(|m| m.record().position()).collect()
     };

@@ -423,7 +423,7 @@ impl Engine for PartitionLog {
     fn query(
         &self,
         topic: &Topic,
-        key: &str,
+        key: &[u8],
         begin: i64,
         end: i64,
         max: usize,

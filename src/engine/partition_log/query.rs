@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 /// first. Once `go_on` returns false, the search ends.
 pub(super) fn newest(
     engine: &PartitionLog,
-    (topic, key): (&Topic, &str),
+    (topic, key): (&Topic, &[u8]),
     times: RangeInclusive<i64>,
     max: usize,
     go_on: &mut dyn FnMut() -> bool,

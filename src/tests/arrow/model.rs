@@ -44,10 +44,7 @@ fn specs(body_type: BodyType) -> Vec<ScanSpec> {
         batch_bytes: 100_000,
         ..ScanSpec::default()
     };
-    let (tags, key) = (
-        vec!["g1".to_owned(), "g4".to_owned()],
-        Some("k5".to_owned()),
-    );
+    let (tags, key) = (vec!["g1".to_owned(), "g4".to_owned()], Some(b"k5".to_vec()));
     vec![
         base.clone(),
         ScanSpec {

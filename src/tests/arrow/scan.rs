@@ -292,7 +292,7 @@ fn an_invalid_specification_is_rejected_at_once() {
             ..ScanSpec::default()
         },
         ScanSpec {
-            key: Some(String::new()),
+            key: Some(Vec::new()),
             ..ScanSpec::default()
         },
     ];
@@ -326,7 +326,7 @@ fn a_key_is_searched_only_within_the_bounds() {
         topics: topic("a"),
         start: Bound::Offsets([(1, 17)].into()),
         end: Bound::Offsets([(1, 47)].into()),
-        key: Some("k7".to_owned()),
+        key: Some(b"k7".to_vec()),
         ..ScanSpec::default()
     };
     assert_eq!(as_text(&batches(&store, spec)), "17 27 37");
@@ -350,7 +350,7 @@ fn tags_and_keys_select_on_every_path_through_the_store() {
         }
     }
     let run = |topics: Option<Vec<String>>, start: Bound, key: Option<&str>, tags: &[&str]| {
-        let key = key.map(str::to_owned);
+        let key = key.map(|key| key.as_bytes().to_vec());
         let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
         as_text(&batches(
             &store,

@@ -71,7 +71,7 @@ fn a_long_backlog_is_dispatched_like_a_short_one() {
         let place = appended.rows[0];
         let entry = queue.entry(place.offset).unwrap().unwrap();
         assert_eq!(entry.position, place.position, "{name}, {}", place.offset);
-        let found = engine.query(&topic, key, 0, i64::MAX, 10, &mut || true);
+        let found = engine.query(&topic, key.as_bytes(), 0, i64::MAX, 10, &mut || true);
         let found = found.unwrap();
         let offset = |message: &Message| message.record().queue_offset().cast_unsigned();
         let offsets: Vec<_> = found.iter().map(offset).collect();

@@ -142,7 +142,7 @@ fn a_message_is_found_by_its_key_and_its_id() {
         .filter(|message| message.key_bytes().as_deref() == Some(b"key-1"))
         .collect();
     let query_while = |max, go_on: &mut dyn FnMut() -> bool| {
-        let found = engine.query(&topic, "key-1", i64::MIN, i64::MAX, max, go_on);
+        let found = engine.query(&topic, b"key-1", i64::MIN, i64::MAX, max, go_on);
         found.unwrap()
     };
     let query = |max| query_while(max, &mut || true);
@@ -186,11 +186,11 @@ fn a_search_that_finds_nothing_asks_whether_to_go_on() {
         true
     };
     let topic = topic(&engine, "orders");
-    let found = engine.query(&topic, "absent", i64::MIN, i64::MAX, 32, &mut go_on);
+    let found = engine.query(&topic, b"absent", i64::MIN, i64::MAX, 32, &mut go_on);
     assert!(found.unwrap().is_empty());
     assert!(asked > 4, "{asked}");
     // What it finds is the newest, also when a step finds more.
-    let found = engine.query(&topic, "a", i64::MIN, i64::MAX, 3, &mut || true);
+    let found = engine.query(&topic, b"a", i64::MIN, i64::MAX, 3, &mut || true);
     let found = found.unwrap().into_iter();
     let offsets: Vec<_> = found.map(|it| it.record().queue_offset()).collect();
     assert_eq!(offsets, [4999, 4998, 4997]);
