@@ -175,7 +175,15 @@ pub(super) fn datetime<'py>(py: Python<'py>, millis: i64) -> PyResult<Bound<'py,
         i32::try_from(seconds).unwrap_or_default(),
         i32::try_from(micros).unwrap_or_default(),
     );
-    epoch(py)?.add(PyDelta::new(py, days, seconds, micros, false)?)
+    let there = PyDelta::new(py, days, seconds, micros, false);
+    let there = there.and_then(|delta| epoch(py)?.add(delta));
+    there.map_err(|error| match error.is_instance_of::<PyOverflowError>(py) {
+        true => {
+            let what = format!("a datetime outside the years 1 to 9999 ({millis} ms)");
+            crate::Error::Unsupported { what }.into()
+        }
+        false => error,
+    })
 }
 
 /// A duration: a number of seconds, or a `timedelta`.

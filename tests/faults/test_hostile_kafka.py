@@ -22,6 +22,8 @@ import kafka_batches as kafka
 import pytest
 from harness import LONG_S, lacks
 
+import forebay
+
 READ = """
 import forebay, json, os, sys
 if len(sys.argv) > 2:
@@ -250,3 +252,16 @@ def test_a_partition_that_cannot_be_listed_is_an_error_that_names_it() -> None:
             assert error[0] == "DiskPermissionError" and str(closed) in error[1], error
             closed.chmod(0o755)
         assert read(Path(root), "65534")["bodies"] == ["0"]
+
+
+@pytest.mark.parametrize("time", [-(2**63), 2**62])
+def test_a_time_that_python_has_no_datetime_for_is_there_as_milliseconds(
+    tmp_path: Path, time: int
+) -> None:
+    kafka.write(tmp_path / "t-0", [[(time, None, b"body", [])]])
+    with forebay.open(tmp_path, "r") as store:
+        message = store.get("t", 0, 0)
+        assert (message.body, message.store_timestamp) == (b"body", time)
+        with pytest.raises(forebay.UnsupportedError, match="the years 1 to 9999"):
+            _ = message.store_time
+        assert "Message" in repr(message)

@@ -434,6 +434,16 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path):
     assert isinstance(error.value, NotImplementedError)
 
 
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_a_process_that_joins_with_another_option_sees_both_values(tmp_path, engine):
+    def share(bytes_max):
+        return forebay.open(tmp_path, mode="share", engine=engine, max_message_size=bytes_max)
+
+    told = "max_message_size is 2000: the processes that share the store have 1000"
+    with share(1000), pytest.raises(forebay.InvalidOptionError, match=told):
+        share(2000)
+
+
 @pytest.mark.parametrize("mode", ["a", "x", "r"])
 def test_an_engine_that_contradicts_the_files_is_an_error_with_both(tmp_path, mode):
     for engine, other, form in (

@@ -16,7 +16,7 @@
 use super::names;
 use crate::damage::{Damage, DamageKind};
 use crate::disk::{Disk, replace};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{
     Compression, DEFAULT_QUEUES, DelayLevels, EngineKind, Flush, INDEX_INTERVAL_BYTES,
     MAX_MESSAGE_SIZE, Options, SEGMENT_BYTES, SEGMENT_INDEX_BYTES, SEGMENT_MS, TimestampType,
@@ -92,12 +92,25 @@ impl Kept {
         })
     }
 
-    /// The name of an option that was given and is not what the file says.
-    pub fn differing(&self, disk: &dyn Disk) -> Result<Option<String>> {
+    /// Checks that the options that were given are those of the file, which other processes use.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOption` with both values.
+    pub fn agree(&self, disk: &dyn Disk) -> Result<()> {
         let before = read(disk, &self.path)?.sound().unwrap_or_default();
+        let word = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
         let mut members = self.members.iter();
-        let other = members.find(|(name, value)| before.get(*name) != Some(*value));
-        Ok(other.map(|(name, _)| name.clone()))
+        let Some((name, given)) = members.find(|(name, value)| before.get(*name) != Some(*value))
+        else {
+            return Ok(());
+        };
+        let theirs = match before.get(name) {
+            Some(value) => format!("have {}", word(value)),
+            None => "do not set it".to_owned(),
+        };
+        let reason = format!("the processes that share the store {theirs}");
+        Err(Error::option(name, word(given), reason))
     }
 
     /// Durably saves given options that are not in the file. A store can be opened on a full disk:

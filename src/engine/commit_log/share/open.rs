@@ -97,6 +97,7 @@ impl Share {
         };
         if let Some(leader) = &leader {
             opened.recovery = Recovery::clone(&leader.recovery);
+            leader.tell(&opened.parts);
         }
         let core = Arc::new(assemble(machine, root, member, &opened, holds, end));
         if let Some(leader) = leader {
@@ -253,10 +254,7 @@ fn check(options: &Options) -> Result<()> {
 
 /// Checks that a process that joins writes records as the others do.
 fn check_kept(kept: &Kept, page: &StatePage, machine: &Machine) -> Result<()> {
-    if let Some(name) = kept.differing(&*machine.disk)? {
-        let reason = "differs from the option of the processes that share the store";
-        return Err(Error::option(&name, "(given)", reason));
-    }
+    kept.agree(&*machine.disk)?;
     if kept.options.checksum() != page.checksums_from().is_some() {
         let reason = "differs from the option of the processes that share the store";
         return Err(Error::option("checksum", kept.options.checksum(), reason));

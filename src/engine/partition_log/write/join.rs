@@ -72,11 +72,8 @@ impl Writer {
         let begun =
             member.lead_or_wait(root, is_unopened, || begin_shared(with, &member, report))?;
         let kept = Kept::load(&**disk, root, &agreed, EngineKind::PartitionLog)?;
-        if begun.is_none()
-            && let Some(name) = kept.differing(&**disk)?
-        {
-            let reason = "differs from the option of the processes that share the store";
-            return Err(Error::option(&name, "(given)", reason));
+        if begun.is_none() {
+            kept.agree(&**disk)?;
         }
         member.agree(&own)?;
         let options = &kept.options;
