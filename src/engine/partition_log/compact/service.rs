@@ -405,6 +405,7 @@ impl Compactor {
         pace: &mut dyn FnMut(u64) -> Done<()>,
     ) -> Done<Compacted> {
         if !planted(Bug::CompactUnsaved) {
+            parts.flush_completed()?;
             parts.full_pass()?;
         }
         let mut counts = Compacted {

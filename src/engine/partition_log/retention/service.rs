@@ -328,8 +328,9 @@ impl Retention {
         all: &[One],
         raised: &[Raise<'_>],
     ) -> Result<()> {
-        // A first offset must not become durable before the messages up to it.
-        parts.flush()?;
+        // A first offset must not become durable before the messages up to it, and nothing may
+        // need their files any more.
+        parts.flush_completed()?;
         let mut starts: BTreeMap<(&str, u32), u64> = BTreeMap::new();
         let unfinished = all.iter().filter(|one| one.2.start() > one.2.first_base());
         for (topic, queue, ends) in unfinished.chain(progress.left.iter().map(|it| &it.0)) {

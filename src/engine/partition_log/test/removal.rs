@@ -3,6 +3,7 @@
 use super::retention::{NOW, Stepped, machine, offsets};
 use super::write::torn;
 use super::*;
+use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::disk::{Call, HookedDisk};
 use crate::engine::QueueLogs;
 use crate::engine::partition_log::retention::service::PIECE;
@@ -121,6 +122,48 @@ fn what_a_pass_could_not_write_is_not_written_after_the_segment_is_gone() {
     delete(&store, 3, true);
     store.engine.writer().unwrap().parts.full_pass().unwrap();
     assert_eq!(store.bases("t"), [3]);
+}
+
+#[test]
+fn a_sync_needs_no_segment_that_is_replaced_or_removed() {
+    for default in [Policy::Compact, Policy::Delete] {
+        let is_compacted = default == Policy::Compact;
+        let options = Options {
+            compaction: Compaction {
+                cleanup_policy: CleanupPolicy {
+                    default,
+                    ..CleanupPolicy::default()
+                },
+                ..Compaction::default()
+            },
+            ..Options::default()
+        };
+        let fails = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&fails);
+        let store = hooked(Stepped::new(options), move |call, path| {
+            let is_log = path.to_string_lossy().ends_with(".log");
+            match call == Call::Sync && is_log && told.swap(false, Ordering::Relaxed) {
+                true => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+                false => Ok(()),
+            }
+        });
+        store.send("t", [NOW; 2]);
+        store.engine.flush(&mut || true).unwrap();
+        // The segment is completed, and its sync is left to the next one.
+        fails.store(true, Ordering::Relaxed);
+        assert!(store.engine.roll().is_err());
+        match is_compacted {
+            true => {
+                let compacted = store.engine.compact(Some("t"), &mut |_, _| true).unwrap();
+                assert_eq!(compacted.partitions, 1);
+            }
+            false => delete(&store, 2, true),
+        }
+        store.send("t", [NOW]);
+        store.engine.flush(&mut || true).unwrap();
+        let expected: &[u64] = if is_compacted { &[1, 2] } else { &[2] };
+        assert_eq!(offsets(&store.engine, "t"), expected);
+    }
 }
 
 /// Names of the log files of a topic.

@@ -358,11 +358,8 @@ impl Parts {
             }
             Ok(())
         });
-        // Also after an error, because positions do not cover the completion of a segment.
-        match &self.shared {
-            Some(_) => self.flush_to(self.published())?,
-            None => self.sync_pending(&mut self.unsynced.lock())?,
-        }
+        // Also after an error.
+        self.flush_completed()?;
         if any {
             self.unsaved.lock().passed = 0;
             self.full_pass()?;
@@ -428,6 +425,23 @@ impl Parts {
     pub fn flush(&self) -> Result<()> {
         self.health.check()?;
         self.flush_to(self.published())
+    }
+
+    /// As [`Parts::flush`], also where a segment was completed since the last message. A process
+    /// alone has no position for that: until this returns, a sync may still need the file of a
+    /// complete segment, so it must not be replaced or removed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Parts::flush`].
+    pub fn flush_completed(&self) -> Result<()> {
+        match &self.shared {
+            Some(_) => self.flush(),
+            None => {
+                self.health.check()?;
+                self.sync_pending(&mut self.unsynced.lock())
+            }
+        }
     }
 
     /// Adds a partition whose folder was made. Returns whether it was not known.
