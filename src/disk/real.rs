@@ -97,15 +97,27 @@ fn is_directory(path: &Path) -> io::Result<bool> {
 
 /// Writes zeros over data only, and skips holes: it allocates no blocks.
 fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
+    write_zeros_where(file, start..start + len, |at| syscall::next_data(file, at))
+}
+
+/// [`write_zeros`], with what finds the data from a position on. It is asked once for each run of
+/// data, since some file systems look at every page of a run to find its end.
+fn write_zeros_where(
+    file: &File,
+    bytes: Range<u64>,
+    mut next_data: impl FnMut(u64) -> io::Result<Option<Range<u64>>>,
+) -> io::Result<()> {
     let zeros = [0; PAGE];
-    let end = start + len;
-    let mut at = start;
-    while let Some(data) = syscall::next_data(file, at)?.filter(|data| data.start < end) {
+    let mut at = bytes.start;
+    while let Some(data) = next_data(at)?.filter(|data| data.start < bytes.end) {
         at = data.start.max(at);
-        let step = (PAGE as u64 - at % PAGE as u64).min(end - at);
-        let part = zeros.get(..index(step)).unwrap_or_default();
-        syscall::write_all_at(file, part, at)?;
-        at += step;
+        let end = data.end.min(bytes.end);
+        while at < end {
+            let step = (PAGE as u64 - at % PAGE as u64).min(end - at);
+            let part = zeros.get(..index(step)).unwrap_or_default();
+            syscall::write_all_at(file, part, at)?;
+            at += step;
+        }
     }
     Ok(())
 }
@@ -433,6 +445,32 @@ impl FileSystem for RealDisk {
 #[allow(clippy::unwrap_used)]
 mod test {
     use super::*;
+
+    #[test]
+    fn zeros_replace_data_and_fill_no_hole() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let page = PAGE as u64;
+        RealDisk.create(&path, 400 * page).unwrap();
+        for at in [0, 200 * page] {
+            RealDisk.write_at(&path, at, &[7; 100 * PAGE]).unwrap();
+        }
+        let file = open(&path, true).unwrap();
+        let blocks = file.metadata().unwrap().blocks();
+        let mut asked = 0;
+        let next_data = |at| {
+            asked += 1;
+            syscall::next_data(&file, at)
+        };
+        write_zeros_where(&file, 10..300 * page - 10, next_data).unwrap();
+        assert!(asked <= 3, "{asked}");
+        let bytes = fs::read(&path).unwrap();
+        let left: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+        let expected = (0..10).chain(300 * PAGE - 10..300 * PAGE);
+        assert!(left.into_iter().eq(expected));
+        assert_eq!(file.metadata().unwrap().blocks(), blocks);
+    }
 
     /// Without a reserve call, a range is allocated by writing to it; its data must not change.
     #[test]

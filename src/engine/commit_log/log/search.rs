@@ -15,26 +15,66 @@ use std::sync::Arc;
 
 /// Position in `from..end` of the first sound record, or of the first BLANK that fits its file.
 pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
-    for file in log.files.all() {
-        if file.end() <= from || file.start() >= end {
-            continue;
-        }
-        match next_in_file(log, &file, from, end) {
-            Err(error) if log.is_retired(&file, &error) => {}
-            Ok(None) => {}
-            found => return found,
-        }
-    }
-    Ok(None)
+    Searcher::default().next_record(log, from, end)
 }
 
-fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Result<Option<u64>> {
+/// Searches after one hole after another. It keeps where the data ends that it has met: a file
+/// system may look at every page to tell.
+#[derive(Debug, Default)]
+pub struct Searcher {
+    /// Start of a file, and a range of data in it.
+    data: Option<(u64, Range<u64>)>,
+}
+
+impl Searcher {
+    /// As [`next_record`].
+    pub fn next_record(&mut self, log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
+        for file in log.files.all() {
+            if file.end() <= from || file.start() >= end {
+                continue;
+            }
+            match next_in_file(self, log, &file, from, end) {
+                Err(error) if log.is_retired(&file, &error) => {}
+                Ok(None) => {}
+                found => return found,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The data of a file from a position on.
+    fn next_data(
+        &mut self,
+        files: &MappedFileQueue,
+        file: &MappedFile,
+        at: u64,
+    ) -> Result<Option<Range<u64>>> {
+        let known = self
+            .data
+            .as_ref()
+            .filter(|(start, _)| *start == file.start());
+        if let Some((_, data)) = known.filter(|(_, data)| data.contains(&at)) {
+            return Ok(Some(at..data.end));
+        }
+        let found = files.disk().next_data(file.path(), at)?;
+        self.data = found.clone().map(|data| (file.start(), data));
+        Ok(found)
+    }
+}
+
+fn next_in_file(
+    searcher: &mut Searcher,
+    log: &Log,
+    file: &Arc<MappedFile>,
+    from: u64,
+    end: u64,
+) -> Result<Option<u64>> {
     let region = log.files.map(file)?;
     let mut at = index(from.saturating_sub(file.start()));
     let until = index(end.min(file.end()) - file.start());
     while at < until {
         // The file system knows which parts were never written: they hold nothing.
-        let data = next_data(&log.files, file, at as u64)?;
+        let data = searcher.next_data(&log.files, file, at as u64)?;
         let Some(data) = data.filter(|data| data.start < until as u64) else {
             break;
         };
@@ -56,10 +96,6 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
 
 /// Bytes searched between two queries for the next stored data.
 const SEARCH_CHUNK: usize = 1 << 20;
-
-fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Option<Range<u64>>> {
-    files.disk().next_data(file.path(), at)
-}
 
 /// Searches for a record or BLANK that begins in `bytes` of a file, all of which can be loaded.
 /// Magics are searched only below `data_end`: the bytes after it are zeros that need not be loaded.

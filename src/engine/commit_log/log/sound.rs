@@ -9,7 +9,7 @@
 //! are in memory, not in a log file.
 
 use super::Log;
-use super::search::next_record;
+use super::search::Searcher;
 use super::walker::{Step, Walker};
 use crate::engine::Check;
 use crate::error::{Error, Op, Result};
@@ -99,6 +99,7 @@ pub struct SoundWalk {
     walker: Walker,
     depth: Depth,
     limit: u64,
+    searcher: Searcher,
 }
 
 impl SoundWalk {
@@ -109,6 +110,7 @@ impl SoundWalk {
             walker: Walker::new(log, range.start, range.end),
             depth,
             limit: range.end,
+            searcher: Searcher::default(),
         }
     }
 
@@ -205,7 +207,9 @@ impl SoundWalk {
             self.walker.move_to(min);
             return Ok(None);
         }
-        let next = next_record(&self.log, position + 1, self.limit)?;
+        let next = self
+            .searcher
+            .next_record(&self.log, position + 1, self.limit)?;
         let end = next.unwrap_or(self.limit);
         self.walker.move_to(end);
         Ok(Some(Hole {

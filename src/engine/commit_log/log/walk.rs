@@ -14,7 +14,7 @@
 use super::Log;
 use super::atomic::{self, BatchId, Boundary};
 use super::bridge::is_bridge;
-use super::search::next_record;
+use super::search::Searcher;
 use super::walker::{Step, Walker};
 use crate::engine::Damage;
 use crate::error::Result;
@@ -103,6 +103,7 @@ pub fn walk_range(
         batch: None,
         seen: HashMap::default(),
         suspicious: false,
+        searcher: Searcher::default(),
         holes: 0,
         visit,
     };
@@ -122,6 +123,7 @@ struct Walk<'a> {
     seen: HashMap<(Vec<u8>, i32), i64, foldhash::fast::RandomState>,
     /// Whether a hole was passed: remnants of an earlier use of the file may follow.
     suspicious: bool,
+    searcher: Searcher,
     /// Bytes in holes.
     holes: u64,
     visit: &'a mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
@@ -258,7 +260,7 @@ impl Walk<'_> {
         self.suspicious = true;
         let mut from = position + 1;
         loop {
-            let Some(next) = next_record(self.log, from, limit)? else {
+            let Some(next) = self.searcher.next_record(self.log, from, limit)? else {
                 // Nothing is valid up to the trusted position: all of it is a hole.
                 let Trust::Below(trusted) = self.trust else {
                     return Ok(None);
