@@ -347,6 +347,7 @@ impl Core {
             return Ok(false);
         }
         let led = self.lead().inspect_err(|_| self.member.stop_leading())?;
+        led.tell(&self.parts);
         *role = Role::Leader(Box::new(led));
         drop(role);
         self.lead.begin();

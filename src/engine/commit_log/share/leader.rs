@@ -64,6 +64,11 @@ impl Leader {
         let (held, _) = member.hold(LOCK_TIMEOUT)?;
         held.lengthen();
         let opened = open(machine, root, options)?;
+        if !opened.parts.report.damage().is_empty() {
+            // Recovery may have found next offsets that neither log nor queues show. The processes
+            // learn them from the inventory.
+            opened.parts.full_pass()?;
+        }
         held.clean();
         pass(Point::Recovered);
         // The process that led before may have died.
@@ -84,6 +89,13 @@ impl Leader {
             on_duty: 0,
             agreed,
         })
+    }
+
+    /// Reports the damage that recovery has found among the parts that this process reads.
+    pub fn tell(&self, read: &Parts) {
+        for damage in self.parts.report.damage() {
+            read.report.add(damage);
+        }
     }
 
     /// Lets the services go by what the processes have agreed on since. `options`: those in effect

@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::options::{Mode, Options};
 use crate::record::Draft;
 use std::cell::Cell;
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -53,6 +54,20 @@ fn send_bodies(engine: &CommitLog, count: usize, body: &[u8]) {
         let durability = Durability::Default;
         engine.append(batches, Atomicity::Rows, durability).unwrap();
     }
+}
+
+/// Sends a message, and returns its offset.
+fn send_one(engine: &CommitLog) -> u64 {
+    let topic = engine.topic_for_append("orders").unwrap();
+    let mut batch = engine.form().batch();
+    let draft = Draft {
+        body: b"another",
+        ..Draft::default()
+    };
+    batch.push("orders", 0, &draft, 1).unwrap();
+    let batches = &mut [(&*topic, &mut batch)];
+    let sent = engine.append(batches, Atomicity::Rows, Durability::Default);
+    sent.unwrap().rows[0].offset
 }
 
 /// A process was stopped while others sent and retention removed what they had sent. It has walked
@@ -269,4 +284,41 @@ fn a_close_does_not_wait_for_retention_that_waits_for_the_close() {
         std::thread::yield_now();
     }
     engine.close().unwrap();
+}
+
+/// The last messages of a store that was closed are lost: the last of them is damaged, or its log
+/// file is gone.
+#[test]
+fn what_recovery_finds_is_known_in_all_processes() {
+    for is_gone in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |mode| {
+            let options = Options {
+                mode,
+                retention_bytes: None,
+                ..options()
+            };
+            CommitLog::open(&Machine::real(), dir.path(), &options, Vec::new()).unwrap()
+        };
+        let engine = open(Mode::Append);
+        send_bodies(&engine, 20, b"the body of a message");
+        engine.roll_while(&mut || true).unwrap();
+        send_bodies(&engine, 20, b"the body of a message");
+        engine.close().unwrap();
+        let log = dir.path().join("commitlog").join(format!("{FILE_LEN:020}"));
+        let mut bytes = fs::read(&log).unwrap();
+        let last = bytes.windows(8).rposition(|at| at == b"the body").unwrap();
+        bytes[last] ^= 1;
+        match is_gone {
+            true => fs::remove_file(&log).unwrap(),
+            false => fs::write(&log, bytes).unwrap(),
+        }
+        let (leader, other) = (open(Mode::Share), open(Mode::Share));
+        assert_eq!(leader.report().damage().len(), 1, "{is_gone}");
+        assert_eq!(send_one(&other), 40);
+        assert_eq!(send_one(&leader), 41);
+        other.close().unwrap();
+        leader.close().unwrap();
+        assert_eq!(send_one(&open(Mode::Append)), 42);
+    }
 }
