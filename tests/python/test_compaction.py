@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import kafka_batches as kafka
 import pytest
 
 import forebay
@@ -192,3 +193,12 @@ def test_the_verb_compacts_topics(tmp_path: Path, capsys: pytest.CaptureFixture[
     with forebay.open(tmp_path / "commits"):
         pass
     assert main(["compact", str(tmp_path / "commits"), "state"]) != 0
+
+
+def test_the_verb_compacts_a_directory_of_another_system_if_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    kafka.write(tmp_path / "state-0", [[(1, b"key", b"value", [])]])
+    assert main(["compact", str(tmp_path), "state"]) == 1
+    assert "--adopt" in capsys.readouterr().err
+    assert main(["compact", str(tmp_path), "state", "--adopt"]) == 0

@@ -32,6 +32,9 @@ def add(verbs: Any) -> None:
         type=number,
         help="how long tombstones stay after the first compaction that kept them (a day)",
     )
+    parser.add_argument(
+        "--adopt", action="store_true", help="compact a directory that Forebay did not create"
+    )
     parser.set_defaults(run=_compact)
 
 
@@ -46,6 +49,7 @@ def _compact(arguments: argparse.Namespace) -> int:
     done: dict[str, dict[str, Any]] = {}
     with forebay.open(
         arguments.store,
+        adopt=arguments.adopt,
         cleanup_policy=dict.fromkeys(arguments.topics, "compact"),
         segment_bytes=arguments.segment_bytes,
         delete_retention_ms=arguments.delete_retention_ms,
