@@ -8,7 +8,7 @@ use super::{OFFSET, gap, names};
 use crate::engine::{Check, Cursor, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
-use crate::record::Row;
+use crate::record::{Message, Row};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -97,9 +97,24 @@ impl Lanes {
     }
 
     /// Finds in the target where each queue continues.
-    pub fn resume(&mut self, target: &dyn Engine, renumber: bool) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if the last message of a queue there is another one in the source,
+    /// which then is not the one that the conversion began with.
+    pub fn resume(
+        &mut self,
+        source: &dyn Engine,
+        target: &dyn Engine,
+        renumber: bool,
+    ) -> Result<()> {
         for lane in &mut self.lanes {
-            let Some(name) = self.topics.get(lane.topic).map(|topic| &topic.target) else {
+            let Some(LaneTopic {
+                source: from,
+                target: name,
+                ..
+            }) = self.topics.get(lane.topic)
+            else {
                 continue;
             };
             let Some(topic) = target.topics().get(name) else {
@@ -110,14 +125,15 @@ impl Lanes {
                 continue;
             }
             let mut next = bounds.end;
+            let last = target.get(&topic, lane.queue, bounds.end - 1)?;
             if renumber {
-                let last = target.get(&topic, lane.queue, bounds.end - 1)?;
                 let old = last.as_ref().and_then(|last| {
                     let old = last.record().property(OFFSET)?;
                     str::from_utf8(old).ok()?.parse::<u64>().ok()
                 });
                 next = old.map_or(lane.start, |old| old.saturating_add(1));
             }
+            check_same(source, last.as_ref(), (from, lane.queue, next))?;
             self.done += next.min(lane.end) - lane.next.min(next);
             lane.next = next;
         }
@@ -175,6 +191,32 @@ impl Lanes {
         progress(self.total, self.total);
         Ok(())
     }
+}
+
+/// Checks that the last message that was copied of a queue, which goes on with the offset `next`,
+/// is still the one in the source. One that is there no longer says nothing.
+fn check_same(
+    source: &dyn Engine,
+    last: Option<&Message>,
+    (topic, queue, next): (&Topic, u32, u64),
+) -> Result<()> {
+    let (Some(last), Some(offset)) = (last, next.checked_sub(1)) else {
+        return Ok(());
+    };
+    let copied = match source.get(topic, queue, offset) {
+        Ok(Some(copied)) => copied,
+        Ok(None) | Err(Error::OffsetOutOfRange { .. } | Error::Corrupt { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if copied.body()? == last.body()? {
+        return Ok(());
+    }
+    let reason = format!(
+        "queue {queue} of {} has another message at offset {offset} than the unfinished conversion \
+         has copied; to start anew, delete the directory that ends in .converting",
+        topic.name
+    );
+    Err(Error::option("source", "another store now", reason))
 }
 
 /// Checks that no queue has a gap in its offsets. Those of a commit log have none, but for damage.

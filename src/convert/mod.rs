@@ -202,7 +202,7 @@ fn copy_all(
     for topic in &lanes.topics {
         engine.create_topic(&topic.target, topic.queues, Durability::Written)?;
     }
-    lanes.resume(engine, spec.renumber)?;
+    lanes.resume(source, engine, spec.renumber)?;
     let names = lanes.topics.iter().map(|topic| &*topic.target);
     let mut sink = Sink::new(engine, names, spec)?;
     let complete = match source.meanings().kind {

@@ -298,6 +298,16 @@ def test_an_interrupted_conversion_is_continued_with_the_same_arguments(tmp_path
     assert not target.exists()
     with pytest.raises(forebay.InvalidOptionError, match="another renumber"):
         forebay.convert(source, target, engine="commitlog", renumber=True)
+    other = tmp_path / "other"
+    source.rename(other)
+    for queue in range(2):
+        write(
+            source / f"t-{queue}", [[(n, None, b"of another store", [])] * 1000 for n in range(70)]
+        )
+    with pytest.raises(forebay.InvalidOptionError, match=r"source is another .* delete the dir"):
+        forebay.convert(source, target, engine="commitlog")
+    shutil.rmtree(source)
+    other.rename(source)
     steps: list[int] = []
     done = forebay.convert(
         source, target, engine="commitlog", progress=lambda done, _: steps.append(done)

@@ -48,11 +48,11 @@ fn default_columns_have_the_documented_types() {
             column
         );
     }
-    let error = Column::parse("value", Dialect::Arrow)
+    let error = Column::parse("partition", Dialect::Arrow)
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("\"value\"") && error.contains("store_timestamp"),
+        error.contains("\"partition\"") && error.contains("store_timestamp"),
         "{error}"
     );
 }

@@ -126,11 +126,11 @@ fn a_time_out_of_the_range_of_microseconds_is_clamped() {
 #[test]
 fn columns_and_types_missing_in_a_dialect_are_rejected() {
     let store = store();
-    let mut wrong = spec(&["value"]);
+    let mut wrong = spec(&["partition"]);
     wrong.dialect = Dialect::Arrow;
     let error = Scan::new(&store, wrong).err().unwrap();
     assert!(matches!(error, Error::InvalidOption { .. }), "{error}");
-    assert!(error.to_string().contains("\"value\""), "{error}");
+    assert!(error.to_string().contains("\"partition\""), "{error}");
     let mut wrong = spec(&["value"]);
     wrong.body_type = BodyType::BinaryView;
     let error = Scan::new(&store, wrong).err().unwrap();
