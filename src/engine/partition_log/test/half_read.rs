@@ -1,7 +1,7 @@
 //! Batches of which a reader takes a few messages at a time.
 
 use super::*;
-use crate::engine::partition_log::segments::walk::counted;
+use crate::engine::partition_log::segments::reader::counted;
 
 /// Records of a batch.
 const LEN: u64 = 5000;
