@@ -30,6 +30,7 @@ mod half_read;
 mod listing;
 mod opening;
 mod partition;
+mod promised;
 mod query;
 mod queue_logs;
 mod repair;

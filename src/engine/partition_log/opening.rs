@@ -3,6 +3,7 @@
 use super::compact::rules::CompactRules;
 use super::compact::service::Compactor;
 use super::half_read::HalfReads;
+use super::promised::Promised;
 use super::retention::service::Retention;
 use super::segments::names;
 use super::write::{Opened, Writer};
@@ -72,11 +73,16 @@ impl PartitionLog {
         };
         let mut recovery = match options.mode {
             Mode::Read => {
+                let promised = Promised::read(&engine)?;
                 engine.update()?;
                 let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
+                let end = engine.check_all()?;
+                for damage in promised.missing(&engine)? {
+                    engine.shared.report.add(damage);
+                }
                 Recovery {
                     clean,
-                    end: engine.check_all()?,
+                    end,
                     ..Recovery::default()
                 }
             }

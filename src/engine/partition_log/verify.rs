@@ -2,6 +2,7 @@
 
 use super::folder::View;
 use super::partition::Partition;
+use super::promised::Promised;
 use super::segments::index::OffsetIndex;
 use super::segments::names::{base_of, beside};
 use super::segments::reader::Reader;
@@ -25,6 +26,7 @@ pub(super) fn verify(
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Verification> {
     engine.usable()?;
+    let promised = Promised::read(engine)?;
     engine.update()?;
     let mut found = Verification::default();
     let mut all = Vec::new();
@@ -47,6 +49,7 @@ pub(super) fn verify(
             }
         }
     }
+    found.damage.extend(promised.missing(engine)?);
     let kind = EngineKind::PartitionLog;
     if let Some(reason) = kept_options::flaw(engine.disk(), &engine.root, kind)? {
         let path = engine.root.join(kept_options::FILE_NAME);

@@ -10,6 +10,7 @@ mod lent;
 mod linger;
 mod live;
 mod meanwhile;
+mod promised;
 mod removal;
 mod retention;
 mod shared;
