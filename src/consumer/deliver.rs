@@ -51,7 +51,7 @@ pub(super) fn deliver(
     with: &[(&str, &str)],
 ) -> Result<Option<u64>> {
     let record = message.record();
-    let delivered = match target(&*handle.engine, &record) {
+    let delivered = match target(&*handle.engine, &record)? {
         Some((topic, queue)) => {
             let full = append(handle, &record, (&*topic, queue), (without, with));
             match full {
@@ -99,18 +99,32 @@ fn append(
     Ok(Some(appended.end))
 }
 
-/// The topic and queue that a delayed message is meant for.
-fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
-    let text = |name: &str| str::from_utf8(record.property(name)?).ok();
-    let name = text(REAL_TOPIC)?;
+/// The topic and queue that a delayed message is meant for; `None` if it names none that can exist.
+///
+/// # Errors
+///
+/// Those of creating the topic. They may pass, and then the message can be delivered.
+fn target(engine: &dyn Engine, record: &Row<'_>) -> Result<Option<(Arc<Topic>, u32)>> {
+    let Some((name, queue)) = named(record) else {
+        return Ok(None);
+    };
     // A message that is delayed to the schedule would come back for ever.
     if name == SCHEDULE_TOPIC || engine.meanings().check_topic(name).is_err() {
-        return None;
+        return Ok(None);
     }
     let topic = match engine.topics().get(name) {
         Some(topic) => topic,
-        None => engine.topic_for_append(name).ok()?,
+        None => match engine.topic_for_append(name) {
+            Err(Error::InvalidTopic { .. }) => return Ok(None),
+            created => created?,
+        },
     };
-    let queue: u32 = text(REAL_QID)?.parse().ok()?;
-    Some((Arc::clone(&topic), queue % topic.write_queues().max(1)))
+    let queue = queue % topic.write_queues().max(1);
+    Ok(Some((topic, queue)))
+}
+
+/// The topic and the number of the queue that a delayed message names.
+fn named<'a>(record: &'a Row<'_>) -> Option<(&'a str, u32)> {
+    let text = |name: &str| str::from_utf8(record.property(name)?).ok();
+    Some((text(REAL_TOPIC)?, text(REAL_QID)?.parse().ok()?))
 }

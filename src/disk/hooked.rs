@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub enum Call {
     /// [`FileSystem::create`].
     Create,
+    /// [`FileSystem::create_directory`].
+    CreateDirectory,
     /// [`FileSystem::reserve`] of a range: its start and its length.
     Reserve(u64, u64),
     /// [`FileSystem::volume`].
@@ -65,6 +67,7 @@ impl FileSystem for HookedDisk {
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
+        (self.before)(Call::CreateDirectory, path)?;
         RealDisk.create_directory(path)
     }
 

@@ -2,15 +2,18 @@
 
 use super::consumer::{BEGIN_MS, Bed, bodies, body, on_each, poll, receipts, system, wait};
 use crate::clock::ManualClock;
+use crate::disk::{Call, HookedDisk};
 use crate::engine::{Atomicity, Durability};
 use crate::machine::Machine;
 use crate::record::names::{DELIVER_AT, REAL_QID, REAL_TOPIC, TIMER_OFFSET};
 use crate::{
-    ConsumerOptions, Delay, Delivery, Draft, Error, Filter, Flush, Options, Sent, Store,
-    TIMER_TOPIC,
+    ConsumerOptions, Delay, Delivery, Draft, EngineKind, Error, Filter, Flush, Options, Sent,
+    Store, TIMER_TOPIC, Warning,
 };
 use std::fs;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 fn send(store: &Store, number: usize, delay: Delay) -> Sent {
@@ -410,4 +413,56 @@ fn a_list_of_another_log_hides_no_message_and_delivers_none() {
     other.clock.advance(30_000);
     other.reopen();
     assert_eq!(settled(&other.store, 30), (1..=30).collect::<Vec<_>>());
+}
+
+/// A partition log that was restored from its archive lacks topics that have delayed messages only.
+#[test]
+fn a_message_waits_until_its_topic_can_be_created() {
+    let root = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(BEGIN_MS);
+    let is_full = Arc::new(AtomicBool::new(false));
+    let disk = HookedDisk::shared({
+        let is_full = Arc::clone(&is_full);
+        move |call, path| {
+            let is_refused = call == Call::CreateDirectory
+                && path.to_str().is_some_and(|path| path.contains("orders-"));
+            match is_refused && is_full.load(Ordering::Acquire) {
+                true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                false => Ok(()),
+            }
+        }
+    });
+    let open = || {
+        let machine = Machine {
+            clock: Arc::<ManualClock>::clone(&clock),
+            disk: Arc::clone(&disk),
+            ..Machine::real()
+        };
+        let options = Options {
+            engine: Some(EngineKind::PartitionLog),
+            default_queues: Some(2),
+            ..Options::default()
+        };
+        Store::open_on(&machine, root.path(), options).unwrap()
+    };
+    let store = open();
+    send(&store, 1, after(1_000));
+    store.close().unwrap();
+    for queue in 0..2 {
+        let folder = root.path().join(format!("orders-{queue}"));
+        if folder.exists() {
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+    is_full.store(true, Ordering::Release);
+    let store = open();
+    clock.advance(1_000);
+    let failed = store.clock_moved().unwrap_err();
+    assert!(failed.is_out_of_room(), "{failed}");
+    let warnings = store.take_warnings();
+    let is_lost = |it: &Warning| matches!(it, Warning::Undelivered { .. });
+    assert!(!warnings.iter().any(is_lost), "{warnings:?}");
+    is_full.store(false, Ordering::Release);
+    store.clock_moved().unwrap();
+    until(|| delivered(&store) == [1]);
 }
