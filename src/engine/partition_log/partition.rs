@@ -1,6 +1,7 @@
 //! One partition: its folder, and its transactions.
 
 use super::folder::{Folder, View};
+use super::segments::newest::NewestTimes;
 use super::transactions::{Open, Outcomes};
 use super::write::ends::Ends;
 use crate::disk::Disk;
@@ -26,6 +27,8 @@ pub(super) struct Partition {
     open: Mutex<Open>,
     /// How the complete ones ended.
     pub(super) outcomes: Mutex<Outcomes>,
+    /// What searches by time have found out.
+    pub(super) newest: NewestTimes,
 }
 
 impl Partition {
@@ -37,6 +40,7 @@ impl Partition {
             folder: Arc::new(Folder::new(folder)),
             open: Mutex::default(),
             outcomes: Mutex::default(),
+            newest: NewestTimes::default(),
         }
     }
 

@@ -8,7 +8,9 @@ use super::partition::Partition;
 use super::segments::confirm::confirm;
 use super::segments::index::TimeIndex;
 use super::segments::reader::Reader;
+use super::segments::segment::Segment;
 use super::segments::walk::{Step, Walk};
+use crate::disk::Disk;
 use crate::engine::{Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use std::ops::Range;
@@ -45,61 +47,85 @@ fn search(shared: &Arc<Shared>, partition: &Arc<Partition>, view: &View, time: i
         .partition_point(|segment| segment.base <= start);
     let last = view.segments.len().saturating_sub(1);
     let disk = &*shared.disk;
-    for (number, segment) in view
-        .segments
-        .iter()
-        .enumerate()
-        .skip(after.saturating_sub(1))
-    {
-        let mut reader = Reader::open(disk, segment)?;
-        let Some(position) = begin(shared, &mut reader, time, number == last)? else {
-            continue;
+    let segments = view.segments.iter().enumerate();
+    for (number, segment) in segments.skip(after.saturating_sub(1)) {
+        // The last segment grows.
+        let known = match number < last {
+            true => Some(disk.modified_ms(&segment.path)?),
+            false => None,
         };
-        let mut walk = Walk::new(reader, position);
-        loop {
-            // The old formats do not state the first offset of a batch.
-            let first_possible = start.max(walk.next_offset);
-            match walk.next(disk)? {
-                Step::Batch(found) => {
-                    let header = found.header;
-                    let offsets =
-                        header.first_offset().max(first_possible)..header.last_offset() + 1;
-                    if header.max_timestamp < time || header.is_control() || offsets.is_empty() {
-                        continue;
-                    }
-                    if offsets.start >= end {
-                        return Ok(end);
-                    }
-                    if let Some(offset) = first(shared, partition, view, offsets, time)? {
-                        return Ok(offset);
-                    }
-                }
-                Step::Damage(..) => {}
-                Step::End => break,
-            }
+        if known.is_some_and(|modified| partition.newest.is_before(segment, modified, time)) {
+            continue;
+        }
+        let newest = match search_in(shared, partition, view, segment, time)? {
+            Searched::Found(offset) => return Ok(offset.min(end)),
+            Searched::Earlier(newest) => newest,
+        };
+        if let Some(modified) = known {
+            partition
+                .newest
+                .add(&view.segments, segment, modified, newest);
         }
     }
     Ok(end)
 }
 
-/// Where the search in a segment begins; `None` if all its messages are earlier. Only the time
-/// index of a segment that is complete covers all of it.
-fn begin(shared: &Shared, reader: &mut Reader, time: i64, is_last: bool) -> Result<Option<u64>> {
+/// What a segment has at or after a time.
+enum Searched {
+    /// The first message, or one after the view, has this offset.
+    Found(u64),
+    /// Nothing that is read: no message is later than this time, or nobody sees those that are.
+    Earlier(i64),
+}
+
+fn search_in(
+    shared: &Arc<Shared>,
+    partition: &Arc<Partition>,
+    view: &View,
+    segment: &Arc<Segment>,
+    time: i64,
+) -> Result<Searched> {
     let disk = &*shared.disk;
-    let Some(times) = TimeIndex::open(disk, &reader.segment)? else {
-        return Ok(Some(0));
-    };
-    if !is_last
-        && let Some(entry) = times.last()?.filter(|entry| entry.timestamp < time)
-        && confirm(disk, reader, entry)?.is_some()
-    {
-        return Ok(None);
+    let Range { start, end } = view.bounds;
+    let mut reader = Reader::open(disk, segment)?;
+    let (position, mut newest) = begin(disk, &mut reader, time)?;
+    let mut walk = Walk::new(reader, position);
+    loop {
+        // The old formats do not state the first offset of a batch.
+        let first_possible = start.max(walk.next_offset);
+        match walk.next(disk)? {
+            Step::Batch(found) => {
+                let header = found.header;
+                newest = newest.max(header.max_timestamp);
+                let offsets = header.first_offset().max(first_possible)..header.last_offset() + 1;
+                if header.max_timestamp < time || header.is_control() || offsets.is_empty() {
+                    continue;
+                }
+                if offsets.start >= end {
+                    return Ok(Searched::Found(end));
+                }
+                if let Some(offset) = first(shared, partition, view, offsets, time)? {
+                    return Ok(Searched::Found(offset));
+                }
+            }
+            Step::Damage(..) => {}
+            Step::End => return Ok(Searched::Earlier(newest)),
+        }
     }
-    let begin = match times.before(time)? {
-        Some(entry) => confirm(disk, reader, entry)?,
+}
+
+/// Where the search in a segment begins, and the greatest time before that. The last entry of an
+/// index says nothing of what follows its batch: later entries may be lost, or not written yet.
+fn begin(disk: &dyn Disk, reader: &mut Reader, time: i64) -> Result<(u64, i64)> {
+    let before = match TimeIndex::open(disk, &reader.segment)? {
+        Some(times) => times.before(time)?,
         None => None,
     };
-    Ok(Some(begin.unwrap_or(0)))
+    let begin = match before {
+        Some(entry) => confirm(disk, reader, entry)?.map(|at| (at, entry.timestamp)),
+        None => None,
+    };
+    Ok(begin.unwrap_or((0, i64::MIN)))
 }
 
 /// Offset of the first message with these offsets at or after `time`.

@@ -2,12 +2,14 @@
 //! batches by their headers, beginning at a place from [`index`] or [`waypoints`], and [`reader`]
 //! reads them. [`confirm`] compares an index with batches, [`lender`] has memory for bytes that
 //! rows keep, [`segment`] is one file of batches, [`snapshot`] has the transactions that are open
-//! where a segment begins, and [`names`] has the names of all files.
+//! where a segment begins, [`newest`] has what searches by time have found out, and [`names`] has
+//! the names of all files.
 
 pub mod confirm;
 pub mod index;
 pub mod lender;
 pub mod names;
+pub mod newest;
 pub mod reader;
 pub mod segment;
 pub mod snapshot;

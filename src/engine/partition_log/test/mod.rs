@@ -16,6 +16,7 @@ mod retention;
 mod shared;
 mod stats;
 mod taken;
+mod time;
 mod transactions;
 mod write;
 
