@@ -111,6 +111,8 @@ pub enum Bug {
     KeepCleanMark,
     /// Segments after a hole are kept.
     KeepLaterSegments,
+    /// Recovery of a partition takes damage above the recovery point for the end.
+    EndAtHole,
     /// Bytes after the end of a partition are not cut off.
     KeepSegmentTail,
     /// The copy of a compaction is not synced before it replaces segments.

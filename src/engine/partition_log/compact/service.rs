@@ -1,7 +1,8 @@
 //! Runs compaction: in the background, where enough is dirty, and on demand.
 //!
 //! One partition is compacted at a time. Before its segments are replaced, the recovery point is
-//! moved past them: above it, recovery takes a gap between offsets for the end of the log.
+//! moved past them: above it, recovery takes some gaps between segments for the end of the log, as
+//! a power loss leaves them.
 
 use super::cleanable::{DirtySegments, dirty_ratio, has_passed_horizon};
 use super::pace::Pace;

@@ -330,6 +330,46 @@ impl Reader {
         Ok(None)
     }
 
+    /// The first batch of the longest run of batches with rising offsets that begins in `bytes`,
+    /// with offsets of at least `next_offset`. A message may hold the bytes of batches, and the
+    /// end of the segment may be torn.
+    pub(super) fn longest_run(
+        &mut self,
+        bytes: Range<u64>,
+        next_offset: u64,
+        left: &mut u64,
+    ) -> Result<Option<u64>> {
+        let mut longest = 0..0;
+        let mut position = bytes.start;
+        while position < bytes.end {
+            if let Here::Batch(header) = self.here(position)?
+                && header.last_offset() >= next_offset
+                && self.is_whole_within(position, &header, left)?
+            {
+                let run = position..self.follow(position, header)?;
+                position = run.end;
+                if run.end - run.start > longest.end - longest.start {
+                    longest = run;
+                }
+                continue;
+            }
+            position += self.zeros(position).max(1);
+        }
+        Ok((!longest.is_empty()).then_some(longest.start))
+    }
+
+    /// Where the last bytes end that may not be zero; `from` if none follow it.
+    pub(super) fn data_end(&self, disk: &dyn Disk, from: u64) -> Result<u64> {
+        let (mut at, mut end) = (from, from);
+        while at < self.len
+            && let Some(data) = disk.next_data(&self.segment.path, at)?
+        {
+            at = data.end.max(at + 1);
+            end = data.end.clamp(end, self.len.max(end));
+        }
+        Ok(end)
+    }
+
     /// Where batches with rising offsets lead from one on.
     fn follow(&mut self, position: u64, header: Header) -> Result<u64> {
         let (mut position, mut header) = (position, header);

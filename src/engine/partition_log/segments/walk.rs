@@ -191,6 +191,20 @@ impl Walk {
         Ok(after)
     }
 
+    /// Searches the rest of the segment for batches after a flaw, even if the segment is not
+    /// complete, and goes on with the first of them. Returns whether there are any.
+    pub fn search_after(&mut self, disk: &dyn Disk, flaw: u64) -> Result<bool> {
+        // Found first: what is read may count as data.
+        let bytes = flaw + 1..self.reader.data_end(disk, flaw)?;
+        let found = self
+            .reader
+            .longest_run(bytes, self.next_offset, &mut self.left)?;
+        if let Some(position) = found {
+            self.position = position;
+        }
+        Ok(found.is_some())
+    }
+
     /// The bytes of a batch that the walk has found.
     pub fn batch(&self, found: &FoundBatch) -> Result<Vec<u8>> {
         self.reader.batch(found.position, &found.header)

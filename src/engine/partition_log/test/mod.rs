@@ -11,6 +11,7 @@ mod linger;
 mod live;
 mod meanwhile;
 mod promised;
+mod recovery;
 mod removal;
 mod retention;
 mod shared;

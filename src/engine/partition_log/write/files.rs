@@ -19,6 +19,8 @@ const METADATA: &str = "partition.metadata";
 const METADATA_START: &str = "version: 0\ntopic_id: ";
 /// The small files of a partition.
 pub const SMALL: [&str; 2] = [METADATA, EPOCHS];
+/// Longest checkpoint that is read.
+const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
 /// Longest small file of a partition that is read.
 const SMALL_LEN_MAX: u64 = 1 << 20;
 
@@ -92,15 +94,39 @@ pub fn save_clean_stop(disk: &dyn Disk, root: &Path, lines: &[Line<'_>]) -> Resu
 
 /// The entries of a checkpoint file; none if it is missing or damaged.
 pub fn read_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Vec<(String, u32, u64)>> {
-    let bytes = read_table(disk, path, 64 << 20)?.unwrap_or_default();
+    Ok(match load_checkpoint(disk, path)? {
+        Checkpoint::Lines(lines) => lines,
+        Checkpoint::Missing | Checkpoint::Damaged(..) => Vec::new(),
+    })
+}
+
+/// What a checkpoint file is.
+pub enum Checkpoint {
+    /// There is none.
+    Missing,
+    /// Its length, and why it is no checkpoint.
+    Damaged(u64, String),
+    /// Its entries.
+    Lines(Vec<(String, u32, u64)>),
+}
+
+/// Reads a checkpoint file.
+pub fn load_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Checkpoint> {
+    let Some(entry) = disk.stat(path)? else {
+        return Ok(Checkpoint::Missing);
+    };
+    let Some(bytes) = read_table(disk, path, CHECKPOINT_LEN_MAX)? else {
+        let reason = "it is no file, or too long";
+        return Ok(Checkpoint::Damaged(entry.len, reason.to_owned()));
+    };
     let mut lines = Vec::new();
     let read = names::each_start(&bytes, &mut |topic, queue, offset| {
         lines.push((topic.to_owned(), queue, offset));
     });
-    match read {
-        Ok(()) => Ok(lines),
-        Err(_) => Ok(Vec::new()),
-    }
+    Ok(match read {
+        Ok(()) => Checkpoint::Lines(lines),
+        Err(reason) => Checkpoint::Damaged(bytes.len() as u64, reason.to_owned()),
+    })
 }
 
 /// The bytes of a small file; `None` if it is missing, too long or no file.

@@ -161,7 +161,12 @@ impl Indexes {
             }
             self.since = 0;
         }
-        self.since += len;
+        self.since = self.since.saturating_add(len);
+    }
+
+    /// Has the next batch get an entry, if there is room: readers find it after a damaged one.
+    pub fn mark_next(&mut self) {
+        self.since = self.interval.saturating_add(1);
     }
 
     fn add_time(&mut self) {

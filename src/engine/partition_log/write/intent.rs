@@ -179,9 +179,12 @@ fn decide(
             *point = (*start).min(*point);
         }
     }
-    let lines = points.iter().map(|(key, at)| (&*key.0, key.1, *at));
-    let lines: Vec<files::Line<'_>> = lines.collect();
-    files::save_checkpoint(disk, root, RECOVERY_POINT, &lines)?;
+    // Points that are not known stay so, for an opening after a crash in between.
+    if opening.are_points_known {
+        let lines = points.iter().map(|(key, at)| (&*key.0, key.1, *at));
+        let lines: Vec<files::Line<'_>> = lines.collect();
+        files::save_checkpoint(disk, root, RECOVERY_POINT, &lines)?;
+    }
     for (key, folder, limit) in there {
         let known = Known {
             point: limit,

@@ -4,7 +4,8 @@
 //! [`parts`] appends, and [`durable`] syncs, with [`unsynced`]. [`tail`] has the ends of all
 //! partitions under the append lock: [`writing`] is the end of one, [`last`] its last segment, and
 //! [`indexes`] its indexes. [`linger`] has the batches of messages that linger. [`recovery`]
-//! repairs a partition when it is opened, [`follow`] the files that a broker keeps beside it.
+//! repairs a partition when it is opened, with [`holes`] in it, [`follow`] the files that a broker
+//! keeps beside it.
 //! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
 //! [`rules`] the options. [`swap`] replaces segments. [`intent`] makes a batch of several
 //! partitions atomic. [`showing`] shows readers in other processes how long sends take.
@@ -18,6 +19,7 @@ mod duties;
 pub mod ends;
 pub mod files;
 mod follow;
+mod holes;
 pub mod indexes;
 mod indexing;
 pub mod intent;

@@ -8,7 +8,7 @@
 //! Nothing else is written before the mark of a clean stop is gone.
 
 use super::ends::Ends;
-use super::files::{self, RECOVERY_POINT};
+use super::files::{self, Checkpoint, RECOVERY_POINT};
 use super::intent;
 use super::linger::OpenBatches;
 use super::parts::Parts;
@@ -28,7 +28,7 @@ use crate::engine::partition_log::segments::names::{self, CLEAN, LOCK, LOG_START
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::topic::initial_queues;
-use crate::engine::{Recovery, Report, Topic, Topics};
+use crate::engine::{Damage, DamageKind, Recovery, Report, Topic, Topics};
 use crate::error::{At, Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
@@ -394,6 +394,7 @@ pub(super) fn begin(
         report,
         is_clean: is_clean || maker == Maker::Nobody,
         is_own: maker != Maker::Other,
+        are_points_known: true,
     };
     let (opened, recovery) = open_partitions(&opening, root, topics, tail)?;
     let line = |it: &'_ Opened| {
@@ -447,6 +448,30 @@ pub(super) fn modified(disk: &dyn Disk, path: &Path) -> Result<Option<i64>> {
     }
 }
 
+/// The offsets in a checkpoint; `None` if it is missing or damaged. Damage is reported, and that it
+/// is missing if it `is_due`.
+fn offsets_of(
+    opening: &Opening<'_>,
+    root: &Path,
+    name: &str,
+    is_due: bool,
+) -> Result<Option<intent::Table>> {
+    let path = root.join(name);
+    let (len, reason) = match files::load_checkpoint(&**opening.disk, &path)? {
+        Checkpoint::Lines(lines) => {
+            let offsets = lines.into_iter();
+            let offset = |(topic, queue, at)| ((topic, queue), at);
+            return Ok(Some(offsets.map(offset).collect()));
+        }
+        Checkpoint::Missing if !is_due => return Ok(None),
+        Checkpoint::Missing => (0, "the file is missing".to_owned()),
+        Checkpoint::Damaged(len, reason) => (len, reason),
+    };
+    let damage = Damage::new(DamageKind::ForeignTable, path, 0..len, reason);
+    opening.report.add(damage);
+    Ok(None)
+}
+
 /// Opens all partitions.
 fn open_partitions(
     opening: &Opening<'_>,
@@ -455,16 +480,18 @@ fn open_partitions(
     tail: &mut Tail,
 ) -> Result<(Vec<Opened>, Recovery)> {
     let disk = &**opening.disk;
-    let table = |name: &str| -> Result<HashMap<(String, u32), u64>> {
-        let lines = files::read_checkpoint(disk, &root.join(name))?.into_iter();
-        Ok(lines
-            .map(|(topic, queue, at)| ((topic, queue), at))
-            .collect())
-    };
-    let (mut points, starts) = (table(RECOVERY_POINT)?, table(LOG_START)?);
-    let cut = intent::complete(opening, root, &mut points, &starts)?;
     let mut named = names::partitions(disk, root)?;
     named.sort();
+    // A store of Forebay has one before it has partitions.
+    let is_due = opening.is_own && !named.is_empty();
+    let points = offsets_of(opening, root, RECOVERY_POINT, is_due)?;
+    let opening = &Opening {
+        are_points_known: points.is_some(),
+        ..*opening
+    };
+    let mut points = points.unwrap_or_default();
+    let starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
+    let cut = intent::complete(opening, root, &mut points, &starts)?;
     let mut recovery = Recovery {
         clean: opening.is_clean,
         truncated_bytes: cut,

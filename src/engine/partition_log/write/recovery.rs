@@ -2,7 +2,8 @@
 //!
 //! After a clean stop everything is durable, and the last segment is walked from the last entry of
 //! its index. Otherwise the segments from the recovery point on are checked batch by batch. The
-//! partition ends at the first batch that is not whole:
+//! partition ends with the last whole batch, or where [`holes`](super::holes) tell that the power
+//! failed:
 //!
 //! ```text
 //!   later segments are removed, the last first, and that made durable
@@ -12,13 +13,17 @@
 //! A crash between any two of these leaves a partition that ends there for the next opening too.
 //! What is kept is written again because a sync that failed may have left it in memory only.
 //!
-//! Below the recovery point everything was durable. Damage there is reported and kept.
+//! Below the recovery point everything was durable. Damage there is reported and kept, and so is
+//! damage above it that batches follow: they may have been acknowledged. Compaction leaves gaps
+//! between offsets, in segments that were below the recovery point. If the point is not known, a
+//! gap anywhere may be one of these.
 //!
 //! Below the first offset any segment may be missing: a power failure during a removal need not
 //! keep the order in which names were removed.
 
 use super::ends::{End, Ends};
 use super::follow::{Log, follow};
+use super::holes::Hole;
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
 use super::swap;
@@ -26,12 +31,13 @@ use crate::disk::{Disk, Entry};
 use crate::engine::partition_log::segments::names::{self, LogFile, beside};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{Step, Walk};
+use crate::engine::partition_log::segments::walk::{FoundBatch, Step, Walk};
 use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
+use crate::record::Flaw;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,8 +56,10 @@ pub struct Opening<'a> {
     pub report: &'a Report,
     /// Whether the last writer stopped cleanly.
     pub is_clean: bool,
-    /// Whether Forebay wrote the partition: offsets leave no gaps above the recovery point.
+    /// Whether Forebay wrote the partition.
     pub is_own: bool,
+    /// Whether the recovery points could be read.
+    pub are_points_known: bool,
 }
 
 /// A partition as a checkpoint describes it.
@@ -79,17 +87,59 @@ pub struct Recovered {
     pub truncated: u64,
 }
 
+/// What is known of the segments of a partition beside the one that is checked.
+struct Around<'a> {
+    known: Known,
+    /// A gap between segments below this offset is not the end of the partition.
+    gaps_below: u64,
+    /// Segments without messages.
+    empty: &'a [Segment],
+}
+
 /// A segment that was checked.
 struct Checked {
-    /// Where its last whole batch ends.
+    /// Where its last whole batch ends, or damage that is kept.
     len: u64,
     /// Where what may not be durable begins.
     from: u64,
     /// The next offset.
     next: u64,
     indexes: Indexes,
+    /// The holes after the last whole batch.
+    holes: Vec<Hole>,
     /// Whether damage that is kept follows the last whole batch.
     is_damaged: bool,
+}
+
+impl Checked {
+    /// Adds a whole batch.
+    fn take(&mut self, found: &FoundBatch, point: u64) {
+        let header = &found.header;
+        let (len, last) = (u64::from(header.len), header.last_offset());
+        let position = found.position;
+        self.indexes.add(position, len, last, header.max_timestamp);
+        self.len = position + len;
+        self.next = last + 1;
+        if self.next <= point {
+            self.from = self.len;
+        }
+    }
+
+    /// Adds a hole, in which the last ones may be: their lengths were damaged then.
+    fn meet(
+        &mut self,
+        bytes: Range<u64>,
+        (first, after): (u64, Option<u64>),
+        reason: impl ToString,
+    ) {
+        self.holes.retain(|hole| hole.bytes.start < bytes.start);
+        self.holes.push(Hole {
+            bytes,
+            first,
+            after,
+            reason: reason.to_string(),
+        });
+    }
 }
 
 impl Opening<'_> {
@@ -159,7 +209,7 @@ impl Opening<'_> {
     }
 
     fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Recovered> {
-        let segments = self.without_strays(&folder, segments, known)?;
+        let (segments, empty) = self.without_strays(&folder, segments, known)?;
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
@@ -177,30 +227,22 @@ impl Opening<'_> {
         let (mut checked, mut truncated) = (0, 0);
         let mut last: Option<(Segment, bool)> = None;
         let mut rest = rest.into_iter().peekable();
-        let mut is_first = true;
-        let gaps_below = gaps_below(known, floor);
-        let follows = |later: &Segment, next| later.base == next || later.base <= gaps_below;
-        while let Some(segment) = rest.peek() {
-            let is_beyond = !is_first && !follows(segment, next);
-            if is_beyond && self.is_own && !planted(Bug::KeepLaterSegments) {
-                break;
-            }
-            let Some(segment) = rest.next() else { break };
-            is_first = false;
-            let (found, count) = self.check(&segment, known)?;
+        let around = Around {
+            known,
+            gaps_below: gaps_below(known, floor),
+            empty: &empty,
+        };
+        while let Some(segment) = rest.next() {
+            let later = rest.peek().map(|later| later.base);
+            let (mut found, count) = self.check(&segment, (known, later))?;
             checked += count;
             next = found.next;
-            let cut = segment.len - found.len;
-            let goes_on = rest.peek().is_some_and(|later| {
-                // A broker stops at the first bytes that are not a batch.
-                (self.is_own && follows(later, found.next))
-                    || (!self.is_own && (cut == 0 || found.is_damaged))
-            });
+            let goes_on = self.goes_on(&segment, &mut found, later, &around)?;
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
             }
-            if !found.is_damaged && self.disk.next_data(&segment.path, found.len)?.is_some() {
-                truncated += cut;
+            if self.disk.next_data(&segment.path, found.len)?.is_some() {
+                truncated += segment.len - found.len;
             }
             let len = self.keep(&segment, &found)?;
             if let Some((before, _)) = last.replace((Segment { len, ..segment }, found.is_damaged))
@@ -208,7 +250,7 @@ impl Opening<'_> {
                 sealed.push(before);
             }
         }
-        self.remove(&folder, rest.collect())?;
+        self.remove(&folder, empty)?;
         if let Some((last, _)) = &last {
             let all: Vec<Segment> = sealed.iter().chain([last]).cloned().collect();
             let of = (checked_from, next.max(floor));
@@ -228,34 +270,38 @@ impl Opening<'_> {
         Ok(found)
     }
 
-    /// Removes segments that begin at the limit or later, and those of appends that failed: all
-    /// others have messages, but the last one if all before it are being removed.
+    /// Sorts out segments without messages, which appends that failed and power losses leave: all
+    /// others have messages, but the last one if all before it are being removed. Removes those
+    /// that begin at the limit or later. Returns the others, and those without messages.
     fn without_strays(
         &self,
         folder: &Path,
         segments: Vec<Segment>,
         known: Known,
-    ) -> Result<Vec<Segment>> {
-        let (mut used, mut strays) = (Vec::new(), Vec::new());
+    ) -> Result<(Vec<Segment>, Vec<Segment>)> {
+        let (mut used, mut empty, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
         for segment in segments {
-            let is_first = used.is_empty() && strays.is_empty();
+            let is_first = used.is_empty() && empty.is_empty() && beyond.is_empty();
             let is_begun = segment.base <= known.start && !planted(Bug::EndAtRemoved);
             let is_used = is_first || !self.is_own || is_begun;
-            if segment.base < known.limit
-                && (is_used || self.disk.next_data(&segment.path, 0)?.is_some())
-            {
+            if segment.base >= known.limit {
+                beyond.push(segment);
+            } else if is_used || self.disk.next_data(&segment.path, 0)?.is_some() {
                 used.push(segment);
             } else {
-                strays.push(segment);
+                empty.push(segment);
             }
         }
-        self.remove(folder, strays)?;
-        Ok(used)
+        self.remove(folder, beyond)?;
+        Ok((used, empty))
     }
 
-    /// Checks the batches of a segment.
-    fn check(&self, segment: &Segment, known: Known) -> Result<(Checked, u64)> {
-        let Known { point, limit, .. } = known;
+    /// Checks the batches of a segment, before one that begins at the offset `later`.
+    fn check(
+        &self,
+        segment: &Segment,
+        (known, later): (Known, Option<u64>),
+    ) -> Result<(Checked, u64)> {
         let disk = &**self.disk;
         let shared = Arc::new(segment.clone());
         let mut walk = Walk::new(Reader::open(disk, &shared)?, 0);
@@ -264,61 +310,152 @@ impl Opening<'_> {
             from: 0,
             next: segment.base,
             indexes: Indexes::new(segment.base, self.rules),
+            holes: Vec::new(),
             is_damaged: false,
         };
         let mut count = 0;
         loop {
             match walk.next(disk)? {
+                Step::Batch(found) if found.header.first_offset() >= known.limit => break,
                 Step::Batch(found) => {
                     let header = &found.header;
-                    let last = header.last_offset();
-                    if header.first_offset() >= limit {
-                        break;
-                    }
+                    let first = header.first_offset();
+                    // No checksum covers the offset.
+                    let is_placed =
+                        first <= it.next || later.is_none_or(|later| header.last_offset() < later);
                     let is_whole = walk.reader.is_whole(found.position, header)?;
-                    let is_gap = self.is_own
-                        && it.next >= point
-                        && last >= point
-                        && header.first_offset() != it.next;
-                    if (is_whole || planted(Bug::NoChecksum)) && !is_gap {
-                        let len = header.len.into();
-                        it.indexes
-                            .add(found.position, len, last, header.max_timestamp);
-                        it.len = walk.position;
-                        it.next = last + 1;
-                        it.is_damaged = false;
-                        if it.next <= point {
-                            it.from = it.len;
+                    if (is_placed && is_whole) || planted(Bug::NoChecksum) {
+                        if !self.passes_over(segment, &mut it, known, first)? {
+                            break;
                         }
+                        it.take(&found, known.point);
                         count += 1;
-                    } else if it.next < point {
-                        let bytes = found.position..walk.position;
-                        self.report(&segment.path, bytes, "the batch is not whole");
-                        walk.lose(&found)?;
-                        it.is_damaged = true;
+                        continue;
+                    }
+                    let bytes = found.position..walk.position;
+                    let before = walk.before();
+                    let after = walk.lose(&found)?;
+                    if is_whole {
+                        walk.next_offset = before;
+                        it.meet(bytes, (before, None), Flaw::Field("offset"));
                     } else {
-                        break;
+                        let offsets = (first.max(before), Some(after));
+                        it.meet(bytes, offsets, "the batch is not whole");
                     }
                 }
-                Step::Damage(bytes, flaw) if it.next < point => {
-                    self.report(&segment.path, bytes, flaw);
-                    it.is_damaged = true;
+                Step::Damage(mut bytes, flaw) => {
+                    if bytes.end >= walk.reader.len && walk.search_after(disk, bytes.start)? {
+                        bytes.end = walk.position;
+                    }
+                    it.meet(bytes, (walk.next_offset, None), flaw);
                 }
-                Step::Damage(..) | Step::End => break,
+                Step::End => break,
             }
         }
         it.indexes.close();
         Ok((it, count))
     }
 
+    /// Whether the batches after holes, the first of which has the offset `next`, belong to the
+    /// partition. Reports the holes then.
+    fn passes_over(
+        &self,
+        segment: &Segment,
+        it: &mut Checked,
+        known: Known,
+        next: u64,
+    ) -> Result<bool> {
+        if it.holes.is_empty() {
+            return Ok(true);
+        }
+        let is_damage = self.are_damage(segment, it, known)?;
+        if is_damage {
+            self.tell(segment, it, Some(next));
+            it.indexes.mark_next();
+        }
+        Ok(is_damage)
+    }
+
+    /// Whether holes that something follows are damage, and not what a power loss has left.
+    fn are_damage(&self, segment: &Segment, it: &Checked, known: Known) -> Result<bool> {
+        if it.next < known.point || !self.are_points_known {
+            return Ok(true);
+        }
+        for hole in &it.holes {
+            if hole.lacks_sector(&**self.disk, segment)? {
+                return Ok(false);
+            }
+        }
+        Ok(!planted(Bug::EndAtHole))
+    }
+
+    /// Whether a segment may end within a batch because the power failed: a broker's files grow
+    /// with what is written to them, and it ends a partition there itself.
+    fn is_short(&self, segment: &Segment, hole: &Hole) -> bool {
+        !self.is_own && hole.after.is_none() && hole.bytes.end >= segment.len
+    }
+
+    /// Reports the holes before the offset `next`.
+    fn tell(&self, segment: &Segment, it: &mut Checked, next: Option<u64>) {
+        let next = next.filter(|_| self.is_own && self.are_points_known);
+        for hole in it.holes.drain(..) {
+            hole.report(self.report, segment, next);
+        }
+    }
+
+    /// Whether the next segment, which begins at the offset `later`, belongs to the partition. If
+    /// damage comes before it, reports and keeps that.
+    fn goes_on(
+        &self,
+        segment: &Segment,
+        found: &mut Checked,
+        later: Option<u64>,
+        around: &Around<'_>,
+    ) -> Result<bool> {
+        let (next, known) = (found.next, around.known);
+        let was_durable = next < known.point;
+        let is_before = later.is_some_and(|later| next < later);
+        if let Some(hole) = found.holes.last()
+            && (was_durable
+                || is_before
+                    && !self.is_short(segment, hole)
+                    && self.are_damage(segment, found, known)?)
+        {
+            found.len = hole.bytes.end;
+            found.is_damaged = true;
+            self.tell(segment, found, later);
+            return Ok(later.is_some());
+        }
+        let Some(later) = later else {
+            return Ok(false);
+        };
+        if later == next || later <= around.gaps_below {
+            return Ok(true);
+        }
+        if !found.holes.is_empty() || planted(Bug::EndAtRemoved) {
+            return Ok(false);
+        }
+        if !self.is_own || !self.are_points_known {
+            return Ok(true);
+        }
+        // A power loss takes whole segments, and what was appended to a file since it was opened,
+        // which has grown since. Nothing that is in a file is lost for a gap otherwise.
+        let is_empty = found.len == 0;
+        let is_gone = || around.empty.iter().any(|it| it.base == next);
+        let is_lost = is_empty || next == known.point || is_gone();
+        if later < next || !was_durable && is_lost {
+            return Ok(false);
+        }
+        let end = found.len;
+        let gone = format!("offsets {next} to {} are missing after it", later - 1);
+        self.report(&segment.path, end..end, gone);
+        Ok(true)
+    }
+
     /// Makes what is kept of a segment durable, and cuts off the rest. Returns its length.
     fn keep(&self, segment: &Segment, found: &Checked) -> Result<u64> {
         let disk = &**self.disk;
-        let path = &segment.path;
-        let len = match found.is_damaged {
-            true => segment.len,
-            false => found.len,
-        };
+        let (path, len) = (&segment.path, found.len);
         rewrite(disk, path, found.from..len)?;
         if len != segment.len && !planted(Bug::KeepSegmentTail) {
             disk.set_len(path, len)?;

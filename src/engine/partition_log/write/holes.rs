@@ -1,0 +1,92 @@
+//! Holes: bytes of a segment that are not a whole batch, and how recovery tells what made them.
+//!
+//! | where, and what follows | what it is | recovery |
+//! |---|---|---|
+//! | above the recovery point, no whole batch follows | the torn tail of a crash | cuts it off |
+//! | above it, whole batches follow, and a sector is missing | left by a power loss | ends there |
+//! | above it, whole batches follow, no sector is missing | damage | keeps and reports it |
+//! | below the recovery point | damage | keeps and reports it |
+//!
+//! A power loss may keep any of the sectors that were not synced and lose any other. What follows a
+//! sector that it took was not durable either. A log file is written once, from its begin to its
+//! end, and holds zeros before: a sector that is missing has zeros from the first byte on that was
+//! to be stored. Batches are stored whole, so that this is the first byte of the hole or of the
+//! sector. Anything else in a hole was stored, and damaged later.
+//!
+//! If the recovery points are not known, nothing is known of what was durable. Then all holes that
+//! batches follow are damage.
+
+use crate::disk::Disk;
+use crate::engine::partition_log::segments::names::partition_of;
+use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::report::Report;
+use crate::engine::{Damage, DamageKind};
+use crate::error::Result;
+use crate::num::index;
+use std::ops::Range;
+
+/// What a disk stores as a whole, at the least.
+const SECTOR: u64 = 512;
+/// Bytes of the first offset in a batch.
+const OFFSET_LEN: u64 = 8;
+
+/// Bytes that are not a whole batch.
+#[derive(Debug)]
+pub struct Hole {
+    /// The bytes: from where a batch should begin to the next one, or to the end of the segment.
+    pub bytes: Range<u64>,
+    /// The first offset that was in it.
+    pub first: u64,
+    /// The offset after it, if the header of a damaged batch tells.
+    pub after: Option<u64>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Hole {
+    /// Whether a sector is missing that was to be stored with the batch that begins here.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn lacks_sector(&self, disk: &dyn Disk, segment: &Segment) -> Result<bool> {
+        let mut buffer = [0; index(SECTOR)];
+        let end = self.bytes.end.min(segment.len);
+        let mut at = self.bytes.start;
+        while at < end {
+            let until = ((at / SECTOR + 1) * SECTOR).min(segment.len);
+            let sector = buffer.get_mut(..index(until - at)).unwrap_or_default();
+            let have = disk.read_at(&segment.path, at, sector)?;
+            let is_zero = sector.iter().take(have).all(|byte| *byte == 0);
+            let is_begin = at == self.bytes.start;
+            if is_zero && !(is_begin && self.begins_with_zeros(until - at)) {
+                return Ok(true);
+            }
+            at = until;
+        }
+        Ok(false)
+    }
+
+    /// Whether as many first bytes of the batch would be zero if they were stored: offsets begin
+    /// with zeros.
+    fn begins_with_zeros(&self, len: u64) -> bool {
+        let offset = self.first.to_be_bytes();
+        let begin = offset.get(..index(len.min(OFFSET_LEN + 1)));
+        begin.is_some_and(|begin| begin.iter().all(|byte| *byte == 0))
+    }
+
+    /// Reports the hole. `next` is the first offset after it that is there; `None` if offsets leave
+    /// gaps, so that it does not say what was lost.
+    pub fn report(&self, report: &Report, segment: &Segment, next: Option<u64>) {
+        let bytes = self.bytes.clone();
+        let damage = Damage::new(DamageKind::Log, &segment.path, bytes, &self.reason);
+        let folder = segment.path.parent().and_then(|folder| folder.file_name());
+        let folder = folder.and_then(|name| name.to_str());
+        let partition = folder.and_then(partition_of);
+        let (Some((topic, queue)), Some(after)) = (partition, self.after.or(next)) else {
+            return report.add(damage);
+        };
+        let lost = (self.first..after).map(|offset| (topic.to_owned(), queue, offset));
+        report.add_losing(damage, lost);
+    }
+}
