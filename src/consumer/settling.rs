@@ -17,9 +17,9 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadySettled`]; [`Error::OwnershipLost`] if the message was delivered again
-    /// meanwhile or was taken back by [`Consumer::nack`], its queue has another owner, or it was
-    /// delivered to another group.
+    /// [`crate::Error::AlreadySettled`]; [`crate::Error::OwnershipLost`] if the message was
+    /// delivered again meanwhile or was taken back by [`Consumer::nack`], its queue has another
+    /// owner, or it was delivered to another group.
     pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
         self.check_open()?;
         let now = self.shared.now();
@@ -43,8 +43,8 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for an invalid level; those of [`Consumer::ack`] and of sending.
-    /// After an error the message is still unsettled.
+    /// [`crate::Error::InvalidOption`] for an invalid level; those of [`Consumer::ack`] and of
+    /// sending. After an error the message is still unsettled.
     pub fn nack(&self, delivery: &Delivery, level: Option<u8>) -> Result<()> {
         check_level(level, &self.shared.handle().options.delay_levels())?;
         self.check_open()?;
