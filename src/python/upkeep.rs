@@ -67,10 +67,11 @@ impl Store {
     /// Damaged bytes are saved in the store's directory `damaged`. Holes in the log are filled with
     /// records that belong to no queue, so that RocketMQ, too, can read past them. Queue entries,
     /// index files and the tables that Forebay writes are rebuilt from the log. Damaged tables of
-    /// another system are saved and left as they are. Of a partition log only the options that it
-    /// keeps are repaired; the old file becomes `forebay.options.damaged`. Other threads may send
-    /// and read meanwhile; readers in other processes see the repaired files when they open the
-    /// store again. The disk needs space for one more log file.
+    /// another system are saved and left as they are. Of a partition log damaged batches are
+    /// removed, which leaves a gap between offsets, and indexes and tables are written again; what
+    /// was damaged is saved beside its file, under a name that ends with `.damaged`. Other threads
+    /// may send and read meanwhile; readers in other processes see the repaired files when they
+    /// open the store again. The disk needs space for one more log file.
     ///
     /// Parameters
     /// ----------

@@ -10,8 +10,8 @@ use super::life::Lives;
 use super::members::Members;
 use super::partitions::Partitions;
 use super::{
-    Tell, partition_cases, rare, repairs, reported, shared_commit_log, shared_partition_log, sites,
-    tell,
+    Tell, partition_cases, partition_repairs, rare, repairs, reported, shared_commit_log,
+    shared_partition_log, sites, tell,
 };
 use crate::seeds::{Seeds, in_proof};
 use sites::{Site, What};
@@ -25,7 +25,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
 /// have their own crashes.
-const KINDS: [(&str, Tell, bool); 43] = [
+const KINDS: [(&str, Tell, bool); 46] = [
     steps!(reported::at_its_end),
     steps!(reported::meddled_with),
     steps!(reported::at_its_begin),
@@ -42,6 +42,9 @@ const KINDS: [(&str, Tell, bool); 43] = [
     steps!(repairs::of_a_queue),
     steps!(repairs::of_the_checkpoint),
     steps!(repairs::by_parts),
+    steps!(partition_repairs::of_a_batch),
+    steps!(partition_repairs::of_an_index),
+    steps!(partition_repairs::of_a_table),
     steps!(Commits::is_dealt_with),
     steps!(Commits::is_heard),
     steps!(Commits::is_run_again),
@@ -80,7 +83,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 43] = [
+const UNSHOWN: [(&str, &str, What, &str); 46] = [
     (
         "src/engine/partition_log/write/indexing.rs",
         "index 1",
@@ -136,6 +139,24 @@ const UNSHOWN: [(&str, &str, What, &str); 43] = [
         "finish 2",
         What::File,
         "Forebay takes how a transaction ended from the log; Kafka's readers use the index",
+    ),
+    (
+        "src/engine/partition_log/write/restore.rs",
+        "restore 1",
+        What::Directory,
+        "an index is a hint, and a repair finds again what is damaged",
+    ),
+    (
+        "src/engine/partition_log/write/tables.rs",
+        "mend_metadata 1",
+        What::File,
+        "the next repair, or the next send, writes a torn file again",
+    ),
+    (
+        "src/engine/partition_log/write/tables.rs",
+        "mend_metadata 1",
+        What::Directory,
+        "as above",
     ),
     (
         "src/engine/partition_log/write/files.rs",

@@ -15,8 +15,9 @@
 //! of [`partitions`] are of a partition log, those of [`compactions`] of one that is compacted,
 //! those of [`members`] of logs of either kind that processes share, some of which die ([`locks`]).
 //! In [`openings`] each call of an opening fails.
-//! [`rare`], [`partition_cases`], [`reported`], [`interrupted`] and [`repairs`] cover cases that
-//! these reach too seldom. [`left_out`] leaves out each sync, and [`seeds`] chooses the stories.
+//! [`rare`], [`partition_cases`], [`reported`], [`interrupted`], [`repairs`] and
+//! [`partition_repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each
+//! sync, and [`seeds`] chooses the stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -49,6 +50,7 @@ mod openings;
 mod partition_cases;
 mod partition_checks;
 mod partition_removal;
+mod partition_repairs;
 mod partitions;
 mod random;
 mod rare;
@@ -225,6 +227,13 @@ fn an_interrupted_repair_loses_nothing_and_the_next_one_completes_it() {
     tell_all(repairs::of_a_queue);
     tell_all(repairs::of_the_index);
     tell_all(repairs::of_the_checkpoint);
+}
+
+#[test]
+fn an_interrupted_repair_of_a_partition_log_is_completed_by_the_next_one() {
+    tell_all(partition_repairs::of_a_batch);
+    tell_all(partition_repairs::of_an_index);
+    tell_all(partition_repairs::of_a_table);
 }
 
 #[test]

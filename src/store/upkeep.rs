@@ -30,12 +30,13 @@ impl Store {
         self.queue_logs("compaction")?.compact(topic, progress)
     }
 
-    /// Saves damaged bytes in the directory `damaged`, and repairs what it can; see [`Repair`].
+    /// Saves damaged bytes and repairs what it can; see [`Repair`].
     ///
     /// Fills holes of the log, so that RocketMQ can also read past them. Rebuilds queues, index and
-    /// Forebay's tables from the log; another system's tables are left unchanged. Of a partition
-    /// log only the saved options are repaired. Messages can be sent and read meanwhile. The
-    /// repairs are durable on return; the next repair completes an interrupted one.
+    /// Forebay's tables from the log; another system's tables are left unchanged. From a partition
+    /// log it removes damaged batches, and writes indexes and tables again. Messages can be sent
+    /// and read meanwhile. The repairs are durable on return; the next repair completes an
+    /// interrupted one.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::record::kafka::{HEAD_LEN, Header};
 use crate::sync::Mutex;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The folder of a partition.
@@ -92,6 +92,11 @@ impl Folder {
             ends: Some(Arc::clone(&ends)),
             ..Folder::new(ends.folder.clone())
         }
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Updates the state and returns it. `start`: the first offset according to a checkpoint.
@@ -293,7 +298,9 @@ impl Folder {
             .collect();
         if let (Some(first), Some(last)) = (swaps.first(), swaps.last()) {
             let last = self.segment(last, ".swap");
-            let covered = first.base..find_end(disk, &last, Place::default())?.offset;
+            let end = find_end(disk, &last, Place::default())?.offset;
+            // It may have no batches.
+            let covered = first.base..end.max(last.base + 1);
             found.retain(|it| !covered.contains(&it.base));
             found.extend(swaps.iter().map(|file| self.segment(file, ".swap")));
             found.sort_by_key(|segment| segment.base);

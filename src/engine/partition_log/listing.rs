@@ -4,6 +4,7 @@ use super::PartitionLog;
 use super::folder::TICK_MS;
 use super::partition::Partition;
 use super::segments::names;
+use super::write::tables;
 use crate::clock::{Clock, RealClock};
 use crate::disk::read_small;
 use crate::engine::{Damage, DamageKind, Topic};
@@ -93,7 +94,7 @@ impl PartitionLog {
     }
 
     /// Reads the first offsets of these partitions from the broker's checkpoint.
-    fn read_starts(&self, named: &[(String, u32)]) -> Result<()> {
+    fn read_starts(&self, whole: &[(String, u32)]) -> Result<()> {
         let path = self.root.join(names::LOG_START);
         let bytes = match read_small(self.disk(), &path, CHECKPOINT_LEN_MAX) {
             Err(error) if error.kind() == Some(ErrorKind::InvalidData) => {
@@ -108,7 +109,7 @@ impl PartitionLog {
             return Ok(());
         };
         // The file may name any number of others.
-        let named: HashSet<(&str, u32)> = named.iter().map(|it| (&*it.0, it.1)).collect();
+        let named: HashSet<(&str, u32)> = whole.iter().map(|it| (&*it.0, it.1)).collect();
         let mut starts = HashMap::new();
         let parsed = names::each_start(&bytes, &mut |name, queue, start| {
             if named.contains(&(name, queue)) {
@@ -121,6 +122,12 @@ impl PartitionLog {
                 let bytes = 0..bytes.len() as u64;
                 let damage = Damage::new(DamageKind::ForeignTable, path, bytes, reason);
                 self.shared.report.add(damage);
+                // What is known already is not forgotten.
+                let found = tables::starts_by_epochs(self.disk(), &self.root, whole)?;
+                let mut starts = self.starts.write();
+                for (key, start) in found {
+                    starts.entry(key).or_insert(start);
+                }
             }
         }
         Ok(())

@@ -33,6 +33,7 @@ mod partition;
 mod promised;
 mod query;
 mod queue_logs;
+mod remove_damage;
 mod repair;
 mod retention;
 pub(crate) mod segments;
@@ -44,6 +45,7 @@ mod taken;
 mod time;
 mod transactions;
 mod verify;
+mod verify_indexes;
 mod wait;
 mod write;
 

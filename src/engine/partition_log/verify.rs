@@ -1,14 +1,16 @@
-//! Checks every batch, and every entry of the offset indexes.
+//! Checks every batch, every entry of the indexes, and the tables beside the partitions.
 
 use super::folder::View;
 use super::partition::Partition;
 use super::promised::Promised;
-use super::segments::index::OffsetIndex;
+use super::segments::index::TimeIndex;
 use super::segments::names::{base_of, beside};
 use super::segments::reader::Reader;
 use super::segments::segment::Segment;
 use super::segments::walk::{FoundBatch, Step, Walk};
-use super::{PartitionLog, Shared};
+use super::write::indexes::OFFSETS;
+use super::write::tables;
+use super::{PartitionLog, Shared, verify_indexes};
 use crate::engine::directory::kept_options;
 use crate::engine::{Damage, DamageKind, Verification};
 use crate::error::Result;
@@ -20,15 +22,34 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Checks all partitions, and the saved options. Once `progress` returns false, the check ends.
+/// What a verification found, and what a repair needs besides.
+#[derive(Default)]
+pub(super) struct Inspection {
+    pub(super) found: Verification,
+    /// Complete segments whose indexes are missing or lack entries. Readers take that for a moment
+    /// at which the writer has not written them yet.
+    pub(super) unindexed: Vec<Arc<Segment>>,
+    /// Whether everything was checked.
+    pub(super) is_complete: bool,
+}
+
+/// Checks all partitions, and the tables. Once `progress` returns false, the check ends.
 pub(super) fn verify(
     engine: &PartitionLog,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<Verification> {
+    Ok(inspect(engine, progress)?.found)
+}
+
+/// As [`verify`].
+pub(super) fn inspect(
+    engine: &PartitionLog,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Inspection> {
     engine.usable()?;
     let promised = Promised::read(engine)?;
     engine.update()?;
-    let mut found = Verification::default();
+    let mut inspection = Inspection::default();
     let mut all = Vec::new();
     for partition in engine.all() {
         let view = engine.view(&partition)?;
@@ -41,39 +62,43 @@ pub(super) fn verify(
         done += bytes;
         progress(done, total)
     };
+    let disk = engine.disk();
     for (partition, view) in &all {
         for segment in view.segments.iter() {
-            let shared = &engine.shared;
-            if !check_segment(shared, partition, view, segment, &mut found, &mut go_on)? {
-                return Ok(found);
+            let of = (&**partition, view, segment);
+            if !check_segment(&engine.shared, of, &mut inspection, &mut go_on)? {
+                return Ok(inspection);
             }
         }
+        let tables = tables::of_partition(disk, partition.folder.path())?;
+        inspection.found.damage.extend(tables);
     }
-    found.damage.extend(promised.missing(engine)?);
+    let damage = &mut inspection.found.damage;
+    damage.extend(tables::of_root(disk, &engine.root)?);
+    damage.extend(promised.missing(engine)?);
     let kind = EngineKind::PartitionLog;
-    if let Some(reason) = kept_options::flaw(engine.disk(), &engine.root, kind)? {
+    if let Some(reason) = kept_options::flaw(disk, &engine.root, kind)? {
         let path = engine.root.join(kept_options::FILE_NAME);
-        let len = engine.disk().stat(&path)?.map_or(0, |entry| entry.len);
-        let damage = Damage::new(DamageKind::Options, path, 0..len, reason);
-        found.damage.push(damage);
+        let len = disk.stat(&path)?.map_or(0, |entry| entry.len);
+        damage.push(Damage::new(DamageKind::Options, path, 0..len, reason));
     }
-    for damage in &found.damage {
+    for damage in damage {
         engine.shared.report.add(damage.clone());
     }
-    Ok(found)
+    inspection.is_complete = true;
+    Ok(inspection)
 }
 
 /// Checks a segment, and adds what is found. `go_on` gets the bytes of each batch and stops the
 /// check by returning false. Returns whether the whole segment was checked.
 fn check_segment(
     shared: &Shared,
-    partition: &Partition,
-    view: &View,
-    segment: &Arc<Segment>,
-    found: &mut Verification,
+    (partition, view, segment): (&Partition, &View, &Arc<Segment>),
+    inspection: &mut Inspection,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool> {
     let disk = &*shared.disk;
+    let found = &mut inspection.found;
     let reader = match Reader::open(disk, segment) {
         Err(error) if error.is_not_found() => return Ok(true),
         opened => opened?,
@@ -88,11 +113,12 @@ fn check_segment(
             .damage
             .push(Damage::new(DamageKind::Log, &segment.path, bytes, reason));
     };
-    let mut records = 0;
+    let (mut records, mut newest) = (0, -1);
     loop {
         match walk.next(disk)? {
             Step::Batch(batch) => {
                 let bytes = batch.position..walk.position;
+                newest = newest.max(batch.header.max_timestamp);
                 match count(walk.batch(&batch)?, &batch) {
                     Ok(_) if batch.header.last_offset() >= next_base => {
                         damage(bytes.clone(), Flaw::Field("offset"));
@@ -109,7 +135,8 @@ fn check_segment(
                     return Ok(false);
                 }
             }
-            Step::Damage(bytes, _) if is_last && bytes.end >= walk.reader.len => {}
+            Step::Damage(bytes, _)
+                if is_last && bytes.end >= walk.reader.len && walk.next_offset >= view.end => {}
             // A writer died between beginning the next segment and cutting this one.
             Step::Damage(bytes, Flaw::Empty)
                 if bytes.end >= walk.reader.len && walk.next_offset == next_base => {}
@@ -118,11 +145,30 @@ fn check_segment(
         }
     }
     found.records += records;
+    let has_damage = found
+        .damage
+        .last()
+        .is_some_and(|it| it.path == segment.path);
     if !is_last && walk.next_offset < next_base {
         check_gap(shared, segment, walk.next_offset..next_base, found)?;
     }
-    check_index(shared, partition, (segment, is_last), found)?;
+    verify_indexes::check_offsets(shared, partition, (segment, is_last), found)?;
+    verify_indexes::check_times(shared, partition, (segment, is_last), found)?;
+    if !is_last && !has_damage && !is_indexed(shared, segment, newest)? {
+        inspection.unindexed.push(Arc::clone(segment));
+    }
     Ok(true)
+}
+
+/// Whether a complete segment has both indexes, and the time index ends with the largest time.
+fn is_indexed(shared: &Shared, segment: &Segment, newest: i64) -> Result<bool> {
+    let disk = &*shared.disk;
+    let last = match TimeIndex::open(disk, segment)? {
+        Some(times) => times.last()?.map(|entry| entry.timestamp),
+        None => None,
+    };
+    let has_offsets = disk.stat(&beside(&segment.path, OFFSETS))?.is_some();
+    Ok(has_offsets && last.unwrap_or(-1) == newest)
 }
 
 /// Reports log files that are missing: the offsets between two segments leave a gap, and an index
@@ -163,7 +209,7 @@ fn check_gap(
 }
 
 /// Number of messages in a batch, all of which can be read.
-fn count(bytes: Vec<u8>, found: &FoundBatch) -> Result<u64, Flaw> {
+pub(super) fn count(bytes: Vec<u8>, found: &FoundBatch) -> Result<u64, Flaw> {
     let mut batch = Opened::open(bytes, true)?;
     let mut count = 0;
     while batch.next()?.is_some() {
@@ -173,51 +219,4 @@ fn count(bytes: Vec<u8>, found: &FoundBatch) -> Result<u64, Flaw> {
         true => Ok(0),
         false => Ok(count),
     }
-}
-
-/// Compares each entry of a segment's offset index with the batch that it names. That of the last
-/// segment may have entries of batches that were appended since the check began.
-fn check_index(
-    shared: &Shared,
-    partition: &Partition,
-    (segment, is_last): (&Arc<Segment>, bool),
-    found: &mut Verification,
-) -> Result<()> {
-    let disk = &*shared.disk;
-    let Some(entries) = OffsetIndex::open(disk, segment)? else {
-        return Ok(());
-    };
-    let mut walk = Walk::new(Reader::open(disk, segment)?, 0);
-    let mut batch = None;
-    for number in 0..entries.len() {
-        let entry = entries.get(number)?;
-        if is_last && entry.position >= walk.reader.len {
-            return Ok(());
-        }
-        while batch.is_none_or(|it: FoundBatch| it.position < entry.position) {
-            match walk.next(disk)? {
-                Step::Batch(next) => batch = Some(next),
-                Step::Damage(..) => {}
-                Step::End => break,
-            }
-        }
-        let is_right = batch.is_some_and(|it| {
-            it.position == entry.position && it.header.last_offset() == entry.last_offset
-        });
-        if is_right {
-            found.queue_entries += 1;
-            continue;
-        }
-        let path = beside(&segment.path, ".index");
-        let what = format!(
-            "entry {number} of partition {}-{} leads to no batch that ends at offset {}",
-            partition.topic, partition.queue, entry.last_offset
-        );
-        let bytes = number * 8..entries.len() * 8;
-        found
-            .damage
-            .push(Damage::new(DamageKind::Index, path, bytes, what));
-        return Ok(());
-    }
-    Ok(())
 }

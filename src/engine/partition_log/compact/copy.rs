@@ -55,8 +55,9 @@ pub struct Copier<'a> {
 }
 
 /// The log file that is written.
-struct Output {
+pub struct Output {
     path: PathBuf,
+    base: u64,
     kept: Option<File>,
     /// Bytes in the file.
     len: u64,
@@ -82,29 +83,16 @@ impl Copier<'_> {
         let Some(first) = segments.first() else {
             unreachable!("a group has at least one segment")
         };
-        let path = with_suffix(&first.path, ".cleaned");
-        discard(self.disk, &path)?;
-        self.disk.create(&path, 0)?;
-        let mut output = Output {
-            path,
-            kept: None,
-            len: 0,
-            bytes: Vec::with_capacity(CHUNK + CHUNK / 4),
-            indexes: Indexes::new(first.base, self.rules),
-        };
+        let mut output = Output::begin(self.disk, first, self.rules)?;
         let last = segments.iter().rposition(|segment| segment.len > 0);
         let last = last.map(|last| group.start + last);
         for number in group {
             self.copy_segment(number, Some(number) == last, &mut output)?;
         }
-        let path = output.path.clone();
-        let len = self.finish(segments, output)?;
-        self.counts.bytes_written += len;
-        Ok(Segment {
-            base: first.base,
-            path,
-            len,
-        })
+        let aborts = self.aborts(segments)?;
+        let copied = output.finish(self.disk, segments, &aborts)?;
+        self.counts.bytes_written += copied.len;
+        Ok(copied)
     }
 
     fn copy_segment(&mut self, number: usize, is_last: bool, output: &mut Output) -> Done<()> {
@@ -188,31 +176,6 @@ impl Copier<'_> {
         }
     }
 
-    /// Writes the indexes, and makes all files durable.
-    fn finish(&mut self, segments: &[Arc<Segment>], mut output: Output) -> Result<u64> {
-        let disk = self.disk;
-        output.write(disk)?;
-        output.kept = None;
-        if let Some(last) = segments.last()
-            && let Some(modified) = disk.modified_ms(&last.path)?
-        {
-            // Retention, and tombstones of the old formats, depend on this time.
-            disk.set_modified_ms(&output.path, modified)?;
-        }
-        if !planted(Bug::SwapUnsynced) {
-            disk.sync_file(&output.path)?;
-        }
-        output.indexes.close();
-        output.indexes.save(disk, &output.path)?;
-        let aborts = self.aborts(segments)?;
-        if !aborts.is_empty() {
-            let path = beside(&output.path, ".txnindex");
-            disk.write_at(&path, 0, &aborts)?;
-            disk.sync_file(&path)?;
-        }
-        Ok(output.len)
-    }
-
     /// The entries of the transaction indexes whose markers still have data.
     fn aborts(&mut self, segments: &[Arc<Segment>]) -> Result<Vec<u8>> {
         let kept = self.transactions.take_aborts();
@@ -236,6 +199,73 @@ impl Copier<'_> {
 }
 
 impl Output {
+    /// Begins the copy of a segment.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn begin(disk: &dyn Disk, first: &Segment, rules: &Rules) -> Result<Output> {
+        let path = with_suffix(&first.path, ".cleaned");
+        discard(disk, &path)?;
+        disk.create(&path, 0)?;
+        Ok(Output {
+            path,
+            base: first.base,
+            kept: None,
+            len: 0,
+            bytes: Vec::with_capacity(CHUNK + CHUNK / 4),
+            indexes: Indexes::new(first.base, rules),
+        })
+    }
+
+    /// Adds a batch as it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn push(&mut self, disk: &dyn Disk, header: &Header, batch: &[u8]) -> Result<()> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(batch);
+        self.add(disk, start, header, header.max_timestamp)
+    }
+
+    /// Writes the indexes, and makes all files of the copy durable. `segments`: those that were
+    /// copied; `aborts`: the entries of the transaction index.
+    ///
+    /// # Errors
+    ///
+    /// Those of the disk.
+    pub fn finish(
+        mut self,
+        disk: &dyn Disk,
+        segments: &[Arc<Segment>],
+        aborts: &[u8],
+    ) -> Result<Segment> {
+        self.write(disk)?;
+        self.kept = None;
+        if let Some(last) = segments.last()
+            && let Some(modified) = disk.modified_ms(&last.path)?
+        {
+            // Retention, and tombstones of the old formats, depend on this time.
+            disk.set_modified_ms(&self.path, modified)?;
+        }
+        if !planted(Bug::SwapUnsynced) {
+            disk.sync_file(&self.path)?;
+        }
+        self.indexes.close();
+        self.indexes.save(disk, &self.path)?;
+        if !aborts.is_empty() {
+            let path = beside(&self.path, ".txnindex");
+            disk.write_at(&path, 0, aborts)?;
+            disk.sync_file(&path)?;
+        }
+        Ok(Segment {
+            base: self.base,
+            path: self.path,
+            len: self.len,
+        })
+    }
+
     /// Completes the batch that begins at `start` of what is not written yet.
     fn add(
         &mut self,

@@ -8,7 +8,7 @@
 //! writer's `swap`, whose replacements opening completes.
 
 mod cleanable;
-mod copy;
+pub mod copy;
 mod keep;
 mod offsets;
 mod pace;

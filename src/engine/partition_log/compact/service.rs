@@ -13,7 +13,7 @@ use super::stop::{Done, Stop};
 use crate::damage::{Damage, DamageKind};
 use crate::engine::Compacted;
 use crate::engine::partition_log::write::ends::Ends;
-use crate::engine::partition_log::write::files;
+use crate::engine::partition_log::write::files::{self, FIRST_DIRTY};
 use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::shutdown::Shutdown;
@@ -31,8 +31,6 @@ use std::time::Duration;
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes between two reports of progress.
 const TELL_EVERY: u64 = 1 << 20;
-/// First dirty offset of each partition.
-const CHECKPOINT: &str = "cleaner-offset-checkpoint";
 
 /// Compacts the partitions of a store.
 #[derive(Debug)]
@@ -314,7 +312,7 @@ impl Compactor {
     ) -> Result<Vec<Candidate>> {
         let all = parts.all_ends()?;
         if work.first_dirty.is_none() {
-            let path = parts.root.join(CHECKPOINT);
+            let path = parts.root.join(FIRST_DIRTY);
             let lines = files::read_checkpoint(&*parts.disk, &path)?.into_iter();
             let known = lines.map(|(topic, queue, at)| ((topic, queue), at));
             work.first_dirty = Some(known.collect());
@@ -451,12 +449,60 @@ impl Compactor {
         Ok(counts)
     }
 
+    /// Does work on the segments of a partition, while nothing is compacted. The partition can be
+    /// compacted afterwards, even if that was given up because of damage.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] for the callback of a compaction; [`Error::Closed`]; those of the work.
+    pub fn pause<T>(
+        &self,
+        parts: &Parts,
+        (topic, queue): (&Arc<str>, u32),
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let mut held = self.hold_for(parts)?;
+        let key = (Arc::clone(topic), queue);
+        let done = work();
+        match &done {
+            Ok(_) => held.work.known.remove(&key),
+            // A replacement may not be complete.
+            Err(_) => {
+                let known = Known {
+                    is_given_up: true,
+                    ..Known::default()
+                };
+                held.work.known.insert(key, known)
+            }
+        };
+        done
+    }
+
+    /// Writes the table of the first dirty offsets again, as far as they are known: other
+    /// partitions are compacted from their beginning.
+    ///
+    /// # Errors
+    ///
+    /// As [`Compactor::pause`]; those of the disk.
+    pub fn save_again(&self, parts: &Parts) -> Result<()> {
+        let held = self.hold_for(parts)?;
+        self.save(parts, &held.work)
+    }
+
+    fn hold_for(&self, parts: &Parts) -> Result<Held<'_>> {
+        match self.hold(|| !self.shutdown.has_begun()) {
+            Ok(held) => Ok(held),
+            Err(Stop::Asked) => Err(Error::closed(&parts.root)),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
     fn save(&self, parts: &Parts, work: &Work) -> Result<()> {
         let lines = work.first_dirty.iter().flatten();
         let lines: Vec<_> = lines
             .map(|((topic, queue), at)| (&**topic, *queue, *at))
             .collect();
-        files::save_checkpoint(&*parts.disk, &parts.root, CHECKPOINT, &lines)
+        files::save_checkpoint(&*parts.disk, &parts.root, FIRST_DIRTY, &lines)
     }
 }
 

@@ -311,6 +311,16 @@ impl Retention {
         self.remove(parts, &mut progress, &all, go_on)
     }
 
+    /// Writes the table of first offsets again. Durable on return.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the disk.
+    pub fn save_again(&self, parts: &Parts) -> Result<()> {
+        let progress = self.progress.lock();
+        self.raise(parts, &progress, &parts.all_ends()?, &[])
+    }
+
     /// Removes the segments that an earlier process was about to remove.
     ///
     /// # Errors

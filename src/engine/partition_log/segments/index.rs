@@ -142,6 +142,11 @@ impl TimeIndex {
         Ok(Entries::open(disk, segment, ".timeindex")?.map(TimeIndex))
     }
 
+    /// How many entries there are.
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+
     /// The last entry.
     pub fn last(&self) -> Result<Option<TimeEntry>> {
         match self.0.len.checked_sub(1) {
@@ -150,7 +155,8 @@ impl TimeIndex {
         }
     }
 
-    fn get(&self, number: u64) -> Result<TimeEntry> {
+    /// An entry by its number.
+    pub fn get(&self, number: u64) -> Result<TimeEntry> {
         let bytes = self.0.read(number)?;
         Ok(TimeEntry {
             timestamp: be_u64(&bytes, 0).cast_signed(),

@@ -109,7 +109,7 @@ fn a_damaged_checkpoint_takes_nothing_of_a_compacted_partition() {
         let found = engine.report().damage();
         assert_eq!(found.len(), *damaged, "{checkpoint:?}: {found:?}");
         for damage in found {
-            assert_eq!(damage.kind, DamageKind::ForeignTable);
+            assert_eq!(damage.kind, DamageKind::Checkpoint);
             assert_eq!(damage.path, made.root.path().join(POINTS));
         }
         assert_eq!(send(&engine, "t", &[(0, b"16")]), [16]);

@@ -114,6 +114,16 @@ impl Parts {
         files::save_checkpoint(&*self.disk, &self.root, RECOVERY_POINT, &lines_of(points))
     }
 
+    /// Makes a full pass, even if nothing was appended since the last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Durable::full_pass`].
+    pub fn pass_again(&self) -> Result<()> {
+        self.unsaved.lock().passed = 0;
+        self.full_pass()
+    }
+
     /// Makes full passes skip the indexes of these segments, which are about to be removed: readers
     /// no longer see them, which is durable. Waits for a full pass that is in progress.
     pub fn forget(&self, gone: &[Arc<Segment>]) {

@@ -1,6 +1,6 @@
 //! The small files of a log directory and of a partition, as a broker that is alone writes them.
 
-use crate::disk::{Disk, Kind, put, read_small, replace};
+use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::partition_log::segments::names::{self, CLEAN};
 use crate::error::Result;
 use crate::record::coded::base64;
@@ -10,11 +10,13 @@ use std::path::Path;
 /// Offsets below which each partition is durable.
 pub const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
 /// Offsets up to which all replicas of each partition have it.
-const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
+pub const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
+/// First offsets of each partition that compaction has not covered.
+pub const FIRST_DIRTY: &str = "cleaner-offset-checkpoint";
 /// File of a partition: which leader wrote from which offset on.
-const EPOCHS: &str = "leader-epoch-checkpoint";
+pub const EPOCHS: &str = "leader-epoch-checkpoint";
 /// File of a partition: the id of its topic.
-const METADATA: &str = "partition.metadata";
+pub const METADATA: &str = "partition.metadata";
 /// How that file begins.
 const METADATA_START: &str = "version: 0\ntopic_id: ";
 /// The small files of a partition.
@@ -96,7 +98,7 @@ pub fn save_clean_stop(disk: &dyn Disk, root: &Path, lines: &[Line<'_>]) -> Resu
 pub fn read_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Vec<(String, u32, u64)>> {
     Ok(match load_checkpoint(disk, path)? {
         Checkpoint::Lines(lines) => lines,
-        Checkpoint::Missing | Checkpoint::Damaged(..) => Vec::new(),
+        Checkpoint::Missing | Checkpoint::Damaged => Vec::new(),
     })
 }
 
@@ -104,20 +106,19 @@ pub fn read_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Vec<(String, u32,
 pub enum Checkpoint {
     /// There is none.
     Missing,
-    /// Its length, and why it is no checkpoint.
-    Damaged(u64, String),
+    /// It is no checkpoint.
+    Damaged,
     /// Its entries.
     Lines(Vec<(String, u32, u64)>),
 }
 
 /// Reads a checkpoint file.
 pub fn load_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Checkpoint> {
-    let Some(entry) = disk.stat(path)? else {
+    if disk.stat(path)?.is_none() {
         return Ok(Checkpoint::Missing);
-    };
+    }
     let Some(bytes) = read_table(disk, path, CHECKPOINT_LEN_MAX)? else {
-        let reason = "it is no file, or too long";
-        return Ok(Checkpoint::Damaged(entry.len, reason.to_owned()));
+        return Ok(Checkpoint::Damaged);
     };
     let mut lines = Vec::new();
     let read = names::each_start(&bytes, &mut |topic, queue, offset| {
@@ -125,45 +126,17 @@ pub fn load_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Checkpoint> {
     });
     Ok(match read {
         Ok(()) => Checkpoint::Lines(lines),
-        Err(reason) => Checkpoint::Damaged(bytes.len() as u64, reason.to_owned()),
+        Err(_) => Checkpoint::Damaged,
     })
 }
 
 /// The bytes of a small file; `None` if it is missing, too long or no file.
-fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
+pub(super) fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
     match disk.stat(path)? {
         Some(entry) if entry.kind == Kind::File && entry.len <= limit => {
             read_small(disk, path, limit)
         }
         _ => Ok(None),
-    }
-}
-
-/// Writes the small files that a broker expects, where they are missing or torn. Returns the epoch
-/// of the partition's leader, and whether files were written. `next` is the next offset, `seed`
-/// that of the store. Not durable on return; a torn file is written again before the next append.
-pub fn prepare(
-    disk: &dyn Disk,
-    folder: &Path,
-    topic: &str,
-    (next, seed): (u64, u64),
-) -> Result<(i32, bool)> {
-    let metadata = folder.join(METADATA);
-    let mut written = false;
-    let known = read_table(disk, &metadata, SMALL_LEN_MAX)?;
-    if known.as_deref().and_then(id_in).is_none() {
-        let id = id_of(disk, folder, topic, seed)?;
-        put(disk, &metadata, metadata_of(&id).as_bytes())?;
-        written = true;
-    }
-    let epochs = folder.join(EPOCHS);
-    let known = read_table(disk, &epochs, SMALL_LEN_MAX)?;
-    match known.and_then(|bytes| last_epoch(&bytes)) {
-        Some(epoch) => Ok((epoch, written)),
-        None => {
-            put(disk, &epochs, epochs_from(next).as_bytes())?;
-            Ok((0, true))
-        }
     }
 }
 
@@ -192,11 +165,11 @@ pub fn sync_small(disk: &dyn Disk, folder: &Path) -> Result<()> {
     disk.sync_directory(folder)
 }
 
-fn metadata_of(id: &str) -> String {
+pub(super) fn metadata_of(id: &str) -> String {
     format!("{METADATA_START}{id}")
 }
 
-fn epochs_from(next: u64) -> String {
+pub(super) fn epochs_from(next: u64) -> String {
     format!("0\n1\n0 {next}\n")
 }
 
@@ -208,7 +181,7 @@ pub fn id_of(disk: &dyn Disk, folder: &Path, topic: &str, seed: u64) -> Result<S
 }
 
 /// The id that another of the topic's first partitions states.
-fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String>> {
+pub(super) fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String>> {
     /// How many are read.
     const ASKED: u32 = 16;
     for queue in 0..ASKED {
@@ -222,7 +195,7 @@ fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String
 }
 
 /// The id in a partition's metadata; `None` if the file is torn or states none.
-fn id_in(metadata: &[u8]) -> Option<&str> {
+pub(super) fn id_in(metadata: &[u8]) -> Option<&str> {
     /// Characters of an id: 16 bytes in base64 without padding.
     const LEN: usize = 22;
     let text = str::from_utf8(metadata).ok()?;
@@ -274,18 +247,22 @@ pub fn begin_epochs(disk: &dyn Disk, folder: &Path, start: u64) -> Result<()> {
     }
 }
 
-fn save_epochs(disk: &dyn Disk, path: &Path, epochs: &[(i32, u64)]) -> Result<()> {
+pub(super) fn save_epochs(disk: &dyn Disk, path: &Path, epochs: &[(i32, u64)]) -> Result<()> {
+    replace(disk, path, text_of_epochs(epochs).as_bytes())
+}
+
+pub(super) fn text_of_epochs(epochs: &[(i32, u64)]) -> String {
     let mut text = format!("0\n{}\n", epochs.len());
     for (epoch, offset) in epochs {
         // Writing to text does not fail.
         let _ = writeln!(text, "{epoch} {offset}");
     }
-    replace(disk, path, text.as_bytes())
+    text
 }
 
 /// The entries of a table of epochs: each epoch and the offset where it begins; `None` if the bytes
 /// are none.
-fn epochs(bytes: &[u8]) -> Option<Vec<(i32, u64)>> {
+pub(super) fn epochs(bytes: &[u8]) -> Option<Vec<(i32, u64)>> {
     let mut lines = str::from_utf8(bytes).ok()?.lines();
     if lines.next() != Some("0") {
         return None;
@@ -300,7 +277,7 @@ fn epochs(bytes: &[u8]) -> Option<Vec<(i32, u64)>> {
 }
 
 /// The epoch in the last line of a table of epochs.
-fn last_epoch(bytes: &[u8]) -> Option<i32> {
+pub(super) fn last_epoch(bytes: &[u8]) -> Option<i32> {
     let last = epochs(bytes)?.last().map(|(epoch, _)| *epoch);
     last.filter(|epoch| *epoch >= 0)
 }

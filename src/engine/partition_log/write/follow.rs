@@ -70,7 +70,7 @@ pub fn follow(disk: &dyn Disk, log: &Log<'_>, is_own: bool) -> Result<()> {
         false => {
             let checked = log.segments.get(log.first..).unwrap_or_default();
             index_transactions(disk, log, checked)?;
-            epochs(disk, checked)?
+            epochs(disk, checked.iter())?
         }
     };
     files::follow_epochs(disk, log.folder, &epochs, log.end)
@@ -93,7 +93,10 @@ fn remove_snapshots(disk: &dyn Disk, log: &Log<'_>) -> Result<()> {
 }
 
 /// Each epoch of these segments, and the first offset that has it. Epochs rise.
-fn epochs(disk: &dyn Disk, segments: &[Segment]) -> Result<Vec<(i32, u64)>> {
+pub(super) fn epochs<'a>(
+    disk: &dyn Disk,
+    segments: impl Iterator<Item = &'a Segment>,
+) -> Result<Vec<(i32, u64)>> {
     let mut found: Vec<(i32, u64)> = Vec::new();
     for segment in segments {
         let mut walk = Walk::new(Reader::open(disk, &Arc::new(segment.clone()))?, 0);

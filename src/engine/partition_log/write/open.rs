@@ -13,9 +13,11 @@ use super::intent;
 use super::linger::OpenBatches;
 use super::parts::Parts;
 use super::recovery::{Known, Opening};
+use super::restore::restore_missing;
 use super::rules::{self, Rules};
 use super::services::Services;
 use super::shared;
+use super::tables;
 use super::tail::Tail;
 use super::writing::Start;
 use crate::disk::{Disk, FileLock, Kind};
@@ -28,7 +30,7 @@ use crate::engine::partition_log::segments::names::{self, CLEAN, LOCK, LOG_START
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::topic::initial_queues;
-use crate::engine::{Damage, DamageKind, Recovery, Report, Topic, Topics};
+use crate::engine::{Damage, DamageKind, Recovery, RepairStep, Report, Topic, Topics};
 use crate::error::{At, Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
@@ -37,7 +39,7 @@ use crate::plant::{Bug, planted};
 use crate::record::kafka::Codec;
 use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -59,6 +61,8 @@ pub struct Writer {
     pub options: Options,
     /// Times in ms at which the store was opened and written before, as far as they are known.
     pub known_times: Vec<i64>,
+    /// What opening has written again because it was damaged.
+    pub mended: Mutex<Vec<RepairStep>>,
     /// What consumers of this process need of the others that share the store.
     pub groups: Option<Arc<Groups>>,
     /// The thread that watches the process that leads them.
@@ -181,6 +185,7 @@ impl Writer {
         let options = &begun.options;
         let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
         (writer.known_times, writer.lock) = (begun.known_times, Mutex::new(Some(lock)));
+        writer.mended = Mutex::new(begun.mended);
         if machine.drive == Drive::Threads
             && let Err(error) = writer.start()
         {
@@ -206,6 +211,7 @@ impl Writer {
             services,
             options: options.clone(),
             known_times: Vec::new(),
+            mended: Mutex::default(),
             groups: None,
             watcher: Mutex::default(),
             lock: Mutex::default(),
@@ -365,6 +371,7 @@ pub(super) struct Begun {
     pub rules: Rules,
     pub seed: u64,
     pub known_times: Vec<i64>,
+    pub mended: Vec<RepairStep>,
     pub opened: Vec<Opened>,
     pub recovery: Recovery,
 }
@@ -378,6 +385,7 @@ pub(super) fn begin(
 ) -> Result<Begun> {
     let disk = &machine.disk;
     let is_clean = take_clean_mark(&**disk, root)?;
+    let damaged = tables::keep(&**disk, root, report)?;
     let known = files::read_seed(&**disk, root)?;
     let seed = known.unwrap_or_else(|| machine.clock.now_ns());
     if maker == Maker::Nobody {
@@ -424,9 +432,25 @@ pub(super) fn begin(
         rules,
         seed,
         known_times,
+        mended: mended(damaged),
         opened,
         recovery,
     })
+}
+
+/// What opening has written again of these damaged tables.
+fn mended(damaged: Vec<(Damage, Option<PathBuf>)>) -> Vec<RepairStep> {
+    let points = damaged.into_iter();
+    let points = points.filter(|it| it.0.path.ends_with(RECOVERY_POINT));
+    let step = |(damage, saved): (Damage, _)| RepairStep {
+        path: damage.path,
+        position: 0,
+        length: damage.length,
+        what: "rewritten with the ends of the queues, when the store was opened".to_owned(),
+        saved,
+        lost: Vec::new(),
+    };
+    points.map(step).collect()
 }
 
 /// The topics without some of their partitions.
@@ -448,8 +472,8 @@ pub(super) fn modified(disk: &dyn Disk, path: &Path) -> Result<Option<i64>> {
     }
 }
 
-/// The offsets in a checkpoint; `None` if it is missing or damaged. Damage is reported, and that it
-/// is missing if it `is_due`.
+/// The offsets in a checkpoint; `None` if it is missing or damaged. Reports that it is missing if
+/// it `is_due`; damage was reported before.
 fn offsets_of(
     opening: &Opening<'_>,
     root: &Path,
@@ -457,18 +481,18 @@ fn offsets_of(
     is_due: bool,
 ) -> Result<Option<intent::Table>> {
     let path = root.join(name);
-    let (len, reason) = match files::load_checkpoint(&**opening.disk, &path)? {
+    match files::load_checkpoint(&**opening.disk, &path)? {
         Checkpoint::Lines(lines) => {
             let offsets = lines.into_iter();
             let offset = |(topic, queue, at)| ((topic, queue), at);
             return Ok(Some(offsets.map(offset).collect()));
         }
-        Checkpoint::Missing if !is_due => return Ok(None),
-        Checkpoint::Missing => (0, "the file is missing".to_owned()),
-        Checkpoint::Damaged(len, reason) => (len, reason),
-    };
-    let damage = Damage::new(DamageKind::ForeignTable, path, 0..len, reason);
-    opening.report.add(damage);
+        Checkpoint::Missing if is_due => {
+            let damage = Damage::new(DamageKind::Checkpoint, path, 0..0, "the file is missing");
+            opening.report.add(damage);
+        }
+        Checkpoint::Missing | Checkpoint::Damaged => {}
+    }
     Ok(None)
 }
 
@@ -490,7 +514,10 @@ fn open_partitions(
         ..*opening
     };
     let mut points = points.unwrap_or_default();
-    let starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
+    let mut starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
+    if tables::lacks_starts(disk, root)? {
+        starts = tables::starts_by_epochs(disk, root, &named)?;
+    }
     let cut = intent::complete(opening, root, &mut points, &starts)?;
     let mut recovery = Recovery {
         clean: opening.is_clean,
@@ -513,6 +540,9 @@ fn open_partitions(
             limit: u64::MAX,
         };
         let found = opening.open(folder, known)?;
+        if !opening.is_clean {
+            restore_missing(disk, &found.ends, opening.rules)?;
+        }
         recovery.records_checked += found.checked;
         recovery.truncated_bytes += found.truncated;
         let start = Start {

@@ -361,8 +361,7 @@ impl Parts {
         // Also after an error.
         self.flush_completed()?;
         if any {
-            self.unsaved.lock().passed = 0;
-            self.full_pass()?;
+            self.pass_again()?;
         }
         rolled.map(|()| any)
     }

@@ -131,6 +131,8 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
     for file in swaps.iter().filter(|it| it.ending == ".log") {
         let log = folder.join(file.name);
         let next = rebuild(disk, &log, file.base, rules)?;
+        // It may have no batches.
+        let next = next.max(file.base + 1);
         let before = covered.unwrap_or(file.base..next);
         covered = Some(before.start.min(file.base)..before.end.max(next));
     }

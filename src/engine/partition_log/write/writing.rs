@@ -6,6 +6,7 @@ use super::files;
 use super::indexes::{Indexes, Piece};
 use super::last::Last;
 use super::rules::Rules;
+use super::tables;
 use super::unsynced::Unsynced;
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names;
@@ -292,7 +293,7 @@ impl Writing {
         let (disk, folder) = (&**with.disk, &self.ends.folder);
         let (epoch, written) = match &self.id {
             Some(id) => (0, files::make(disk, folder, id).map(|()| true)?),
-            None => files::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
+            None => tables::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
         };
         if written && with.cuts.is_some() && self.place.1 > 0 {
             // The process that syncs does so with the first messages of a partition alone.

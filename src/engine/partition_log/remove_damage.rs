@@ -1,0 +1,179 @@
+//! Writes a segment again without its damaged batches, by the replacement that compaction uses.
+
+use super::compact::copy::{Output, discard};
+use super::segments::names::{beside, with_suffix};
+use super::segments::reader::Reader;
+use super::segments::segment::Segment;
+use super::segments::walk::{FoundBatch, Step, Walk};
+use super::verify::count;
+use super::write::ends::Ends;
+use super::write::parts::Parts;
+use super::write::swap;
+use crate::disk::{Disk, read_small};
+use crate::engine::RepairStep;
+use crate::engine::directory::salvage;
+use crate::error::Result;
+use crate::record::Flaw;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Lost messages that a step names.
+const LOST_MAX: usize = 1000;
+/// Longest transaction index.
+const ABORTS_LEN_MAX: u64 = 64 << 20;
+
+/// Bytes without a whole batch.
+struct Hole {
+    bytes: Range<u64>,
+    reason: String,
+    /// The offsets that they may have had.
+    lost: Range<u64>,
+    /// Whether all of it is batches whose headers could be read.
+    has_headers: bool,
+}
+
+/// Writes a complete segment again without what is damaged in it, which is saved before. `next`:
+/// the base of the segment that follows. The caller has the right to change the partition. Durable
+/// on return.
+///
+/// # Errors
+///
+/// Those of the disk.
+pub(super) fn rewrite(
+    parts: &Parts,
+    (topic, queue): (&str, u32),
+    ends: &Ends,
+    segment: &Arc<Segment>,
+    next: u64,
+) -> Result<Vec<RepairStep>> {
+    let disk = &*parts.disk;
+    let mut output = Output::begin(disk, segment, &parts.rules)?;
+    let copied = copy(disk, (segment, ends.start(), next), &mut output);
+    let cleaned = with_suffix(&segment.path, ".cleaned");
+    let holes = match copied {
+        Ok(holes) if !holes.is_empty() => holes,
+        done => {
+            // The next opening removes what this cannot.
+            let _ = discard(disk, &cleaned);
+            return done.map(|_| Vec::new());
+        }
+    };
+    let mut steps = Vec::with_capacity(holes.len());
+    for hole in holes {
+        let saved = save(disk, segment, &hole.bytes)?;
+        let lost = hole.lost.clone().take(LOST_MAX);
+        let lost = lost.map(|offset| (topic.to_owned(), queue, offset));
+        steps.push(RepairStep {
+            path: segment.path.clone(),
+            position: hole.bytes.start,
+            length: hole.bytes.end - hole.bytes.start,
+            what: format!("removed damaged bytes ({})", hole.reason),
+            saved,
+            lost: lost.collect(),
+        });
+    }
+    let aborts = read_small(disk, &beside(&segment.path, ".txnindex"), ABORTS_LEN_MAX)?;
+    let one = std::slice::from_ref(segment);
+    let copy = output.finish(disk, one, &aborts.unwrap_or_default())?;
+    swap::replace(&*parts.disk, ends, &copy, one)?;
+    Ok(steps)
+}
+
+fn save(
+    disk: &dyn Disk,
+    segment: &Segment,
+    bytes: &Range<u64>,
+) -> Result<Option<std::path::PathBuf>> {
+    let log = segment.path.file_name().unwrap_or_default();
+    let (log, len) = (log.to_string_lossy(), bytes.end - bytes.start);
+    let name = format!("{log}.{:020}-{len}.damaged", bytes.start);
+    let folder = segment.path.parent().unwrap_or(Path::new("."));
+    salvage::save(disk, (&segment.path, bytes.clone()), (folder, &name))
+}
+
+/// Copies the whole batches of a segment. Returns what is between them.
+fn copy(
+    disk: &dyn Disk,
+    (segment, start, next_base): (&Arc<Segment>, u64, u64),
+    output: &mut Output,
+) -> Result<Vec<Hole>> {
+    let mut walk = Walk::new(Reader::open(disk, segment)?, 0);
+    walk.is_complete = true;
+    let mut holes = Holes {
+        done: Vec::new(),
+        open: None,
+        next: segment.base.max(start),
+    };
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(batch) => {
+                let bytes = batch.position..walk.position;
+                let raw = walk.batch(&batch)?;
+                let flaw = match count(raw.clone(), &batch) {
+                    Ok(_) if batch.header.last_offset() >= next_base => Flaw::Field("offset"),
+                    Ok(_) => {
+                        holes.close(batch.header.first_offset());
+                        holes.next = batch.header.last_offset() + 1;
+                        output.push(disk, &batch.header, &raw)?;
+                        continue;
+                    }
+                    Err(flaw) => {
+                        walk.lose(&batch)?;
+                        flaw
+                    }
+                };
+                holes.add(bytes, &flaw, Some(&batch));
+            }
+            // A writer died between beginning the next segment and cutting this one.
+            Step::Damage(bytes, Flaw::Empty)
+                if bytes.end >= walk.reader.len && walk.next_offset == next_base => {}
+            Step::Damage(bytes, flaw) => holes.add(bytes, &flaw, None),
+            Step::End => break,
+        }
+    }
+    holes.close(next_base);
+    Ok(holes.done)
+}
+
+/// The holes of a segment as a walk finds them.
+struct Holes {
+    done: Vec<Hole>,
+    /// The one after the last whole batch.
+    open: Option<Hole>,
+    /// The offset after the last whole batch.
+    next: u64,
+}
+
+impl Holes {
+    fn add(&mut self, bytes: Range<u64>, flaw: &Flaw, batch: Option<&FoundBatch>) {
+        let lost = batch.map_or(0..0, |it| {
+            it.header.first_offset()..it.header.last_offset() + 1
+        });
+        let hole = self.open.get_or_insert_with(|| Hole {
+            bytes: bytes.clone(),
+            reason: flaw.to_string(),
+            lost: lost.clone(),
+            has_headers: true,
+        });
+        hole.has_headers &= batch.is_some();
+        hole.bytes.end = bytes.end.max(hole.bytes.end);
+        hole.lost = hole.lost.start.min(lost.start)..hole.lost.end.max(lost.end);
+    }
+
+    /// Ends the hole at a batch with this first offset.
+    fn close(&mut self, before: u64) {
+        let Some(mut hole) = self.open.take() else {
+            return;
+        };
+        let between = self.next..before.max(self.next);
+        hole.lost = match hole.has_headers {
+            true => {
+                let start = hole.lost.start.clamp(between.start, between.end);
+                start..hole.lost.end.clamp(start, between.end)
+            }
+            false => between,
+        };
+        self.done.push(hole);
+    }
+}
