@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,11 +50,12 @@ class Driver:
         # Without a parent to command it, it ends.
         told = "sys.stdin.readline() or sys.exit()\ngiven = json.loads(sys.argv[1])\n"
         code = SESSION + told + program
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, json.dumps(given)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
             start_new_session=True,
         )
@@ -69,14 +71,20 @@ class Driver:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == word + "\n"
 
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
+    def check(self) -> None:
+        """Check that it has not ended by itself."""
+        status = self._process.poll()
+        if status is not None:
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace")
+            raise AssertionError(f"the driver ended by itself, status {status}: {said[-5000:]}")
 
     def kill(self) -> None:
         """Kill it and everything that it has started."""
         # Spark's workers are in its process group, unless their daemon created one for them.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
+        self._said.close()
 
 
 @contextmanager

@@ -145,16 +145,16 @@ def run_until(run, folder, chance):
     try:
         driver.wait_for("started")
         while steps_in(folder / "rows-checkpoint") < begun + steps:
-            assert driver.is_alive(), "a query ended by itself"
+            driver.check()
             time.sleep(0.01)
         marked = len(marks(path))
         while not has_entry(path, marked) or len(marks(path)) <= marked:
-            assert driver.is_alive(), "a query ended by itself"
+            driver.check()
             time.sleep(0.002)
         # Half of the kills come before Spark records the copied batch as done, the others at any
         # point of a batch or of its commit. There is no event to wait for.
         time.sleep(chance.choice((0, chance.uniform(0, 0.7))))
-        assert driver.is_alive(), "a query ended by itself"
+        driver.check()
     finally:
         driver.kill()
 
