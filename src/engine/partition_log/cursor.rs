@@ -163,6 +163,9 @@ impl QueueCursor {
 
     /// The batch as another cursor has left it at the next offset.
     fn half_read(&self, found: &FoundBatch) -> Option<Opened> {
+        if self.batches.at <= found.header.first_offset() {
+            return None;
+        }
         let (segment, _) = self.batches.segment()?;
         self.shared.half_reads.take(&Wanted {
             folder: &self.partition.folder,
