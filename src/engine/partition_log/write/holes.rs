@@ -25,8 +25,10 @@ use crate::error::Result;
 use crate::num::index;
 use std::ops::Range;
 
-/// What a disk stores as a whole, at the least.
+/// The fewest bytes that a disk stores as a whole.
 const SECTOR: u64 = 512;
+/// Bytes read at once.
+const CHUNK: u64 = 128 * SECTOR;
 /// Bytes of the first offset in a batch.
 const OFFSET_LEN: u64 = 8;
 
@@ -50,19 +52,27 @@ impl Hole {
     ///
     /// Those of reading.
     pub fn lacks_sector(&self, disk: &dyn Disk, segment: &Segment) -> Result<bool> {
-        let mut buffer = [0; index(SECTOR)];
+        let mut buffer = vec![0; index(CHUNK)];
         let end = self.bytes.end.min(segment.len);
         let mut at = self.bytes.start;
         while at < end {
-            let until = ((at / SECTOR + 1) * SECTOR).min(segment.len);
-            let sector = buffer.get_mut(..index(until - at)).unwrap_or_default();
-            let have = disk.read_at(&segment.path, at, sector)?;
-            let is_zero = sector.iter().take(have).all(|byte| *byte == 0);
-            let is_begin = at == self.bytes.start;
-            if is_zero && !(is_begin && self.begins_with_zeros(until - at)) {
-                return Ok(true);
+            let until = ((at / CHUNK + 1) * CHUNK).min(segment.len);
+            let chunk = buffer.get_mut(..index(until - at)).unwrap_or_default();
+            let have = disk.read_at(&segment.path, at, chunk)?;
+            let mut rest = chunk.get(..have).unwrap_or_default();
+            while at < end {
+                let next = ((at / SECTOR + 1) * SECTOR).min(until);
+                let (sector, others) = rest.split_at(index(next - at).min(rest.len()));
+                let is_zero = sector.iter().all(|byte| *byte == 0);
+                let is_begin = at == self.bytes.start;
+                if is_zero && !(is_begin && self.begins_with_zeros(next - at)) {
+                    return Ok(true);
+                }
+                (at, rest) = (next, others);
+                if at == until {
+                    break;
+                }
             }
-            at = until;
         }
         Ok(false)
     }
