@@ -75,6 +75,20 @@ pub struct RepairStep {
     pub lost: Vec<(String, u32, u64)>,
 }
 
+impl RepairStep {
+    /// A damaged file that was written again as a whole.
+    pub(crate) fn of_file(damage: &Damage, what: &str, saved: Option<PathBuf>) -> RepairStep {
+        RepairStep {
+            path: damage.path.clone(),
+            position: 0,
+            length: damage.length,
+            what: what.to_owned(),
+            saved,
+            lost: Vec::new(),
+        }
+    }
+}
+
 /// What a repair did, and what it could not repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {

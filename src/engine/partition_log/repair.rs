@@ -114,14 +114,7 @@ impl Work<'_> {
     }
 
     fn add(&mut self, damage: &Damage, what: &str, saved: Option<std::path::PathBuf>) {
-        self.steps.push(RepairStep {
-            path: damage.path.clone(),
-            position: 0,
-            length: damage.length,
-            what: what.to_owned(),
-            saved,
-            lost: Vec::new(),
-        });
+        self.steps.push(RepairStep::of_file(damage, what, saved));
     }
 
     /// The partition that a file belongs to.

@@ -389,14 +389,7 @@ fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>
             // The inventory is written after everything else, the state page by the next opening.
             _ => "rewritten",
         };
-        steps.push(RepairStep {
-            path: damage.path.clone(),
-            position: 0,
-            length: damage.length,
-            what: what.to_owned(),
-            saved,
-            lost: Vec::new(),
-        });
+        steps.push(RepairStep::of_file(damage, what, saved));
     }
     Ok(())
 }

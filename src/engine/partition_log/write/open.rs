@@ -442,14 +442,8 @@ pub(super) fn begin(
 fn mended(damaged: Vec<(Damage, Option<PathBuf>)>) -> Vec<RepairStep> {
     let points = damaged.into_iter();
     let points = points.filter(|it| it.0.path.ends_with(RECOVERY_POINT));
-    let step = |(damage, saved): (Damage, _)| RepairStep {
-        path: damage.path,
-        position: 0,
-        length: damage.length,
-        what: "rewritten with the ends of the queues, when the store was opened".to_owned(),
-        saved,
-        lost: Vec::new(),
-    };
+    let what = "rewritten with the ends of the queues, when the store was opened";
+    let step = |(damage, saved): (Damage, _)| RepairStep::of_file(&damage, what, saved);
     points.map(step).collect()
 }
 
