@@ -41,6 +41,10 @@ pub(super) fn repair(
     let parts = &*writer.parts;
     // Indexes that are not written yet are no damage.
     parts.full_pass()?;
+    for (_, _, ends) in parts.all_ends()? {
+        // An earlier repair may have died before its index was durable under its name.
+        engine.disk().sync_directory(&ends.folder)?;
+    }
     let mut inspection = inspect(engine, progress)?;
     let mut repair = Repair::default();
     if !inspection.is_complete {

@@ -3,26 +3,28 @@
 use super::ends::Ends;
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
-use crate::disk::{Disk, Kind};
+use crate::disk::{Disk, Kind, replace};
 use crate::engine::partition_log::segments::names::{self, beside};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::Result;
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 
-/// Writes the indexes of a complete segment again, from its batches. Durable on return.
+/// Writes the indexes of a complete segment again, from its batches. Durable on return. If the
+/// process dies, each is the old or the new one: an opening that finds both trusts them.
 ///
 /// # Errors
 ///
 /// Those of the disk.
 pub fn restore(disk: &dyn Disk, segment: &Arc<Segment>, rules: &Rules) -> Result<()> {
     let reader = Reader::open(disk, segment)?;
-    let (mut indexes, _) = Indexes::rebuild(disk, reader, segment.base, rules)?;
-    indexes.close();
-    indexes.save(disk, &segment.path)?;
-    disk.sync_directory(segment.path.parent().unwrap_or(Path::new(".")))
+    let (indexes, _) = Indexes::rebuild(disk, reader, segment.base, rules)?;
+    let (offsets, times) = indexes.into_bytes();
+    for (ending, bytes) in [(OFFSETS, offsets), (TIMES, times)] {
+        replace(disk, &beside(&segment.path, ending), &bytes)?;
+    }
+    Ok(())
 }
 
 /// Writes the indexes of complete segments that lack one of them, as a broker does when it loads a
