@@ -216,10 +216,12 @@ class _Source:
     def _plans(self, pushed: _Pushed, **shape: Any) -> list[Callable[[], Scan]]:
         """Return what makes the scans to read, one after another."""
         store, others = self._store, self.others | shape
-        if pushed.tags is not None and others["tags"] is None:
+        if pushed.tags and others["tags"] is None:
             others["tags"] = [pushed.tags]
-        if pushed.keys is not None and others["key"] is None:
-            others["key"] = pushed.keys
+        if pushed.keys and others["key"] is None:
+            # Outside of Kafka's form, spaces separate the keys of a message.
+            is_one = store._meanings.in_kafka_form
+            others["key"] = pushed.keys if is_one else pushed.keys.split(" ")[0] or None
         if not pushed.narrows:
             bounds: dict[str, Any] = {"start": self._start, "end": self._end}
             whole = partial(store.scan, self.topics, queues=self._queues, **bounds, **others)
@@ -302,9 +304,7 @@ def _push_one(pushed: _Pushed, node: Any) -> _Pushed:
             span = _span(comparison, values, milliseconds, datetime)
             pushed = replace(pushed, times=pushed.times.within(span))
         elif column in ("keys", "tags") and comparison == "Eq" and _is_exact(values):
-            text = values[0].split(" ")[0] if column == "keys" else values[0]
-            if text:
-                pushed = replace(pushed, **{column: text})
+            pushed = replace(pushed, **{column: values[0]})
     return pushed
 
 

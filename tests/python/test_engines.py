@@ -1,5 +1,7 @@
 """Query engines: Polars and DuckDB read what a query needs, and get what a full scan gives."""
 
+import contextlib
+import itertools
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -109,6 +111,41 @@ def test_polars_reads_the_rows_that_can_pass(filled, read, condition, rows):
     found = forebay.polars.scan(filled, "orders").filter(condition).collect()
     assert read.rows == rows
     assert found.equals(whole)
+
+
+KEYS = [
+    "a",
+    "a b",
+    "b a",
+    " a",
+    "a ",
+    " ",
+    "||",
+    "*",
+    "a||b",
+    "\N{LATIN SMALL LETTER A WITH DIAERESIS}",
+    "q\0",
+]
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+def test_polars_finds_each_text_that_a_store_can_hold(tmp_path, engine):
+    with forebay.open(tmp_path / "log", engine=engine, default_queues=1) as store:
+        for text in KEYS:
+            for column in ("key", "tags"):
+                # What one engine takes, the other refuses.
+                with contextlib.suppress(ValueError):
+                    store.send("orders", b"x", **{column: text})
+        if engine == "commitlog":
+            store.send("orders", b"x", keys=["a", "b"])
+        else:
+            store.send("orders", b"x", key=b"\xff")
+        whole, lazy = polars.DataFrame(store.scan("orders")), forebay.polars.scan(store, "orders")
+        for column, text in itertools.product(
+            ("keys", "tags"), [*KEYS, "", "b", "\N{REPLACEMENT CHARACTER}"]
+        ):
+            wanted = whole.filter(col(column) == text)
+            assert lazy.filter(col(column) == text).collect().equals(wanted), (column, text)
 
 
 def test_polars_reads_the_columns_that_a_query_uses(filled, read):
