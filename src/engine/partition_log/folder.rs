@@ -364,7 +364,7 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
     let start = match is_known && known.position <= reader.len {
         true => known,
         false => {
-            let position = reader.seek(disk, u64::MAX)?;
+            let position = reader.seek_end(disk)?;
             Place {
                 base: segment.base,
                 position,

@@ -22,7 +22,7 @@ const WINDOW_LEN: usize = 32 << 10;
 /// Bytes read at once where those before were read, too.
 const NEXT_WINDOW_LEN: usize = 96 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
-/// Entries of an index that are tried after damaged bytes.
+/// Entries of an index that are tried beside damaged bytes.
 const ENTRIES_TRIED: usize = 16;
 /// Bytes that are searched for a batch where no index names one.
 const SEARCH_MAX: u64 = 16 << 20;
@@ -246,6 +246,24 @@ impl Reader {
             Here::Batch(header) if header.last_offset() == entry.last_offset => Ok(entry.position),
             _ => Ok(0),
         }
+    }
+
+    /// The position of a whole batch near the end of the segment: the last one that the index names,
+    /// or one before it if that is damaged; otherwise the first. A walk from here finds the end.
+    pub fn seek_end(&mut self, disk: &dyn Disk) -> Result<u64> {
+        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
+            return Ok(0);
+        };
+        for number in (0..found.len()).rev().take(ENTRIES_TRIED) {
+            let entry = found.get(number)?;
+            if let Here::Batch(header) = self.here(entry.position)?
+                && header.last_offset() == entry.last_offset
+                && self.is_whole(entry.position, &header)?
+            {
+                return Ok(entry.position);
+            }
+        }
+        Ok(0)
     }
 
     /// The first whole batch after damaged bytes, of those that the index names. `left`: how many

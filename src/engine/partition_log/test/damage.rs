@@ -168,6 +168,29 @@ fn indexed() -> (Made, usize) {
     (made, len)
 }
 
+/// The end of a segment is looked for from its index on.
+#[test]
+fn a_damaged_last_batch_that_the_index_names_hides_no_other() {
+    let batches: Vec<Vec<u8>> = (0..4).map(|n| batch(n, &[1])).collect();
+    let len = batches[0].len();
+    let entries: Vec<(u32, u32)> = (0..4).map(|n| (n, n * len as u32)).collect();
+    for damaged in [3..4, 2..4, 0..4] {
+        // No checksum covers the offset.
+        for at in 8..len {
+            let made = Made::new();
+            made.segment(0, &batches);
+            index(&made, &entries);
+            for number in damaged.clone() {
+                change(&made.log(0), number * len + at, 0x55);
+            }
+            let engine = made.open();
+            let whole = offsets(&engine).into_iter().take(damaged.start);
+            assert!(whole.eq(0..damaged.start as i64), "{damaged:?}, byte {at}");
+            assert!(bounds(&engine).end >= damaged.start as u64);
+        }
+    }
+}
+
 /// Whatever a header says, the batches beside it are read. The offset is the one field of a header
 /// that no checksum covers: messages may have a wrong one, and no other message is lost for it.
 #[test]

@@ -177,7 +177,7 @@ impl Opening<'_> {
         let last = Arc::new(last.clone());
         let mut reader = Reader::open(&**self.disk, &last)?;
         let begin = match has_index {
-            true => reader.seek(&**self.disk, u64::MAX)?,
+            true => reader.seek_end(&**self.disk)?,
             false => 0,
         };
         let len = reader.len;
