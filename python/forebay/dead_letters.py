@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "dead_groups",
     "dead_topic",
     "letter_queues",
+    "letter_queues_of",
     "origin",
     "prefixes",
 ]
@@ -82,21 +83,28 @@ def dead_groups(store: Store) -> list[str]:
 
 def letter_queues(store: Store, group: str) -> list[LetterQueue]:
     """Return the dead letters of a group, by queue; none if there is no topic of them."""
-    name = dead_topic(store, group)
-    topic = store.topics.get(name)
-    if topic is None:
-        return []
-    done = {one.queue: one.committed for one in store.groups.get(group, []) if one.topic == name}
-    return [
-        LetterQueue(
-            name,
-            queue.id,
-            queue.min_offset,
-            min(max(done.get(queue.id, 0), queue.min_offset), queue.max_offset),
-            queue.max_offset,
-        )
-        for queue in topic.queues
-    ]
+    return letter_queues_of(store, [group])[group]
+
+
+def letter_queues_of(store: Store, groups: Iterable[str]) -> dict[str, list[LetterQueue]]:
+    """Return what `letter_queues` does for each of the groups, from one view of the store."""
+    topics, progress = store.topics, store.groups
+    found = {}
+    for group in groups:
+        name = dead_topic(store, group)
+        done = {one.queue: one.committed for one in progress.get(group, []) if one.topic == name}
+        topic = topics.get(name)
+        found[group] = [
+            LetterQueue(
+                name,
+                queue.id,
+                queue.min_offset,
+                min(max(done.get(queue.id, 0), queue.min_offset), queue.max_offset),
+                queue.max_offset,
+            )
+            for queue in ([] if topic is None else topic.queues)
+        ]
+    return found
 
 
 def origin(letter: Message) -> dict[str, Any]:

@@ -102,12 +102,15 @@ def attach(
     else:
         views = {name: name for name in listed("topics", topics, str, takes)}
     spelt: dict[str, str] = {}
+    known = store.topics
     for name, topic in views.items():
         other = spelt.setdefault(name.lower(), name)
         if other != name:
             reason = "differ only in case, which DuckDB ignores"
             raise ValueError(f"{other!r} and {name!r} {reason}: pass a mapping of view to topic")
-        ranges(store, topic)
+        if topic not in known:
+            # Raises, in the words of the store.
+            ranges(store, topic)
     for name, topic in views.items():
         con.register(name, dataset(store, topic))
     return tuple(views)

@@ -245,11 +245,19 @@ def tracing(tracer: Tracer | None = None) -> tuple[SendHook, ConsumeHook]:
 
 @contextmanager
 def _entered(given: AbstractContextManager[Any] | None) -> Iterator[None]:
+    """Enter what a hook has given, which sees an error but cannot suppress it."""
     if given is None:
         yield
         return
+    raised: BaseException | None = None
     with given:
-        yield
+        try:
+            yield
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised
 
 
 def _own(properties: Mapping[str, str] | None) -> dict[str, str]:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from forebay._forebay import GroupQueue, Latency, Stats, Store
 from forebay.dead_letters import prefixes
 from forebay.errors import StoreClosedError
-from forebay.given import check
+from forebay.given import check, check_text
 from forebay.selection import require
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Collector:
 
     def __init__(self, stores: Store | Mapping[str, Store], *, cluster: str = "forebay") -> None:
         require("prometheus_client", "metrics")
-        check("cluster", cluster, str, "a str")
+        check_text("cluster", cluster, "a str")
         self._stores = _named(stores)
         self._cluster = cluster
 
@@ -122,7 +122,7 @@ def instrument(
     """
     metrics = require("opentelemetry.metrics", "metrics")
     check("meter", meter, metrics.Meter, "a Meter of OpenTelemetry")
-    check("cluster", cluster, str, "a str")
+    check_text("cluster", cluster, "a str")
     reading = _Reading(_named(stores), cluster)
     for family in _families({}, cluster):
         if family.kind == "histogram":
@@ -162,9 +162,11 @@ class _Reading:
 def _named(stores: Store | Mapping[str, Store]) -> dict[str, Store]:
     check("stores", stores, (Store, Mapping), "a store, or a mapping of names to stores")
     if isinstance(stores, Store):
-        return {Path(stores.path).name or stores.path: stores}
+        name = Path(stores.path).name or stores.path
+        # A label is UTF-8, and the name of a directory need not be.
+        return {os.fsencode(name).decode(errors="replace"): stores}
     for name, store in stores.items():
-        check("a name in stores", name, str, "a str")
+        check_text("a name in stores", name, "a str")
         check(f'stores["{name}"]', store, Store, "a store")
     return dict(stores)
 

@@ -188,7 +188,10 @@ class _Source:
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
-        """Yield frames of the wanted columns with the rows that pass the condition."""
+        """Yield frames of the wanted columns with the rows that pass the condition.
+
+        If there is a number of rows, too, it is that of the rows before the condition.
+        """
         import polars
 
         wanted = self.columns if with_columns is None else with_columns
@@ -196,21 +199,20 @@ class _Source:
         pushed = _Pushed()
         if predicate is not None:
             read += [name for name in predicate.meta.root_names() if name not in read]
-            pushed = _push(predicate)
+            if n_rows is None:
+                pushed = _push(predicate)
         batch_rows = min(batch_size or _BATCH_ROWS, n_rows or _BATCH_ROWS, _BATCH_ROWS)
         left = n_rows
         for plan in self._plans(pushed, columns=read, batch_rows=batch_rows):
             for batch in open_reader(plan):
                 frame = polars.DataFrame(batch)
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= len(frame)
                 if predicate is not None:
                     frame = frame.filter(predicate)
-                frame = frame.select(wanted)
-                if left is None:
-                    yield frame
-                    continue
-                yield frame.head(left)
-                left -= len(frame)
-                if left <= 0:
+                yield frame.select(wanted)
+                if left == 0:
                     return
 
     def _plans(self, pushed: _Pushed, **shape: Any) -> list[Callable[[], Scan]]:

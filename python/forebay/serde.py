@@ -95,11 +95,13 @@ class Serde(Generic[T]):
         Raises
         ------
         DecodeError
-            If they are not of this form.
+            If they are not of this form. A lack of memory or descriptors is not taken for that.
         """
         data = body.body if isinstance(body, _forebay.Message) else body
         try:
             return self._loads(data)
+        except (MemoryError, OSError):
+            raise
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DecodeError(f"the body cannot be decoded: {reason}") from error

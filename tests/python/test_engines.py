@@ -164,6 +164,21 @@ def test_polars_stops_at_a_limit(filled, read):
     assert frame.filter(col("tags") == "odd").head(3).collect()["offset"].to_list() == [1, 3, 5]
 
 
+@pytest.mark.parametrize(
+    "condition", [col("offset") > 5, col("queue") == 1, col("tags") == "odd", col("keys") == "k2"]
+)
+def test_polars_cuts_and_filters_in_the_order_of_the_query(filled, condition):
+    whole = polars.DataFrame(filled.scan("orders"))
+    lazy = forebay.polars.scan(filled, "orders")
+    for rows in (0, 1, 50, ROWS + 3):
+        found = lazy.head(rows).filter(condition).collect()
+        assert found.equals(whole.head(rows).filter(condition))
+        found = lazy.filter(condition).head(rows).collect()
+        assert found.equals(whole.filter(condition).head(rows))
+        found = lazy.filter(condition).head(rows).filter(col("offset") % 2 == 0).collect()
+        assert found.equals(whole.filter(condition).head(rows).filter(col("offset") % 2 == 0))
+
+
 def test_a_lazy_frame_has_the_arguments_of_a_scan(filled):
     arguments = {"queues": [1], "start": {1: 5}, "end": at(20), "tags": "odd", "key": "k3"}
     frame = forebay.polars.scan(filled, "orders", columns=["offset", "headers"], **arguments)

@@ -64,6 +64,15 @@ def test_a_hook_that_raises_sends_nothing(store):
     assert sent(store) == [] if "orders" in store.topics else True
 
 
+def test_a_hook_cannot_hide_that_a_call_has_failed(store):
+    producer = forebay.hooks.producer(
+        store.producer("orders"), lambda *_: contextlib.suppress(TypeError)
+    )
+    for send in (producer.send, producer.send_nowait):
+        with pytest.raises(TypeError):
+            send(5)
+
+
 def test_a_hook_surrounds_the_send(store):
     seen = []
 

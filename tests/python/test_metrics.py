@@ -1,6 +1,8 @@
 """Metrics: the values of Prometheus and OpenTelemetry, and what scrapes see of a closed store."""
 
+import os
 import re
+import sys
 from pathlib import Path
 
 import prometheus_client
@@ -113,6 +115,18 @@ def test_several_stores_share_a_scrape_and_a_closed_one_does_not_break_it(open_s
 def test_a_store_is_named_by_its_directory(directory):
     with forebay.open(directory, mode="r") as store:
         assert scrape(forebay.metrics.Collector(store))["forebay_up", directory.name] == 1
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no such names")
+def test_names_that_are_not_utf_8_break_no_scrape(tmp_path):
+    with forebay.open(os.fsdecode(os.fsencode(tmp_path) + b"/x\xff")) as store:
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(forebay.metrics.Collector(store))
+        text = prometheus_client.generate_latest(registry).decode()
+        assert 'broker="x\N{REPLACEMENT CHARACTER}"' in text
+        for given in ({"stores": {"x\udcff": store}}, {"stores": store, "cluster": "x\udcff"}):
+            with pytest.raises(ValueError, match="surrogate"):
+                forebay.metrics.Collector(**given)
 
 
 def observed(reader):

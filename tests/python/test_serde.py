@@ -184,6 +184,19 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters(mixed, caplog):
     assert "topic orders queue 0 offset 1: the body cannot be decoded" in caplog.text
 
 
+@pytest.mark.parametrize("error", [MemoryError, OSError(24, "Too many open files")])
+def test_a_lack_of_memory_or_descriptors_rejects_no_message(store, error):
+    def loads(body):
+        raise error
+
+    store.send("orders", b"1")
+    with store.consumer("orders", group="billing") as plain:
+        consumer = forebay.serde.Serde(lambda value: value, loads).consumer(plain)
+        with pytest.raises((MemoryError, OSError)):
+            consumer.poll()
+    assert list(store.topics) == ["orders"]
+
+
 def test_iteration_and_run_decode(mixed, caplog):
     as_json = forebay.serde.json()
     with mixed.consumer("orders", group="billing", prefetch=1) as consumer:

@@ -136,10 +136,12 @@ def make_parser() -> Parser:
 def _complain(error: Exception) -> int:
     """Report an error in one line and return the exit status."""
     error = in_words_of_the_shell(error)
-    expected = (forebay.ForebayError, OSError, ValueError, TypeError, OverflowError)
+    expected = (forebay.ForebayError, OSError, ValueError, TypeError, OverflowError, ImportError)
     if isinstance(error, OSError) and not isinstance(error, forebay.ForebayError):
         where = "" if error.filename is None else f"{os.fspath(error.filename)!s}: "
         _say(f"forebay: {where}{error.strerror or error}")
+    elif isinstance(error, MemoryError):
+        _say("forebay: there is not enough memory")
     elif isinstance(error, expected):
         _say(f"forebay: {error}")
     else:

@@ -213,9 +213,9 @@ def number(text: str, most: int = (1 << 63) - 1) -> int:
     return int(text)
 
 
-def count(text: str) -> int:
+def count(text: str, most: int = (1 << 63) - 1) -> int:
     """Parse a count of at least 1."""
-    found = number(text)
+    found = number(text, most)
     if found == 0:
         raise argparse.ArgumentTypeError("must be at least 1, got 0")
     return found

@@ -6,6 +6,7 @@ import argparse
 import statistics
 import tempfile
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,21 @@ def add(verbs: Any) -> None:
     topics.add_argument(
         "--topics",
         metavar="N",
-        type=count,
+        type=partial(count, most=100_000),
         action="append",
         help=f"number of topics; may be repeated; by default {', '.join(map(str, TOPICS))}",
     )
     topics.add_argument(
         "--messages",
         metavar="N",
-        type=count,
+        type=partial(count, most=100_000_000),
         default=500_000,
         help="messages sent in each run; the default is 500000",
     )
     topics.add_argument(
         "--body",
         metavar="BYTES",
-        type=count,
+        type=partial(count, most=4 << 20),
         default=100,
         help="length of each body; the default is 100",
     )

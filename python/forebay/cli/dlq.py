@@ -14,6 +14,7 @@ from forebay.dead_letters import (
     dead_groups,
     dead_topic,
     letter_queues,
+    letter_queues_of,
     origin,
 )
 from forebay.output import ago, counted, write_json, write_line, write_table
@@ -68,7 +69,8 @@ def _queues(store: forebay.Store, group: str) -> list[LetterQueue]:
 
 def _list(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store:
-        found = [_facts(group, letter_queues(store, group)) for group in dead_groups(store)]
+        queues = letter_queues_of(store, dead_groups(store))
+    found = [_facts(group, of_group) for group, of_group in queues.items()]
     if arguments.json:
         write_json(found)
     elif found:

@@ -13,7 +13,7 @@ import forebay
 from forebay._forebay import Damage, Queue, Stats, Store, Topic, WriterStats, fit
 from forebay.console.bodies import cut
 from forebay.console.messages import row, topic_of
-from forebay.dead_letters import LetterQueue, dead_groups, letter_queues, origin
+from forebay.dead_letters import LetterQueue, dead_groups, letter_queues, letter_queues_of, origin
 from forebay.errors import ForebayError
 
 __all__ = [
@@ -164,8 +164,7 @@ def letters(store: Store) -> dict[str, Any]:
             "waiting": sum(one.waiting for one in queues),
             "messages": sum(one.end - one.first for one in queues),
         }
-        for group in found[:ROWS]
-        for queues in [letter_queues(store, group)]
+        for group, queues in letter_queues_of(store, found[:ROWS]).items()
     ]
     return {"groups": rows, "all": len(found)}
 

@@ -6,6 +6,7 @@ import pytest
 from cli_support import rows, state_of
 
 import forebay
+from forebay.dead_letters import letter_queues_of
 
 
 @pytest.fixture
@@ -46,6 +47,29 @@ def test_groups_with_dead_letters_are_listed(run, dead, store):
     assert waiting(run, dead) == (3, 3)
     assert state_of(dead) == before
     assert run("dlq", "list", store) == (0, b"no group has dead letters\n", "")
+
+
+class Views:
+    """A store that counts how often its topics and groups are listed."""
+
+    def __init__(self, store):
+        self.store, self.listings = store, 0
+
+    def __getattr__(self, name):
+        self.listings += name in ("topics", "groups")
+        return getattr(self.store, name)
+
+
+def test_the_store_is_listed_once_for_all_groups():
+    """Each group listed it again: seconds with a thousand of them."""
+    with forebay.open(":memory:", default_queues=1) as store:
+        names = [f"group-{number}" for number in range(9)]
+        for name in names:
+            store.send(f"%DLQ%{name}", b"x")
+        views = Views(store)
+        found = letter_queues_of(views, names)
+        assert [one.waiting for queues in found.values() for one in queues] == [1] * len(names)
+        assert views.listings == 2
 
 
 def test_dead_letters_are_shown_with_topic_attempts_and_reason(run, dead):

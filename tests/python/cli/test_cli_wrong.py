@@ -4,6 +4,7 @@ import argparse
 import os
 import random
 import shutil
+import sys
 
 import pytest
 from harness import PROOF, seed
@@ -106,6 +107,28 @@ def test_a_wrong_value_of_each_option_is_refused_in_one_line(run, stores):
                 complaint(run, typed, (1, 2))
                 tried += 1
     assert tried > 45
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "extra"),
+    [
+        ("pyspark", ("spark", "audit", "store"), "spark"),
+        ("pyarrow", ("archive", "store", "s3://bucket/x"), "arrow"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(run, stores, monkeypatch, missing, words, extra):
+    for name in [name for name in sys.modules if name.startswith(("forebay.spark", missing))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    said = complaint(run, words, (1,))
+    assert "pip install 'forebay[" + extra in said and "unexpected" not in said
+
+
+@pytest.mark.parametrize("option", ["--messages", "--body", "--topics", "--rounds"])
+def test_numbers_of_a_measurement_have_bounds(run, option):
+    complaint(run, ("bench", "topics", option, str(1 << 63)), (2,))
+    if option != "--rounds":
+        complaint(run, ("bench", "topics", option, str((1 << 63) - 1)), (2,))
 
 
 def test_odd_values_of_options_and_arguments_are_taken_or_refused_in_one_line(run, stores):

@@ -248,8 +248,9 @@ impl Reader {
         }
     }
 
-    /// The position of a whole batch near the end of the segment: the last one that the index names,
-    /// or one before it if that is damaged; otherwise the first. A walk from here finds the end.
+    /// The position of a whole batch near the end of the segment: the last one that the index
+    /// names, or one before it if that is damaged; otherwise the first. A walk from here finds the
+    /// end.
     pub fn seek_end(&mut self, disk: &dyn Disk) -> Result<u64> {
         let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
             return Ok(0);
