@@ -801,6 +801,9 @@ class Consumer:
         ------
         AlreadySettledError, OwnershipLostError
             As `ack`.
+        CorruptError
+            If the message was damaged on disk since it was delivered. It is not copied and stays
+            unsettled; its next delivery finds the damage and settles it.
         """
     def reject(self, message: Message, reason: str | None = None) -> None:
         """Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
@@ -819,6 +822,8 @@ class Consumer:
         ------
         AlreadySettledError, OwnershipLostError
             As `ack`.
+        CorruptError
+            As `nack`.
         """
     def extend(self, message: Message, seconds: _Seconds) -> None:
         """Keep a message for longer before it is delivered again.

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from forebay._forebay import Consumer, Message, Run
 from forebay.errors import (
     AlreadySettledError,
     BusyError,
+    CorruptError,
     DiskError,
     DiskFullError,
     FlushTimeoutError,
@@ -194,13 +196,25 @@ def _handle(
             "the handler failed on the message of topic %s queue %d offset %d%s: to be tried again",
             *(first.topic, first.queue, first.offset, more),
         )
-        settle: Callable[[Message], None] = consumer.nack
+        settle: Callable[[Message], None] = partial(_refuse, consumer)
     else:
         settle = consumer.ack
     for number, message in enumerate(messages):
         if not _settle(polls, message, settle):
             consumer._give_back(messages[number:])
             break
+
+
+def _refuse(consumer: Consumer, message: Message) -> None:
+    """Have a message delivered again, unless its bytes were damaged since it was delivered.
+
+    Such a message stays unsettled. The read of its next delivery fails, which settles it.
+    """
+    try:
+        consumer.nack(message)
+    except CorruptError as error:
+        place = (message.topic, message.queue, message.offset)
+        _logger().warning("topic %s queue %d offset %d cannot be tried again: %s", *place, error)
 
 
 def _settle(polls: _Polls, message: Message, settle: Callable[[Message], None]) -> bool:

@@ -66,7 +66,7 @@ pub struct Delivery {
 pub struct Receipt {
     lane: Arc<Lane>,
     offset: u64,
-    serial: u32,
+    serial: u64,
 }
 
 /// The progress of a group in a queue.
@@ -294,7 +294,8 @@ impl Lane {
         let window = &state.window;
         let owns = state.owner == Some(member) && state.heir.is_none();
         match window.out_until(now) {
-            // All delivered messages must be settled, or be due again, first.
+            // All delivered messages must be settled, or be due again, first. So nothing comes
+            // before the first of them is due.
             Some(until) if is_heir || (owns && order == Order::Queue) => Some(until),
             None if is_heir => Some(now),
             _ if owns => match order {
@@ -310,7 +311,7 @@ impl Lane {
         self: &Arc<Lane>,
         message: Message,
         offset: u64,
-        serial: u32,
+        serial: u64,
     ) -> Delivery {
         let lane = Arc::clone(self);
         Delivery {
@@ -347,7 +348,7 @@ impl Lane {
         receipt: &Receipt,
         now: i64,
     ) -> Result<Option<u32>> {
-        let window = &mut self.owned(member, receipt, now)?.window;
+        let window = &self.owned(member, receipt, now)?.window;
         match window.check(receipt.offset, receipt.serial) {
             Settling::TakenBack => Ok(None),
             settling => {

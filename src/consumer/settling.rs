@@ -3,7 +3,7 @@
 use super::lane::{Delivery, Lane, Order, Receipt};
 use super::member::Consumer;
 use super::retry::{Failed, Fate, check_level, send_back};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -43,8 +43,9 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::InvalidOption`] for an invalid level; those of [`Consumer::ack`] and of
-    /// sending. After an error the message is still unsettled.
+    /// [`crate::Error::InvalidOption`] for an invalid level; [`crate::Error::Corrupt`] if the
+    /// message would be copied and its bytes were damaged since the delivery; those of
+    /// [`Consumer::ack`] and of sending. After an error the message is still unsettled.
     pub fn nack(&self, delivery: &Delivery, level: Option<u8>) -> Result<()> {
         check_level(level, &self.shared.handle().options.delay_levels())?;
         self.check_open()?;
@@ -83,6 +84,7 @@ impl Consumer {
 
     /// Appends the message that replaces this one, then settles this one.
     fn send_back(&self, delivery: &Delivery, attempts: u32, fate: Fate<'_>) -> Result<()> {
+        self.check_intact(delivery)?;
         let failed = Failed {
             message: &delivery.message,
             // RocketMQ does not count a delivery that timed out, but one that failed in place.
@@ -105,6 +107,30 @@ impl Consumer {
         }
         self.shared.wake();
         settled
+    }
+
+    /// Checks the bytes of a message again: damaged ones must not be appended with a checksum that
+    /// vouches for them. The damage is reported.
+    fn check_intact(&self, delivery: &Delivery) -> Result<()> {
+        let message = &delivery.message;
+        message.touch()?;
+        let record = message.record();
+        let Err(flaw) = record.check(record.position().cast_unsigned()) else {
+            return Ok(());
+        };
+        let lane = self.lane_of(&delivery.receipt)?;
+        let (_, queue, offset) = delivery.receipt.place();
+        // A read reports it, unless retention has deleted the message.
+        let engine = self.shared.handle().engine()?;
+        if let Err(error @ Error::Corrupt { .. }) = engine.get(&lane.topic, queue, offset) {
+            return Err(error);
+        }
+        let (region, start) = message.place();
+        Err(Error::corrupt(
+            region.path(),
+            start as u64,
+            flaw.to_string(),
+        ))
     }
 
     /// Postpones the next delivery of a message to `longer` after the call.

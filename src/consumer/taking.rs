@@ -113,7 +113,7 @@ impl Lane {
         let mut from = 0;
         for _ in 0..max {
             let due = match by.order {
-                Order::None => window.due(by.now),
+                Order::None => window.due(from, by.now),
                 Order::Queue => window.due_in_order(from, by.now),
             };
             let Some(offset) = due.filter(|_| !by.has_enough()) else {
@@ -169,7 +169,9 @@ impl Lane {
             window.skip_to(bounds.start);
         }
         let begin = window.next();
-        let end = bounds.end.min(window.committed() + by.max_unsettled);
+        let end = bounds
+            .end
+            .min(window.committed().saturating_add(by.max_unsettled));
         if begin >= end {
             return Ok(false);
         }

@@ -8,40 +8,15 @@
 //! `committed` is the smallest offset that is not settled. The next owner of the queue begins
 //! there. It moves only when the message there is settled, even if many later ones are. A window
 //! knows nothing of logs, threads or clocks; times are in milliseconds.
+//!
+//! Offsets that are not delivered (fillers, holes, gaps, retired messages and those that the filter
+//! drops) count as settled, and cost neither memory nor time, however many they are.
 
+mod slots;
 #[cfg(test)]
 mod test;
 
-use std::collections::VecDeque;
-
-/// One offset between `committed` and `next`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    /// Settled, or never to be delivered: a filler, a hole, or a message that the filter drops.
-    Settled,
-    /// Delivered. Becomes due again at `deadline`.
-    Out(Delivered),
-    /// To be delivered again at `deadline` or later.
-    Back(Delivered),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Delivered {
-    serial: u32,
-    attempts: u32,
-    deadline: i64,
-    standing: Standing,
-}
-
-/// Whether a delivery can be settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Valid,
-    /// An earlier message of an ordered queue is delivered again before it.
-    TakenBack,
-    /// Its consumer has refused it.
-    Refused,
-}
+use slots::{Slot, Slots, State};
 
 /// The result of settling a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,27 +34,25 @@ pub enum Settling {
 /// The unsettled messages of one queue.
 #[derive(Debug)]
 pub struct Window {
-    committed: u64,
-    slots: VecDeque<Slot>,
-    /// Number of slots that are not settled.
-    unsettled: usize,
-    serial: u32,
-    /// The last serial number before the window began.
-    before: u32,
-    /// No slot has an earlier deadline.
-    earliest: i64,
+    slots: Slots,
+    next: u64,
+    /// The number of the last delivery. 64 bits are never used up.
+    serial: u64,
+    /// The number of the last delivery before the window began.
+    before: u64,
+    /// From this offset on, all messages were taken back or refused.
+    valid_end: u64,
 }
 
 impl Window {
     /// An empty window of a queue whose messages below `committed` are settled.
     pub fn new(committed: u64) -> Window {
         Window {
-            committed,
-            slots: VecDeque::new(),
-            unsettled: 0,
+            slots: Slots::default(),
+            next: committed,
             serial: 0,
             before: 0,
-            earliest: i64::MAX,
+            valid_end: 0,
         }
     }
 
@@ -94,288 +67,193 @@ impl Window {
 
     /// The smallest offset that is not settled.
     pub fn committed(&self) -> u64 {
-        self.committed
+        self.slots.first().map_or(self.next, |first| first.offset)
     }
 
     /// The first offset that was never delivered.
     pub fn next(&self) -> u64 {
-        self.committed + self.slots.len() as u64
+        self.next
     }
 
     /// Number of messages that are delivered or wait for another delivery.
     pub fn unsettled(&self) -> usize {
-        self.unsettled
+        self.slots.unsettled()
     }
 
     /// Whether a consumer holds a message at `now`.
     pub fn is_out(&self, now: i64) -> bool {
-        let mut slots = self.slots.iter();
-        self.unsettled > 0
-            && slots.any(|slot| matches!(slot, Slot::Out(found) if found.deadline > now))
+        self.out_until(now).is_some()
     }
 
-    /// When the last of the messages that a consumer holds at `now` becomes due; `None` if it holds
-    /// none.
+    /// When the first of the messages that a consumer holds at `now` becomes due; `None` if it
+    /// holds none.
     pub fn out_until(&self, now: i64) -> Option<i64> {
-        let out = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Out(found) if found.deadline > now => Some(found.deadline),
-            _ => None,
-        });
-        out.max()
+        let valid = self.slots.iter();
+        let mut valid = valid.take_while(|slot| slot.offset < self.valid_end);
+        let out = valid.find(|slot| slot.state == State::Out && slot.deadline > now);
+        out.map(|slot| slot.deadline)
     }
 
-    /// The earliest time at which a message becomes due again; `None` if there is none.
+    /// The earliest time at which a message becomes due again, or a time before it that is after
+    /// `now` if [`Window::due`] finds nothing at `now`; `None` if no message does.
     pub fn next_deadline(&self) -> Option<i64> {
-        let deadlines = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Settled => None,
-            Slot::Out(found) | Slot::Back(found) => Some(found.deadline),
-        });
-        deadlines.min()
+        self.slots.earliest()
     }
 
     /// When the first message that is not settled becomes due again; `None` if there is none.
     pub fn first_deadline(&self) -> Option<i64> {
-        self.slots.iter().find_map(|slot| match slot {
-            Slot::Settled => None,
-            Slot::Out(found) | Slot::Back(found) => Some(found.deadline),
-        })
+        self.slots.first().map(|first| first.deadline)
     }
 
     /// Skips the offsets below `next`, which are not delivered.
     pub fn skip_to(&mut self, next: u64) {
-        while self.next() < next {
-            if self.slots.is_empty() {
-                self.committed = next;
-                return;
-            }
-            self.slots.push_back(Slot::Settled);
-        }
+        self.next = next.max(self.next);
     }
 
     /// Delivers the message at `offset`, which is not below [`Window::next`], and skips those
     /// before it. Returns the serial number of the delivery, which is needed to settle it.
-    pub fn deliver(&mut self, offset: u64, deadline: i64) -> u32 {
-        self.skip_to(offset);
-        let delivered = self.delivery(0, deadline);
-        self.slots.push_back(Slot::Out(delivered));
-        self.unsettled += 1;
-        delivered.serial
-    }
-
-    fn delivery(&mut self, before: u32, deadline: i64) -> Delivered {
-        self.serial = self.serial.wrapping_add(1);
-        self.earliest = self.earliest.min(deadline);
-        Delivered {
+    pub fn deliver(&mut self, offset: u64, deadline: i64) -> u64 {
+        self.serial += 1;
+        self.slots.push(Slot {
+            offset,
             serial: self.serial,
-            attempts: before + 1,
             deadline,
-            standing: Standing::Valid,
-        }
+            attempts: 1,
+            state: State::Out,
+        });
+        self.next = offset + 1;
+        self.valid_end = self.next;
+        self.serial
     }
 
-    /// The first message that is due again at `now`.
-    pub fn due(&mut self, now: i64) -> Option<u64> {
-        if now < self.earliest {
-            return None;
-        }
-        let mut due = None;
-        self.earliest = i64::MAX;
-        for (offset, slot) in (self.committed..).zip(&mut self.slots) {
-            let (Slot::Out(delivered) | Slot::Back(delivered)) = *slot else {
-                continue;
-            };
-            self.earliest = self.earliest.min(delivered.deadline);
-            if delivered.deadline <= now {
-                *slot = Slot::Back(delivered);
-                due = due.or(Some(offset));
-            }
-        }
-        due
+    /// The first message at `from` or later that is due again at `now`.
+    pub fn due(&mut self, from: u64, now: i64) -> Option<u64> {
+        self.slots.due(from, now)
     }
 
     /// The first message from `from` on that is not settled, if it is due again at `now`. If it is
     /// not, nothing after it may be delivered in an ordered queue.
-    pub fn due_in_order(&mut self, from: u64, now: i64) -> Option<u64> {
-        let first = self.committed;
-        let mut slots = (first..).zip(&mut self.slots).skip(passed(from, first));
-        let (offset, slot) = slots.find(|(_, slot)| **slot != Slot::Settled)?;
-        let (Slot::Out(found) | Slot::Back(found)) = *slot else {
-            return None;
-        };
-        if found.deadline > now {
-            return None;
-        }
-        *slot = Slot::Back(found);
-        Some(offset)
+    pub fn due_in_order(&self, from: u64, now: i64) -> Option<u64> {
+        let first = self.slots.first_from(from)?;
+        (first.deadline <= now).then_some(first.offset)
     }
 
     /// Takes back what was delivered after `offset`: its consumer can no longer settle it. It
     /// becomes due when it would have been.
     pub fn take_back_after(&mut self, offset: u64) {
-        let passed = passed(offset.saturating_add(1), self.committed);
-        for slot in self.slots.iter_mut().skip(passed) {
-            if let Slot::Out(found) | Slot::Back(found) = *slot {
-                let standing = match found.standing {
-                    Standing::Valid => Standing::TakenBack,
-                    other => other,
-                };
-                *slot = Slot::Back(Delivered { standing, ..found });
+        let begin = offset.saturating_add(1);
+        self.slots.change_all(begin..self.valid_end, |slot| {
+            if slot.state != State::Refused {
+                slot.state = State::TakenBack;
             }
-        }
+        });
+        self.valid_end = self.valid_end.min(begin);
     }
 
     /// Delivers the message at `offset` again. [`Window::due`] or [`Window::due_in_order`] must
-    /// have returned it. Returns the serial number of the delivery.
-    pub fn deliver_again(&mut self, offset: u64, deadline: i64) -> Option<u32> {
-        let Some(Slot::Back(before)) = self.slot(offset).copied() else {
-            return None;
-        };
-        let delivered = self.delivery(before.attempts, deadline);
-        *self.slot(offset)? = Slot::Out(delivered);
-        Some(delivered.serial)
+    /// have returned it. Returns the serial number of the delivery; `None` if it is settled.
+    pub fn deliver_again(&mut self, offset: u64, deadline: i64) -> Option<u64> {
+        self.slots.get(offset)?;
+        self.serial += 1;
+        let serial = self.serial;
+        self.slots.change(offset, |slot| {
+            *slot = Slot {
+                offset,
+                serial,
+                deadline,
+                attempts: slot.attempts.saturating_add(1),
+                state: State::Out,
+            };
+        });
+        self.valid_end = self.valid_end.max(offset + 1);
+        Some(serial)
     }
 
-    fn slot(&mut self, offset: u64) -> Option<&mut Slot> {
-        let place = usize::try_from(offset.checked_sub(self.committed)?).ok()?;
-        self.slots.get_mut(place)
-    }
-
-    /// The slot of a delivery, or why it cannot be settled.
-    fn delivered(&mut self, offset: u64, serial: u32) -> Result<&mut Slot, Settling> {
-        let is_earlier = serial.wrapping_sub(self.before).wrapping_sub(1) > u32::MAX / 2;
-        if is_earlier {
-            return Err(Settling::Lost);
+    /// Whether a delivery can still be settled.
+    pub fn check(&self, offset: u64, serial: u64) -> Settling {
+        if serial <= self.before {
+            return Settling::Lost;
         }
-        match self.slot(offset) {
-            Some(Slot::Out(found) | Slot::Back(found)) if found.serial != serial => {
-                Err(Settling::Lost)
-            }
-            None | Some(Slot::Settled) => Err(Settling::Already),
-            Some(slot) => match *slot {
-                Slot::Back(found) if found.standing == Standing::Refused => Err(Settling::Already),
-                Slot::Back(found) if found.standing == Standing::TakenBack => {
-                    Err(Settling::TakenBack)
-                }
-                _ => Ok(slot),
+        match self.slots.get(offset) {
+            None => Settling::Already,
+            Some(slot) if slot.serial != serial => Settling::Lost,
+            Some(slot) => match slot.state {
+                State::Settled | State::Refused => Settling::Already,
+                State::TakenBack => Settling::TakenBack,
+                State::Out | State::Back => Settling::Done,
             },
         }
     }
 
-    /// Whether a delivery can still be settled.
-    pub fn check(&mut self, offset: u64, serial: u32) -> Settling {
-        self.delivered(offset, serial)
-            .err()
-            .unwrap_or(Settling::Done)
-    }
-
     /// Settles a delivery, even after its deadline, unless the message was delivered again.
-    pub fn settle(&mut self, offset: u64, serial: u32) -> Settling {
-        match self.delivered(offset, serial) {
-            Ok(slot) => *slot = Slot::Settled,
-            Err(refused) => return refused,
+    pub fn settle(&mut self, offset: u64, serial: u64) -> Settling {
+        let settling = self.check(offset, serial);
+        if settling == Settling::Done {
+            self.slots.settle(offset);
         }
-        self.unsettled -= 1;
-        while let Some(Slot::Settled) = self.slots.front() {
-            self.slots.pop_front();
-            self.committed += 1;
-        }
-        if self.unsettled == 0 {
-            self.earliest = i64::MAX;
-        }
-        Settling::Done
+        settling
     }
 
     /// Settles a message that is due again but can no longer be read.
     pub fn give_up(&mut self, offset: u64) {
-        if let Some(Slot::Back(found)) = self.slot(offset).copied() {
-            self.restore(offset);
-            self.settle(offset, found.serial);
-        }
-    }
-
-    /// Forgets that a delivery was refused or taken back.
-    fn restore(&mut self, offset: u64) {
-        if let Some(Slot::Back(found)) = self.slot(offset) {
-            found.standing = Standing::Valid;
+        if self.slots.get(offset).is_some() {
+            self.slots.settle(offset);
         }
     }
 
     /// Refuses a delivery: it is settled, and the message becomes due at `due`. Everything
     /// delivered after it is taken back, and becomes due then too.
-    pub fn refuse(&mut self, offset: u64, serial: u32, due: i64) -> Settling {
-        if let Err(refused) = self.delivered(offset, serial) {
-            return refused;
+    pub fn refuse(&mut self, offset: u64, serial: u64, due: i64) -> Settling {
+        let settling = self.check(offset, serial);
+        if settling == Settling::Done {
+            self.recall_from(offset, due);
+            self.take_back_after(offset);
+            self.slots
+                .change(offset, |slot| slot.state = State::Refused);
         }
-        self.recall_from(offset, due);
-        self.take_back_after(offset);
-        if let Some(Slot::Back(found)) = self.slot(offset) {
-            found.standing = Standing::Refused;
-        }
-        Settling::Done
+        settling
     }
 
     /// Postpones the deadline of a delivery.
-    pub fn extend(&mut self, offset: u64, serial: u32, until: i64) -> Settling {
-        match self.delivered(offset, serial) {
-            Ok(slot) => {
-                if let Slot::Out(found) | Slot::Back(found) = *slot {
-                    let deadline = until;
-                    *slot = Slot::Out(Delivered { deadline, ..found });
-                }
-                self.earliest = self.earliest.min(until);
-                Settling::Done
-            }
-            Err(refused) => refused,
+    pub fn extend(&mut self, offset: u64, serial: u64, until: i64) -> Settling {
+        let settling = self.check(offset, serial);
+        if settling == Settling::Done {
+            self.slots.change(offset, |slot| {
+                slot.deadline = until;
+                slot.state = State::Out;
+            });
         }
+        settling
     }
 
     /// Takes back a delivery that no caller has seen: it does not count as an attempt. The message
     /// is due at `now`, unless an earlier one must be delivered before it.
-    pub fn give_back(&mut self, offset: u64, serial: u32, now: i64) {
+    pub fn give_back(&mut self, offset: u64, serial: u64, now: i64) {
         let settling = self.check(offset, serial);
         if !matches!(settling, Settling::Done | Settling::TakenBack) {
             return;
         }
-        if let Some(slot) = self.slot(offset)
-            && let Slot::Out(found) | Slot::Back(found) = *slot
-        {
-            let deadline = match settling {
-                Settling::TakenBack => found.deadline,
-                _ => now,
-            };
-            *slot = Slot::Back(Delivered {
-                attempts: found.attempts.saturating_sub(1),
-                deadline,
-                ..found
-            });
-        }
-        self.earliest = self.earliest.min(now);
+        self.slots.change(offset, |slot| {
+            slot.attempts = slot.attempts.saturating_sub(1);
+            if settling == Settling::Done {
+                slot.state = State::Back;
+                slot.deadline = now;
+            }
+        });
     }
 
     /// How often a message was delivered; 0 if it is settled.
     pub fn attempts(&self, offset: u64) -> u32 {
-        let place = offset.checked_sub(self.committed);
-        let place = place.and_then(|place| usize::try_from(place).ok());
-        match place.and_then(|place| self.slots.get(place)) {
-            Some(Slot::Out(found) | Slot::Back(found)) => found.attempts,
-            _ => 0,
-        }
+        self.slots.get(offset).map_or(0, |slot| slot.attempts)
     }
 
     /// Takes back everything delivered from `offset` on: it becomes due at `due`.
     pub fn recall_from(&mut self, offset: u64, due: i64) {
-        let passed = passed(offset, self.committed);
-        for slot in self.slots.iter_mut().skip(passed) {
-            if let Slot::Out(found) | Slot::Back(found) = *slot {
-                let deadline = due;
-                *slot = Slot::Back(Delivered { deadline, ..found });
+        self.slots.change_all(offset..u64::MAX, |slot| {
+            slot.deadline = due;
+            if slot.state == State::Out {
+                slot.state = State::Back;
             }
-        }
-        self.earliest = self.earliest.min(due);
+        });
     }
-}
-
-/// Number of slots before that of `offset`.
-fn passed(offset: u64, committed: u64) -> usize {
-    usize::try_from(offset.saturating_sub(committed)).unwrap_or(usize::MAX)
 }

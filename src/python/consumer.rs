@@ -304,6 +304,9 @@ impl Consumer {
     /// ------
     /// AlreadySettledError, OwnershipLostError
     ///     As `ack`.
+    /// CorruptError
+    ///     If the message was damaged on disk since it was delivered. It is not copied and stays
+    ///     unsettled; its next delivery finds the damage and settles it.
     #[pyo3(signature = (message, delay_level=None))]
     fn nack(
         &self,
@@ -340,6 +343,8 @@ impl Consumer {
     /// ------
     /// AlreadySettledError, OwnershipLostError
     ///     As `ack`.
+    /// CorruptError
+    ///     As `nack`.
     #[pyo3(signature = (message, reason=None))]
     fn reject(
         &self,

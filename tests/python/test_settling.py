@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 import pytest
 from meanings import MEANINGS
 
@@ -130,6 +133,59 @@ def test_a_message_of_another_store_is_refused(store, clock, call):
             assert list(store.topics) == topics
             assert owner.lag() == consumer.lag() == {("orders", 0): 1}
             owner.ack(message)
+
+
+# --- damage -----------------------------------------------------------------------------------
+
+
+def damage(store: forebay.Store, body: bytes) -> None:
+    """Overwrite a body in the file of a commit log."""
+    (path,) = Path(store.path, "commitlog").iterdir()
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as log:
+        begin = log.find(body)
+        log[begin : begin + len(body)] = bytes(len(body))
+
+
+@pytest.mark.parametrize("engine", ["commitlog"], indirect=True)
+@pytest.mark.parametrize("call", ["nack", "reject"])
+def test_a_message_that_was_damaged_since_its_delivery_is_not_copied(store, clock, call):
+    # The copy had a checksum that fitted the damage.
+    store.send("orders", b"its body")
+    fill(store, 1)
+    with store.consumer("orders", group="billing") as consumer:
+        message, other = consumer.poll(timeout=0)
+        damage(store, b"its body")
+        topics = list(store.topics)
+        with pytest.raises(forebay.CorruptError):
+            getattr(consumer, call)(message)
+        assert list(store.topics) == topics
+        (found,) = store.damage
+        assert (found.kind, found.lost) == ("log", [("orders", 0, 0)])
+        # It is not settled before its next delivery, which finds the damage too.
+        consumer.ack(other)
+        assert consumer.lag()["orders", 0] == 2
+        clock.advance(minutes=15)
+        assert consumer.poll(timeout=0) == []
+        assert consumer.lag()["orders", 0] == 0
+
+
+@pytest.mark.parametrize("engine", ["commitlog"], indirect=True)
+def test_a_run_goes_on_after_a_message_that_is_damaged_meanwhile(store, caplog):
+    store.send("orders", b"its body")
+    fill(store, 1)
+    handled = []
+
+    def handle(message):
+        handled.append(message.offset)
+        if message.offset == 0:
+            damage(store, b"its body")
+            raise ValueError("its handler fails")
+        consumer.close()
+
+    with store.consumer("orders", group="billing") as consumer:
+        consumer.run(handle)
+    assert handled == [0, 1]
+    assert "queue 0 offset 0 cannot be tried again: " in caplog.text
 
 
 # --- properties without room ------------------------------------------------------------------

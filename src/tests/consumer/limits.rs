@@ -1,7 +1,7 @@
 //! How many messages a poll returns: up to its number, and of what it has to copy, up to a number
 //! of bytes. What it leaves is returned by the next ones.
 
-use super::{BEGIN_MS, Bed, bodies, on_each, open_as, poll};
+use super::{BEGIN_MS, Bed, bodies, on_each, open_as, poll, receipts};
 use crate::clock::ManualClock;
 use crate::engine::{COPIED_MAX, Durability};
 use crate::options::{Compression, EngineKind};
@@ -103,4 +103,23 @@ fn a_poll_of_a_partition_log_ends_when_it_has_copied_much() {
     let options = ConsumerOptions::default();
     let consumer = store.consumer(&["orders"], "billing", options).unwrap();
     check_large(&consumer);
+}
+
+#[test]
+fn the_highest_number_of_unsettled_messages_is_no_limit() {
+    on_each(|bed| {
+        bed.send(0..100);
+        let consumer = bed.consumer(ConsumerOptions {
+            max_unsettled: u64::MAX,
+            ..ConsumerOptions::default()
+        });
+        // The offsets of the rest are added to those that are settled.
+        let first = consumer.poll(50, Duration::ZERO).unwrap();
+        consumer.ack(receipts(&first)).unwrap();
+        let rest = poll(&consumer);
+        assert_eq!(
+            bodies(&[first, rest].concat()),
+            (0..100).collect::<Vec<_>>()
+        );
+    });
 }
