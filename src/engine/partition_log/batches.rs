@@ -12,6 +12,7 @@ use super::segments::segment::{Segment, Segments};
 use super::segments::walk::{FoundBatch, Step, Walk};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
+use crate::record::Flaw;
 use crate::record::kafka::Lent;
 use std::sync::Arc;
 
@@ -95,7 +96,9 @@ impl Batches {
                     false => return Ok(Step::End),
                 }
             };
-            match walk.next(disk)? {
+            let step = walk.next(disk)?;
+            let (len, next_offset) = (walk.reader.len, walk.next_offset);
+            match step {
                 Step::Batch(found) => {
                     self.check_list(disk, &found)?;
                     if found.position >= self.kept + WAYPOINT_STEP {
@@ -111,6 +114,9 @@ impl Batches {
                     }
                     self.at = self.at.max(next);
                 }
+                // A writer died between beginning the next segment and cutting this one.
+                Step::Damage(bytes, Flaw::Empty)
+                    if bytes.end >= len && next_offset == self.next_base() => {}
                 damage @ Step::Damage(..) => return Ok(damage),
             }
         }

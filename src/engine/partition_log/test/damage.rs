@@ -459,3 +459,18 @@ fn a_checkpoint_is_kept_for_the_partitions_that_exist() {
     let engine = made.open();
     assert_eq!((bounds(&engine), engine.starts.read().len()), (2..6, 1));
 }
+
+/// Readers took the zeros for damage, and `verify` did not.
+#[test]
+fn zeros_after_the_last_batch_of_a_complete_segment_are_no_damage() {
+    for (base, damaged) in [(2, 0), (3, 1)] {
+        let made = Made::new();
+        made.segment(0, &[batch(0, &[1]), batch(1, &[1]), vec![0; 900]]);
+        made.segment(base, &[batch(base, &[1])]);
+        let engine = made.open();
+        assert_eq!(offsets(&engine), [0, 1, base as i64]);
+        assert_eq!(engine.report().damage().len(), damaged, "{base}");
+        let found = engine.verify(&mut |_, _| true).unwrap();
+        assert_eq!(found.damage.len(), damaged, "{base}");
+    }
+}

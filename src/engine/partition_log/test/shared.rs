@@ -70,6 +70,21 @@ fn a_segment_to_which_others_have_appended_is_cut_to_its_messages_when_it_is_com
     expect(root, all, 0, &[b"one", b"two"]);
 }
 
+/// The first append to a partition: the zeros after its first segment stayed, which a broker takes
+/// for damage.
+#[test]
+fn every_segment_that_an_append_fills_is_cut_to_its_messages() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let all = [(); 2].map(|()| join(root, Arc::new(RealDisk)));
+    let [leader, other] = &all;
+    let long: &[u8] = &[b'x'; 1800];
+    send(other, "orders", &[(0, long); 5]);
+    send(leader, "orders", &[(0, long); 5]);
+    assert!(first_len(root, 0) < SEGMENT_BYTES);
+    expect(root, all, 0, &[long; 10]);
+}
+
 #[test]
 fn messages_after_a_roll_that_failed_are_in_the_segment_that_others_have_mapped() {
     let root = tempfile::tempdir().unwrap();

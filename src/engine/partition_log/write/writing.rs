@@ -341,8 +341,10 @@ impl Writing {
     /// Those of the disk. If the roll is given up, then or later, [`Writing::give_up_roll`] is
     /// called.
     pub fn trim(&mut self, disk: &dyn Disk, (base, len): (u64, u64)) -> Result<()> {
-        // What follows the messages of a segment that is not continued is kept.
-        let is_meant = len > 0 && (self.continues || base != self.place.0);
+        // What follows the messages of a segment that is not continued is kept. One that this
+        // append has begun may have the base of a partition without messages.
+        let is_begun = base != self.place.0 || self.place.1 == 0;
+        let is_meant = len > 0 && (self.continues || is_begun);
         if !is_meant || !self.ends.is_shared() || planted(Bug::KeepRoom) {
             return Ok(());
         }
