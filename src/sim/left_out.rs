@@ -83,7 +83,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 47] = [
+const UNSHOWN: [(&str, &str, What, &str); 51] = [
     (
         "src/engine/partition_log/write/indexing.rs",
         "index 1",
@@ -171,10 +171,34 @@ const UNSHOWN: [(&str, &str, What, &str); 47] = [
         "the name of the file decides, and its contents make ids only",
     ),
     (
-        "src/engine/partition_log/write/follow.rs",
-        "remove_snapshots 1",
-        What::Directory,
+        "src/engine/partition_log/write/producers.rs",
+        "find 1",
+        What::File,
         "no story has the producers of a broker",
+    ),
+    (
+        "src/engine/partition_log/write/producers.rs",
+        "find 1",
+        What::Directory,
+        "as above",
+    ),
+    (
+        "src/engine/partition_log/write/producers.rs",
+        "keep 1",
+        What::File,
+        "as above",
+    ),
+    (
+        "src/engine/partition_log/write/producers.rs",
+        "keep 1",
+        What::Directory,
+        "as above",
+    ),
+    (
+        "src/engine/partition_log/write/producers.rs",
+        "remove_after_end 1",
+        What::Directory,
+        "as above",
     ),
     (
         "src/engine/partition_log/write/follow.rs",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ import pyarrow
 import pytest
 import store_files
 from golden_stores import DIGESTS, digest, unpack_partitions
-from kafka import Kafka, KafkaError, Row, Served, row
+from kafka import Ended, Kafka, KafkaError, Produced, Row, Served, row
 
 import forebay
 from forebay import _forebay
@@ -346,6 +347,52 @@ def test_forebay_takes_over_what_kafka_wrote(kafka: Kafka, golden: Path, tmp_pat
             found = messages(store, topic)
             listing = kafka.files(logs / f"{topic}-0")
             assert (listing.sha256, listing.problems) == (digest(found), ())
+
+
+@pytest.mark.parametrize("how", ["append", "roll", "delete", "compact", "share", "kill"])
+def test_kafka_knows_its_producers_in_what_forebay_continues(
+    kafka: Kafka, tmp_path: Path, how: str
+):
+    """Kafka took the partition for one without producers.
+
+    It stored what they sent again a second time, and did not record that a transaction was aborted.
+    """
+    logs = tmp_path / "logs"
+    folder = logs / "t-0"
+    folder.mkdir(parents=True)
+    # Kafka forgets producers whose messages are old.
+    sent = [row(b"value", key=b"key", timestamp=time.time_ns() // 1_000_000)]
+    kafka.open(folder, append=[Produced(9, 0, sent, transactional=True), Produced(7, 0, sent)])
+    (logs / ".kafka_cleanshutdown").touch()
+    mode: Any = "share" if how == "share" else "a"
+    options: Any = {"cleanup_policy": "compact"} if how == "compact" else {}
+    start = 0
+    with forebay.open(logs, mode=mode, adopt=True, **options) as store:
+        for _ in range(3):
+            store.send("t", b"ours", key="key")
+            if how != "append":
+                store.roll()
+        if how == "compact":
+            store.compact()
+        if how == "delete":
+            start = 4
+            store.delete_before("t", {0: start})
+        if how == "kill":
+            store.flush()
+            folder = shutil.copytree(logs, tmp_path / "killed") / "t-0"
+    opened = kafka.open(
+        folder,
+        clean=how != "kill",
+        start=start,
+        append=[Ended(9, "ABORT"), Produced(7, 0, sent)],
+    )
+    assert opened.opened.producers == {7: 0, 9: 0}
+    assert opened.opened.stable == start
+    marker, again = opened.appended
+    assert marker == (5, 5)
+    assert again == (1, 1)
+    assert opened.closed.aborted == [(9, 0, 5)]
+    assert (opened.closed.stable, opened.closed.end) == (6, 6)
 
 
 def test_a_broker_serves_what_forebay_writes(kafka: Kafka, tmp_path: Path):

@@ -15,10 +15,10 @@ import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import maven
 
@@ -76,19 +76,52 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Produced:
+    """A batch of a producer, whose epoch is 0. The first row has the sequence."""
+
+    producer: int
+    sequence: int
+    records: list[Row]
+    transactional: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The marker that ends a transaction."""
+
+    producer: int
+    how: Literal["ABORT", "COMMIT"]
+
+
+@dataclass(frozen=True)
 class State:
-    """The offsets of an open log, and base offset and bytes of each of its segments."""
+    """The offsets of an open log, and base offset and bytes of each of its segments.
+
+    ``stable`` is the last stable offset, ``producers`` has the last sequence of each, ``aborted``
+    producer, first and last offset of each aborted transaction.
+    """
 
     start: int
     end: int
+    stable: int
     recovery_point: int
     segments: list[tuple[int, int]]
+    producers: dict[int, int]
+    aborted: list[tuple[int, int, int]]
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """Return what an answer of the program states."""
         segments = [(it["base"], it["size"]) for it in answer["segments"]]
-        return cls(answer["start"], answer["end"], answer["recoveryPoint"], segments)
+        return cls(
+            answer["start"],
+            answer["end"],
+            answer["stable"],
+            answer["recoveryPoint"],
+            segments,
+            dict(answer["producers"]),
+            [(producer, first, last) for producer, first, last in answer["aborted"]],
+        )
 
 
 @dataclass(frozen=True)
@@ -183,7 +216,7 @@ class Kafka:
         start: int = 0,
         recovery_point: int = 0,
         config: Mapping[str, object] | None = None,
-        append: Sequence[tuple[str, Sequence[Row]]] = (),
+        append: Sequence[tuple[str, Sequence[Row]] | Produced | Ended] = (),
         times: Iterable[int] = (),
         rows: bool = False,
         halt: bool = False,
@@ -191,8 +224,8 @@ class Kafka:
         """Open a partition with UnifiedLog in place, and read all of it.
 
         Unless `clean`, it recovers the segments from `recovery_point` on. `append` has batches,
-        each a codec and rows. With `halt`, the log is not closed: its files are as a crash of the
-        process would leave them.
+        each a codec and rows, or what a producer sent, or the end of its transaction. With `halt`,
+        the log is not closed: its files are as a crash of the process would leave them.
         """
         answer = self.ask(
             "log",
@@ -201,7 +234,7 @@ class Kafka:
             start=start,
             recoveryPoint=recovery_point,
             config={name: str(value) for name, value in (config or {}).items()},
-            append=[{"codec": codec, "records": list(given)} for codec, given in append],
+            append=[_batch(given) for given in append],
             times=list(times),
             rows=rows,
             halt=halt,
@@ -323,6 +356,15 @@ def row(
         "value": digits(value),
         "headers": [[name.encode().hex(), digits(header)] for name, header in headers],
     }
+
+
+def _batch(given: tuple[str, Sequence[Row]] | Produced | Ended) -> dict[str, Any]:
+    if isinstance(given, Produced):
+        return {"codec": "none", **asdict(given)}
+    if isinstance(given, Ended):
+        return {"producer": given.producer, "ends": given.how, "records": []}
+    codec, rows = given
+    return {"codec": codec, "records": list(rows)}
 
 
 def _is_harmless(line: str, *, gaps: bool) -> bool:

@@ -173,6 +173,11 @@ pub fn producer_epoch(batch: &[u8]) -> i16 {
     i16::from_be_bytes(part(batch, 51..53))
 }
 
+/// The sequence of the first record in the bytes of a batch of format 2; -1 if it has none.
+pub fn base_sequence(batch: &[u8]) -> i32 {
+    i32::from_be_bytes(part(batch, 53..57))
+}
+
 fn part<const N: usize>(bytes: &[u8], at: std::ops::Range<usize>) -> [u8; N] {
     let found = bytes.get(at).and_then(|bytes| bytes.first_chunk());
     found.copied().unwrap_or([0; N])

@@ -9,6 +9,7 @@ use crate::engine::Topic;
 use crate::engine::directory::agreed::Agreed;
 use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::partition_log::segments::snapshot::SNAPSHOT;
 use crate::engine::partition_log::write::files;
 use crate::engine::partition_log::write::parts::{One, Parts};
 use crate::engine::report::Report;
@@ -417,7 +418,7 @@ fn fail_of(parts: &Parts, error: &Error) {
 
 /// Unlinks the files of segments, the log files last. Durable on return.
 fn unlink(disk: &dyn Disk, folder: &Path, gone: &[Arc<Segment>]) -> Result<()> {
-    let others = [".index", ".timeindex", ".txnindex", ".snapshot"];
+    let others = [".index", ".timeindex", ".txnindex", SNAPSHOT];
     for endings in [&others[..], &[".log"]] {
         for segment in gone {
             for ending in endings {

@@ -1,7 +1,7 @@
 //! The files of a partition, and the walk over their batches. From the top down: [`walk`] walks
 //! batches by their headers, beginning at a place from [`index`] or [`waypoints`], and [`reader`]
 //! reads them. [`confirm`] compares an index with batches, [`lender`] has memory for bytes that
-//! rows keep, [`segment`] is one file of batches, [`snapshot`] has the transactions that are open
+//! rows keep, [`segment`] is one file of batches, [`snapshot`] has the producers of a partition
 //! where a segment begins, [`newest`] has what searches by time have found out, and [`names`] has
 //! the names of all files.
 

@@ -10,6 +10,7 @@ mod lent;
 mod linger;
 mod live;
 mod meanwhile;
+mod producers;
 mod promised;
 mod recovery;
 mod removal;
@@ -47,6 +48,8 @@ pub(crate) struct Spec<'a> {
     /// Timestamps of the records.
     pub(crate) times: &'a [i64],
     pub(crate) producer: Option<i64>,
+    /// The producer's epoch, and the sequence of the first record.
+    pub(crate) sequence: Option<(i16, i32)>,
     /// Attributes beside the producer's.
     pub(crate) attributes: u16,
     /// Key of the records, otherwise a null key.
@@ -110,7 +113,9 @@ impl Spec<'_> {
         bytes.extend(first.to_be_bytes());
         bytes.extend(max.to_be_bytes());
         bytes.extend(self.producer.unwrap_or(-1).to_be_bytes());
-        bytes.extend([0xFF; 6]);
+        let (epoch, sequence) = self.sequence.unwrap_or((-1, -1));
+        bytes.extend(epoch.to_be_bytes());
+        bytes.extend(sequence.to_be_bytes());
         bytes.extend((self.times.len() as u32).to_be_bytes());
         bytes.extend(records);
         let crc = crc32c::crc32c(&bytes[21..]);

@@ -6,10 +6,10 @@ use crate::record::kafka::{HEAD_LEN, Header, Opened, TransactionMarker};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 
-const ABORT: &[u8] = &[0, 0, 0, 0];
-const COMMIT: &[u8] = &[0, 0, 0, 1];
+pub(super) const ABORT: &[u8] = &[0, 0, 0, 0];
+pub(super) const COMMIT: &[u8] = &[0, 0, 0, 1];
 
-fn data(base: u64, producer: i64) -> Vec<u8> {
+pub(super) fn data(base: u64, producer: i64) -> Vec<u8> {
     let spec = Spec {
         base,
         times: &[1],
@@ -20,7 +20,7 @@ fn data(base: u64, producer: i64) -> Vec<u8> {
     spec.bytes()
 }
 
-fn marker(base: u64, producer: i64, key: &[u8]) -> Vec<u8> {
+pub(super) fn marker(base: u64, producer: i64, key: &[u8]) -> Vec<u8> {
     let spec = Spec {
         base,
         times: &[1],

@@ -6,6 +6,7 @@
 use super::files::{self, RECOVERY_POINT};
 use super::intent;
 use super::parts::Parts;
+use super::producers;
 use super::unsynced::{self, Unsynced};
 use super::writing::Unsaved;
 use crate::engine::partition_log::segments::names::beside;
@@ -196,6 +197,13 @@ impl Parts {
         Ok(())
     }
 
+    /// Tells a broker of the producers at the end of each partition. Durable on return.
+    pub(super) fn keep_producers(&self) -> Result<()> {
+        let all = self.all.lock();
+        let mut all = all.values();
+        all.try_for_each(|ends| producers::keep(&*self.disk, ends, ends.next_offset(false)))
+    }
+
     /// Writes what a clean stop leaves. The store was closed, so that nothing is appended
     /// meanwhile; see [`Parts::finish_shared`] for one that processes share.
     pub fn finish(&self) -> Result<()> {
@@ -211,6 +219,7 @@ impl Parts {
         // The indexes of the last segments are written whole.
         save_each(&mut passes.left, |unsaved| self.save_sealed(unsaved))?;
         unsynced::complete(&*self.disk, &self.folders, &last)?;
+        self.keep_producers()?;
         self.forget_intent()?;
         let points = self.next_offsets(false);
         files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))

@@ -8,12 +8,13 @@ use super::table::{Table, Which};
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names;
 use crate::engine::partition_log::segments::segment::{Segment, Segments};
+use crate::engine::partition_log::segments::snapshot;
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Where a partition begins and ends.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Ends {
     state: Mutex<State>,
     /// Held while complete segments are replaced or removed.
     changing: Mutex<()>,
+    /// The bytes of the newest producer snapshot, once they are known.
+    snapshot: OnceLock<Option<Arc<[u8]>>>,
     /// The entry of the partition, if processes share it.
     entry: Option<Entry>,
 }
@@ -102,6 +105,7 @@ impl Ends {
                 listed: None,
             }),
             changing: Mutex::default(),
+            snapshot: OnceLock::new(),
             entry: None,
         }
     }
@@ -122,6 +126,27 @@ impl Ends {
     /// Whether processes share the partition.
     pub fn is_shared(&self) -> bool {
         self.entry.is_some()
+    }
+
+    /// Notes the bytes of the newest producer snapshot; `None` if the partition has none.
+    pub fn know_snapshot(&self, bytes: Option<Arc<[u8]>>) {
+        let _ = self.snapshot.set(bytes);
+    }
+
+    /// The bytes of the newest producer snapshot. Nothing that is appended changes them.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it.
+    pub fn snapshot(&self, disk: &dyn Disk) -> Result<Option<Arc<[u8]>>> {
+        if let Some(known) = self.snapshot.get() {
+            return Ok(known.clone());
+        }
+        // Another process has opened the partition.
+        let offsets = snapshot::offsets(&names::entries(disk, &self.folder)?);
+        let newest = snapshot::newest(disk, &self.folder, &offsets)?;
+        let found = newest.map(|(_, producers)| snapshot::bytes_of(&producers).into());
+        Ok(self.snapshot.get_or_init(|| found).clone())
     }
 
     /// Finds what other processes have published, made durable and removed, if they share the

@@ -5,14 +5,10 @@
 //! |---|---|
 //! | `leader-epoch-checkpoint` | loses epochs from the end on, gets those of the checked batches |
 //! | `<base>.txnindex` | is made from the log again, for each segment that was checked |
-//! | `<offset>.snapshot` | goes if its offset is after the end: a broker replays the log |
-//!
-//! A snapshot that stayed would, once the log has grown past its offset, list batches that no
-//! longer exist.
 
 use super::files;
-use crate::disk::{Disk, Kind};
-use crate::engine::partition_log::segments::names::{base_of, beside};
+use crate::disk::Disk;
+use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::snapshot::snapshot;
@@ -57,14 +53,13 @@ struct Aborted {
     stable: u64,
 }
 
-/// Updates the files beside a log to match it. `is_own`: Forebay wrote what was checked, so it has
-/// no transactions and no epochs of other leaders. Durable on return.
+/// Updates the files beside a log to match it. `is_own`: Forebay alone wrote what was checked, so
+/// it has no transactions and no epochs of other leaders. Durable on return.
 ///
 /// # Errors
 ///
 /// Those of the disk.
 pub fn follow(disk: &dyn Disk, log: &Log<'_>, is_own: bool) -> Result<()> {
-    remove_snapshots(disk, log)?;
     let epochs = match is_own {
         true => Vec::new(),
         false => {
@@ -74,22 +69,6 @@ pub fn follow(disk: &dyn Disk, log: &Log<'_>, is_own: bool) -> Result<()> {
         }
     };
     files::follow_epochs(disk, log.folder, &epochs, log.end)
-}
-
-fn remove_snapshots(disk: &dyn Disk, log: &Log<'_>) -> Result<()> {
-    let mut removed = false;
-    for entry in disk.list(log.folder)? {
-        let name = entry.name.as_deref().unwrap_or_default();
-        let base = name.strip_suffix(".snapshot").and_then(base_of);
-        if entry.kind == Kind::File && base.is_some_and(|base| base > log.end) {
-            disk.unlink(&log.folder.join(name))?;
-            removed = true;
-        }
-    }
-    match removed {
-        true => disk.sync_directory(log.folder),
-        false => Ok(()),
-    }
 }
 
 /// Each epoch of these segments, and the first offset that has it. Epochs rise.

@@ -5,7 +5,7 @@
 //! partitions under the append lock: [`writing`] is the end of one, [`last`] its last segment, and
 //! [`indexes`] its indexes. [`linger`] has the batches of messages that linger. [`recovery`]
 //! repairs a partition when it is opened, with [`holes`] in it, [`follow`] the files that a broker
-//! keeps beside it.
+//! keeps beside it, and [`producers`] what it must know of its producers.
 //! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
 //! [`rules`] the options. [`swap`] replaces segments. [`intent`] makes a batch of several
 //! partitions atomic. [`showing`] shows readers in other processes how long sends take.
@@ -29,6 +29,7 @@ pub mod linger;
 mod mend;
 mod open;
 pub mod parts;
+mod producers;
 mod recovery;
 pub mod restore;
 pub mod rules;

@@ -307,6 +307,7 @@ impl Writer {
                 let sync = parts.rules.sync;
                 let nothing = Default::default();
                 let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), nothing));
+                ends.know_snapshot(None);
                 let start = Start {
                     id: Some(Arc::clone(&id)),
                     ..Start::default()

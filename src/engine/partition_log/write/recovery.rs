@@ -25,12 +25,14 @@ use super::ends::{End, Ends};
 use super::follow::{Log, follow};
 use super::holes::Hole;
 use super::indexes::{Indexes, OFFSETS, TIMES};
+use super::producers;
 use super::rules::Rules;
 use super::swap;
 use crate::disk::{Disk, Entry};
 use crate::engine::partition_log::segments::names::{self, LogFile, beside};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::partition_log::segments::snapshot;
 use crate::engine::partition_log::segments::walk::{FoundBatch, Step, Walk};
 use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
@@ -85,6 +87,8 @@ pub struct Recovered {
     pub checked: u64,
     /// Bytes that were cut off.
     pub truncated: u64,
+    /// Whether batches of producers were checked.
+    has_producers: bool,
 }
 
 /// What is known of the segments of a partition beside the one that is checked.
@@ -109,6 +113,8 @@ struct Checked {
     holes: Vec<Hole>,
     /// Whether damage that is kept follows the last whole batch.
     is_damaged: bool,
+    /// Whether it has batches of producers, which a broker wrote.
+    has_producers: bool,
 }
 
 impl Checked {
@@ -120,6 +126,7 @@ impl Checked {
         self.indexes.add(position, len, last, header.max_timestamp);
         self.len = position + len;
         self.next = last + 1;
+        self.has_producers |= header.producer_id >= 0;
         if self.next <= point {
             self.from = self.len;
         }
@@ -155,14 +162,20 @@ impl Opening<'_> {
         }
         let files = names::log_files_of(&entries);
         let segments: Vec<Segment> = files.iter().map(|file| segment(&folder, file)).collect();
-        match self.is_clean {
+        let found = match self.is_clean {
             true => {
                 let index = segments.last().map(|last| beside(&last.path, OFFSETS));
                 let has_index = index.is_some_and(|index| has_bytes(&entries, &index));
-                self.open_clean(folder, (segments, has_index), known)
+                self.open_clean(folder, (segments, has_index), known)?
             }
-            false => self.recover(folder, segments, known),
-        }
+            false => {
+                // A broker may have written since Forebay did.
+                let is_own = self.is_own && snapshot::offsets(&entries).is_empty();
+                self.recover(folder, (segments, is_own), known)?
+            }
+        };
+        producers::find(&**self.disk, &found.ends, &entries, found.has_producers)?;
+        Ok(found)
     }
 
     fn open_clean(
@@ -208,7 +221,12 @@ impl Opening<'_> {
         Ok(found)
     }
 
-    fn recover(&self, folder: PathBuf, segments: Vec<Segment>, known: Known) -> Result<Recovered> {
+    fn recover(
+        &self,
+        folder: PathBuf,
+        (segments, is_own): (Vec<Segment>, bool),
+        known: Known,
+    ) -> Result<Recovered> {
         let (segments, empty) = self.without_strays(&folder, segments, known)?;
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
@@ -224,7 +242,7 @@ impl Opening<'_> {
         rest.extend(sealed.drain(first.min(sealed.len())..));
         let checked_from = sealed.len();
         let mut next = floor;
-        let (mut checked, mut truncated) = (0, 0);
+        let (mut checked, mut truncated, mut has_producers) = (0, 0, false);
         let mut last: Option<(Segment, bool)> = None;
         let mut rest = rest.into_iter().peekable();
         let around = Around {
@@ -236,6 +254,7 @@ impl Opening<'_> {
             let later = rest.peek().map(|later| later.base);
             let (mut found, count) = self.check(&segment, (known, later))?;
             checked += count;
+            has_producers |= found.has_producers;
             next = found.next;
             let goes_on = self.goes_on(&segment, &mut found, later, &around)?;
             if !goes_on && !planted(Bug::KeepLaterSegments) {
@@ -254,7 +273,8 @@ impl Opening<'_> {
         if let Some((last, _)) = &last {
             let all: Vec<Segment> = sealed.iter().chain([last]).cloned().collect();
             let of = (checked_from, next.max(floor));
-            follow(&**self.disk, &Log::new(&folder, &all, of), self.is_own)?;
+            let is_own = is_own && !has_producers;
+            follow(&**self.disk, &Log::new(&folder, &all, of), is_own)?;
         }
         let (end, continues) = match last {
             Some((segment, is_damaged)) => {
@@ -267,6 +287,7 @@ impl Opening<'_> {
         };
         let mut found = self.found(folder, sealed, known, (end, continues));
         (found.checked, found.truncated) = (checked, truncated);
+        found.has_producers = has_producers;
         Ok(found)
     }
 
@@ -312,6 +333,7 @@ impl Opening<'_> {
             indexes: Indexes::new(segment.base, self.rules),
             holes: Vec::new(),
             is_damaged: false,
+            has_producers: false,
         };
         let mut count = 0;
         loop {
@@ -476,7 +498,7 @@ impl Opening<'_> {
             return Ok(());
         }
         for segment in segments.iter().rev() {
-            for ending in [OFFSETS, TIMES, ".txnindex", ".snapshot"] {
+            for ending in [OFFSETS, TIMES, ".txnindex"] {
                 let path = beside(&segment.path, ending);
                 if self.disk.stat(&path)?.is_some() {
                     self.disk.unlink(&path)?;
@@ -518,6 +540,7 @@ impl Opening<'_> {
             continues,
             checked: 0,
             truncated: 0,
+            has_producers: false,
         }
     }
 }

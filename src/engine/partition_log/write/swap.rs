@@ -19,13 +19,12 @@ use crate::disk::{Disk, Entry, Kind};
 use crate::engine::partition_log::segments::names::{self, ENDINGS, beside, with_suffix};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
+use crate::engine::partition_log::segments::snapshot::SNAPSHOT;
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-
-const SNAPSHOT: &str = ".snapshot";
 
 /// Replaces segments by `cleaned`, whose files are durable except for their names. Readers switch
 /// to it. Durable on return.

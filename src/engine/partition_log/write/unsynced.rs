@@ -12,6 +12,7 @@
 use super::ends::{End, Ends};
 use super::files;
 use super::indexes::Indexes;
+use super::producers;
 use crate::disk::{Disk, Volume};
 use crate::error::Result;
 use crate::mapped::MappedFile;
@@ -59,6 +60,14 @@ impl Unsynced {
         sealed.try_for_each(|(path, len)| disk.set_len(path, *len))
     }
 
+    /// Tells a broker of its producers where a segment was begun.
+    fn keep_producers(&self, disk: &dyn Disk) -> Result<()> {
+        match self.begun && self.end.base > 0 {
+            true => producers::keep(disk, &self.ends, self.end.base),
+            false => Ok(()),
+        }
+    }
+
     fn sync(&self, disk: &dyn Disk) -> Result<()> {
         for (path, _) in &self.sealed {
             disk.sync_file(path)?;
@@ -93,7 +102,10 @@ pub fn sync_each(
     list: &mut Vec<Unsynced>,
 ) -> Result<()> {
     let retry = || planted(Bug::RetryFailedSync);
-    list.iter().try_for_each(|unsynced| unsynced.cut(disk))?;
+    for unsynced in list.iter() {
+        unsynced.cut(disk)?;
+        unsynced.keep_producers(disk)?;
+    }
     let syncs: usize = list.iter().map(Unsynced::syncs).sum();
     if let Some(volume) = folders.volume().filter(|_| syncs > SYNCS_MAX) {
         match folders.sync_together(disk, &volume) {

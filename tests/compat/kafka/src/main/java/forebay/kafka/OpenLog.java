@@ -11,12 +11,16 @@ import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.internal.CompressionType;
+import org.apache.kafka.common.record.internal.ControlRecordType;
+import org.apache.kafka.common.record.internal.EndTransactionMarker;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.RecordBatch;
 import org.apache.kafka.common.record.internal.SimpleRecord;
 import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.server.common.RequestLocal;
 import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.KafkaScheduler;
+import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogConfig;
@@ -24,6 +28,7 @@ import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.internals.log.VerificationGuard;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
@@ -89,10 +94,30 @@ final class OpenLog {
         batch.get("records").forEach(row -> records.add(Rows.record(row)));
         Compression codec =
             Compression.of(CompressionType.forName(batch.path("codec").asText("none"))).build();
-        LogAppendInfo info = log.appendAsLeader(
-            MemoryRecords.withRecords(codec, records.toArray(SimpleRecord[]::new)),
-            batch.path("epoch").asInt(0));
+        SimpleRecord[] all = records.toArray(SimpleRecord[]::new);
+        LogAppendInfo info = batch.has("ends")
+            ? log.appendAsLeader(marker(batch), batch.path("epoch").asInt(0),
+                AppendOrigin.COORDINATOR, RequestLocal.noCaching(), VerificationGuard.SENTINEL,
+                (short) 0)
+            : log.appendAsLeader(batchOf(batch, codec, all), batch.path("epoch").asInt(0));
         return List.of(info.firstOffset(), info.lastOffset());
+    }
+
+    private static MemoryRecords batchOf(JsonNode batch, Compression codec, SimpleRecord[] all) {
+        if (!batch.has("producer")) {
+            return MemoryRecords.withRecords(codec, all);
+        }
+        long id = batch.get("producer").asLong();
+        int sequence = batch.get("sequence").asInt();
+        return batch.get("transactional").asBoolean()
+            ? MemoryRecords.withTransactionalRecords(codec, id, (short) 0, sequence, all)
+            : MemoryRecords.withIdempotentRecords(codec, id, (short) 0, sequence, all);
+    }
+
+    private static MemoryRecords marker(JsonNode batch) {
+        return MemoryRecords.withEndTransactionMarker(Time.SYSTEM.milliseconds(),
+            batch.get("producer").asLong(), (short) 0,
+            new EndTransactionMarker(ControlRecordType.valueOf(batch.get("ends").asText()), 0));
     }
 
     /** The offset of the first message at or after each time; -1 if there is none. */
@@ -128,7 +153,16 @@ final class OpenLog {
             segments.add(Map.of("base", segment.baseOffset(), "size", segment.size(),
                 "largestTimestamp", segment.largestTimestamp()));
         }
-        return Map.of("start", log.logStartOffset(), "end", log.logEndOffset(),
-            "recoveryPoint", log.recoveryPoint(), "segments", segments);
+        log.updateHighWatermark(log.logEndOffset());
+        List<List<Long>> producers = new ArrayList<>();
+        log.activeProducersWithLastSequence()
+            .forEach((id, sequence) -> producers.add(List.of(id, sequence.longValue())));
+        List<List<Long>> aborted = new ArrayList<>();
+        log.collectAbortedTransactions(log.logStartOffset(), log.logEndOffset())
+            .forEach(it ->
+                aborted.add(List.of(it.producerId(), it.firstOffset(), it.lastOffset())));
+        return Map.of("start", log.logStartOffset(), "end", log.logEndOffset(), "stable",
+            log.lastStableOffset(), "producers", producers, "aborted", aborted, "recoveryPoint",
+            log.recoveryPoint(), "segments", segments);
     }
 }
