@@ -1,15 +1,19 @@
-"""Archives of commit logs that were restored from a backup."""
+"""Archives of stores that were restored from a backup."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import archive_support as support
 import pytest
 
 import forebay
+from forebay.options import FileEngine
 
 
 @pytest.mark.parametrize("more", [300, 0])
@@ -51,3 +55,46 @@ def test_an_archive_of_what_a_restored_store_was_is_refused(
     assert (path / "forebay.archived").exists() == is_record_kept
     if is_record_kept:
         assert json.loads((path / "forebay.archived").read_bytes()) == {"targets": kept}
+
+
+@pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_an_archive_that_has_nothing_left_to_compare_is_of_the_store_that_recorded_it(
+    tmp_path: Path, engine: FileEngine, is_restored: bool
+) -> None:
+    # A store is restored from a backup and goes on. Before it is archived, retention deletes all
+    # that its archive has, too.
+    path, target, backup = tmp_path / "store", tmp_path / "archive", tmp_path / "backup"
+    sizes: dict[str, Any] = {"commitlog_file_size": support.FILE}
+    if engine == "partitionlog":
+        sizes = {"segment_bytes": 16384}
+
+    def send(first: int, count: int) -> None:
+        with forebay.open(path, engine=engine, default_queues=4, **sizes) as store:
+            bodies = [b"%d" % n + os.urandom(5000) for n in range(first, first + count)]
+            store.producer("orders", queue=0).send_batch(bodies)
+            store.roll()
+
+    send(0, 10)
+    shutil.copytree(path, backup)
+    send(10, 300)
+    with forebay.open(path) as store:
+        store.archive(target)
+    before = support.tree(target)
+    if is_restored:
+        shutil.rmtree(path)
+        shutil.copytree(backup, path)
+    send(10, 1000)
+    keep: dict[str, Any] = {"retention_bytes": 65536, "keep_unconsumed": False, "disk_reserve": 0}
+    with forebay.open(path, **keep) as store:
+        if engine == "partitionlog":
+            store.delete_before("orders", {0: 800})
+        while store.topics["orders"].queues[0].min_offset < 700:
+            time.sleep(0.01)
+        if not is_restored:
+            assert store.archive(target).files > 0
+            return
+        for _ in range(2):
+            with pytest.raises(forebay.StoreExistsError, match="nor has recorded it as archived"):
+                store.archive(target)
+    assert support.tree(target) == before

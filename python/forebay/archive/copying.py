@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from forebay import _forebay
 from forebay.archive.archived import Archived, Progress, Told
 from forebay.archive.files import Files, at
-from forebay.archive.history import check_log
+from forebay.archive.history import check_log, check_recorded
 from forebay.archive.local import LocalFiles
 from forebay.archive.marker import COMMIT_LOG, claim
 from forebay.archive.names import name_of
@@ -56,6 +56,8 @@ def _copy_to(files: Files, store: Store, progress: Progress | None) -> Archived:
     known = [file for file in sealed if name_of(file.start) in tables]
     if known:
         check_log(files, known[-1])
+    elif whole := {name: size for name, size in there.items() if name in tables}:
+        check_recorded(store, files, whole)
     copier = _Copier(store, files, Told(sum(file.length for file in missing), progress))
     gone = {file.start for file in missing if not copier.copy(file)}
     position = store.stats().min_position

@@ -2,7 +2,9 @@
 
 A store that was restored from a backup and goes on gives positions and offsets again that its
 archive already has, for other messages. From there on, the log differs in every record. So it is
-enough to compare the newest part that both have.
+enough to compare the newest part that both have. If the store has nothing left of the newest part
+of the archive, its own record of the archive decides: in a backup from before that part, it says
+that the archive has less.
 """
 
 from __future__ import annotations
@@ -19,24 +21,43 @@ import forebay
 from forebay import _forebay
 from forebay.archive.files import Files
 from forebay.archive.names import folder_of, name_of
+from forebay.archive.record import is_recorded
 from forebay.errors import StoreExistsError
 
 if TYPE_CHECKING:
     from forebay import Store
     from forebay._forebay import Block, BlockTable, Message, SealedFile, SealedSegment
 
-__all__ = ["check_log", "check_queue"]
+__all__ = ["check_log", "check_queue", "check_recorded"]
 
 #: Bytes to read at once.
 _CHUNK = 1 << 20
 #: Messages to read at once.
 _MESSAGES = 1024
-#: An offset that no queue reaches: a read there returns the bounds of the queue alone.
+#: An offset that no queue reaches.
 _BEYOND = (1 << 63) - 1
 _WHY = (
     "the archive belongs to another store, or the store was restored from a backup, repaired or "
     "damaged since; archive into another directory"
 )
+_NOTHING = "and the store neither has any of that nor has recorded it as archived"
+
+
+def check_recorded(store: Store, files: Files, there: dict[str, int]) -> None:
+    """Compare a commit log's record with its archive, which has no log file that the store has.
+
+    `there` are the sizes of the archive's log files that are complete, by name.
+
+    Raises
+    ------
+    StoreExistsError
+        If it was not recorded that the archive has so much of this log.
+    """
+    newest = max(there)
+    end = int(newest) + there[newest]
+    if not is_recorded(store.path, files.key, end):
+        where = files.describe("commitlog")
+        raise StoreExistsError(f"{where} ends at {end}, {_NOTHING}: {_WHY}", path=where)
 
 
 def check_log(files: Files, file: SealedFile) -> None:
@@ -76,31 +97,37 @@ def check_queue(
         If the archive is of another queue.
     """
     topic, queue = sealed[0].topic, sealed[0].queue
-    here: _forebay.ReadBatch | None = None
+    folder = folder_of(topic, queue)
+    # A read there returns the bounds of the queue alone.
+    here = store.read(topic, queue, _BEYOND, max_messages=1)
+    newest: int | None = None
     for log, table in tables:
-        end = table.queues[0].end
-        if here is None:
-            here = store.read(topic, queue, _BEYOND, max_messages=1)
+        if newest is None:
+            newest = table.queues[0].end
             # What is sealed may not be shown yet: a transaction may be open.
             behind = max(here.max_offset, sealed[-1].end)
-            if behind < end:
-                where = files.describe(folder_of(topic, queue))
-                reason = f"has offsets up to {end - 1}, and the queue ends before {behind}: {_WHY}"
-                raise StoreExistsError(f"{where} {reason}", path=where)
+            if behind < newest:
+                where = files.describe(folder)
+                reason = f"has offsets up to {newest - 1}, and the queue ends before {behind}"
+                raise StoreExistsError(f"{where} {reason}: {_WHY}", path=where)
             if _is_whole(sealed, table):
                 return
         # Compaction has changed the bytes, but not the messages that it left.
         for number in reversed(range(len(table.blocks))):
+            end = _end_before(table, number + 1)
             start = max(_end_before(table, number), here.min_offset)
-            message = _last(store, topic, queue, start, _end_before(table, number + 1))
-            if message is None:
-                continue
-            data = files.read(log, table.blocks[number].position, table.blocks[number].length)
-            if not _has(data, message):
-                where = files.describe(log)
-                at = f"differs from {topic} queue {queue} at offset {message.offset}"
-                raise StoreExistsError(f"{where} {at}: {_WHY}", path=where)
-            return
+            message = _last(store, topic, queue, start, end)
+            if message is not None:
+                data = files.read(log, table.blocks[number].position, table.blocks[number].length)
+                if not _has(data, message):
+                    where = files.describe(log)
+                    at = f"differs from {topic} queue {queue} at offset {message.offset}"
+                    raise StoreExistsError(f"{where} {at}: {_WHY}", path=where)
+                return
+            if end == newest and not is_recorded(store.path, files.key, newest, folder):
+                where = files.describe(folder)
+                reason = f"has offsets up to {newest - 1}, {_NOTHING}"
+                raise StoreExistsError(f"{where} {reason}: {_WHY}", path=where)
         if table.queues[0].start <= here.min_offset:
             return
 

@@ -12,7 +12,7 @@ from forebay.archive.writing import read_small
 from forebay.durable import replace_file
 from forebay.jsons import json_object
 
-__all__ = ["NOTE", "record", "withdraw"]
+__all__ = ["NOTE", "is_recorded", "record", "withdraw"]
 
 NOTE = "forebay.archived"
 #: Files of which Forebay's own stores have one.
@@ -48,6 +48,27 @@ def withdraw(store: str, target: str) -> None:
     _change(store, remove)
 
 
+def is_recorded(store: str, target: str, end: int, queue: str | None = None) -> bool:
+    """Return whether it is recorded that an archive has a store up to this position or offset.
+
+    `queue` is the folder of a queue of a partition log. True in another system's directory, where
+    nothing is recorded.
+    """
+    if not _is_own(store):
+        return True
+    try:
+        reached = _noted(Path(store) / NOTE).get(target)
+    except (OSError, ValueError):
+        return False
+    if queue is not None:
+        reached = reached.get(queue) if isinstance(reached, dict) else None
+    return isinstance(reached, int) and reached >= end
+
+
+def _is_own(store: str) -> bool:
+    return any(os.path.exists(os.path.join(store, name)) for name in _OWN)
+
+
 def _change(store: str, change: Callable[[dict[str, Any]], bool]) -> bool:
     """Change the recorded positions by target; return False if they cannot be changed.
 
@@ -55,7 +76,7 @@ def _change(store: str, change: Callable[[dict[str, Any]], bool]) -> bool:
     """
     import fcntl
 
-    if not any(os.path.exists(os.path.join(store, name)) for name in _OWN):
+    if not _is_own(store):
         return False
     note = Path(store) / NOTE
     try:
