@@ -1,14 +1,16 @@
-//! The wall clock of a store.
+//! The clocks of a store: the wall clock, and a steady one.
 //!
-//! An engine gets its clock as part of its machine, so that a test can set the time. Durations are
-//! measured by [`std::time::Instant`], which cannot be set.
+//! An engine gets its clocks as part of its machine, so that a test can set the time. The wall
+//! clock is for times that are stored or shown. Waits and deadlines go by the steady clock, or by
+//! [`std::time::Instant`] where no test moves them: somebody may set the wall clock meanwhile.
 
-use crate::disk::{coarse_ms, now_ns};
+use crate::disk::{coarse_ms, now_ns, steady_ms};
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// A wall clock. It may be set forward or back at any time.
+/// A wall clock, which may be set forward or back at any time, and a steady clock, which is never
+/// set.
 pub trait Clock: Send + Sync + Debug {
     /// Nanoseconds since the Unix epoch; 0 for a time before it.
     fn now_ns(&self) -> u64;
@@ -24,9 +26,30 @@ pub trait Clock: Send + Sync + Debug {
     fn coarse_ms(&self) -> i64 {
         self.now_ms()
     }
+
+    /// Milliseconds by the steady clock. Only differences mean anything, and only in this process.
+    fn steady_ms(&self) -> i64;
+
+    /// The time by both clocks; the wall clock as [`Clock::coarse_ms`].
+    #[inline]
+    fn moment(&self) -> Moment {
+        Moment {
+            wall_ms: self.coarse_ms(),
+            steady_ms: self.steady_ms(),
+        }
+    }
 }
 
-/// The clock of the operating system.
+/// A moment by both clocks, in ms.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Since the Unix epoch, by the wall clock: for times that are stored or shown.
+    pub wall_ms: i64,
+    /// By the steady clock: for deadlines.
+    pub steady_ms: i64,
+}
+
+/// The clocks of the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock;
 
@@ -40,31 +63,50 @@ impl Clock for RealClock {
     fn coarse_ms(&self) -> i64 {
         coarse_ms()
     }
+
+    #[inline]
+    fn steady_ms(&self) -> i64 {
+        steady_ms()
+    }
 }
 
 /// A clock that changes only when somebody moves it: for tests.
 #[derive(Debug)]
-pub struct ManualClock(AtomicU64);
+pub struct ManualClock {
+    wall_ms: AtomicU64,
+    steady_ms: AtomicI64,
+}
 
 impl ManualClock {
     /// A clock that shows `now_ms`.
     pub fn at(now_ms: i64) -> Arc<ManualClock> {
-        Arc::new(ManualClock(AtomicU64::new(now_ms.cast_unsigned())))
+        Arc::new(ManualClock {
+            wall_ms: AtomicU64::new(now_ms.cast_unsigned()),
+            steady_ms: AtomicI64::new(0),
+        })
     }
 
-    /// Sets the time.
+    /// Sets the wall clock, forward or back. The steady clock does not move.
     pub fn set(&self, now_ms: i64) {
-        self.0.store(now_ms.cast_unsigned(), Ordering::Relaxed);
+        let now_ms = now_ms.cast_unsigned();
+        self.wall_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Moves the time forward.
+    /// Lets time pass: moves both clocks forward.
     pub fn advance(&self, by_ms: u64) {
-        self.0.fetch_add(by_ms, Ordering::Relaxed);
+        self.steady_ms
+            .fetch_add(by_ms.cast_signed(), Ordering::Relaxed);
+        self.wall_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 }
 
 impl Clock for ManualClock {
     fn now_ns(&self) -> u64 {
-        self.0.load(Ordering::Relaxed).saturating_mul(1_000_000)
+        let now_ms = self.wall_ms.load(Ordering::Relaxed);
+        now_ms.saturating_mul(1_000_000)
+    }
+
+    fn steady_ms(&self) -> i64 {
+        self.steady_ms.load(Ordering::Relaxed)
     }
 }

@@ -8,12 +8,20 @@
 //! All messages of a level have the same delay, so a queue is in delivery order, and its first
 //! message that is not due decides when the level must run next. A changed option `delay_levels`
 //! applies to waiting messages too; queues above the last level have its delay.
+//!
+//! A message is due once its delay has passed by one of two clocks: by the wall clock since its
+//! store time, or by the steady clock since this process first saw it ([`Seen`]). Without the
+//! second one, everything would wait for as long as the wall clock was set back, new messages too:
+//! their store times never decrease.
+//!
 //! `config/delayOffset.json` has `next` of each level, as in RocketMQ. It is written after the log
 //! is durable up to what was delivered. After a crash, messages delivered since the last write are
 //! delivered again, and none is lost.
 
 use super::deliver::{Delivered, deliver};
+use super::seen::Seen;
 use super::service::Due;
+use crate::clock::Moment;
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
@@ -41,9 +49,15 @@ pub(super) struct Delay {
 struct State {
     table: LevelTable,
     is_saved: bool,
-    /// When the first message of each level is due, if known. All others of the level are due
-    /// later.
-    heads: Vec<Option<i64>>,
+    levels: Vec<Level>,
+}
+
+/// What this process knows of the messages of a level.
+#[derive(Clone, Debug, Default)]
+struct Level {
+    seen: Seen,
+    /// When the first message is due by either clock, if known. All others are due later.
+    head: Option<Moment>,
 }
 
 impl Delay {
@@ -70,7 +84,7 @@ impl Delay {
             *state = Some(State {
                 table,
                 is_saved: true,
-                heads: Vec::new(),
+                levels: Vec::new(),
             });
         }
         let Some(state) = &mut *state else {
@@ -80,25 +94,12 @@ impl Delay {
         let delays = handle.options.delay_levels();
         // The store may have had more levels.
         let level_count = schedule.write_queues().max(short(delays.all_ms().len()));
-        state.heads.resize(level_count as usize, None);
+        state.levels.resize(level_count as usize, Level::default());
         for level in 1..=level_count {
             let Some(delay) = delays.of(level as usize) else {
                 continue;
             };
-            let head = state.heads.get(level as usize - 1).copied().flatten();
-            // After the clock was set back, no message waits longer than the delay of its level.
-            let is_before = |at: &i64| now < *at && *at <= now.saturating_add(delay);
-            let level_due = match head.filter(is_before) {
-                Some(at) => Due::At(at),
-                None => state.run_level(handle, &schedule, level, delay, now)?,
-            };
-            if let Some(head) = state.heads.get_mut(level as usize - 1) {
-                *head = match level_due {
-                    Due::At(at) => Some(at),
-                    Due::Now | Due::Never => None,
-                };
-            }
-            due = due.min(level_due);
+            due = due.min(state.run_level(handle, &schedule, (level, delay), now)?);
         }
         Ok(due)
     }
@@ -128,13 +129,12 @@ impl Delay {
 }
 
 impl State {
-    /// Delivers what is due of one level.
+    /// Delivers what is due of one level at `now` by the wall clock.
     fn run_level(
         &mut self,
         handle: &Handle,
         schedule: &Topic,
-        level: u32,
-        delay: i64,
+        (level, delay): (u32, i64),
         now: i64,
     ) -> Result<Due> {
         let engine = &*handle.engine;
@@ -142,6 +142,19 @@ impl State {
         let Some(bounds) = engine.bounds(schedule, queue)? else {
             return Ok(Due::Never);
         };
+        // Read after the bounds: no message was sent later.
+        let now = Moment {
+            wall_ms: now,
+            steady_ms: handle.clock.steady_ms(),
+        };
+        let Some(known) = self.levels.get_mut(queue as usize) else {
+            return Ok(Due::Never);
+        };
+        known.seen.note(bounds.end, now.steady_ms, delay);
+        if let Some(left) = known.head.map(|head| left(head, now)).filter(|it| *it > 0) {
+            return Ok(Due::At(now.wall_ms.saturating_add(left)));
+        }
+        known.head = None;
         // If the log came back shorter, nothing after its end was delivered.
         let stored = self.table.get(level).unwrap_or(0);
         let mut next = stored.clamp(bounds.start, bounds.end);
@@ -159,15 +172,24 @@ impl State {
         let mut delivered = Delivered::to(handle);
         for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
             let record = message.record();
-            let at = record.store_timestamp().saturating_add(delay);
-            let at = at.min(now.saturating_add(delay));
-            if at > now {
-                due = Due::At(at);
+            let offset = record.queue_offset().cast_unsigned();
+            let seen = self.levels.get(queue as usize).map(|it| &it.seen);
+            let by_seen = seen.and_then(|seen| seen.due(offset, delay));
+            let head = Moment {
+                wall_ms: record.store_timestamp().saturating_add(delay),
+                steady_ms: by_seen.unwrap_or(now.steady_ms),
+            };
+            let left = left(head, now);
+            if left > 0 {
+                due = Due::At(now.wall_ms.saturating_add(left));
+                if let Some(known) = self.levels.get_mut(queue as usize) {
+                    known.head = Some(head);
+                }
                 break;
             }
             // As in RocketMQ, the message keeps the properties about its delay.
             delivered.add(deliver(handle, &message, &[], &[])?);
-            next = record.queue_offset().cast_unsigned() + 1;
+            next = offset + 1;
             self.set(level, next);
         }
         if !matches!(due, Due::At(_)) {
@@ -182,6 +204,12 @@ impl State {
             self.is_saved = false;
         }
     }
+}
+
+/// How many ms are left at `now` until one of the clocks has reached `due`.
+fn left(due: Moment, now: Moment) -> i64 {
+    let by_wall = due.wall_ms.saturating_sub(now.wall_ms);
+    by_wall.min(due.steady_ms.saturating_sub(now.steady_ms))
 }
 
 /// The topic of messages with a delay level. If the times of a queue may decrease, its messages

@@ -9,6 +9,7 @@ use super::progress::Progress;
 use super::sharing::share;
 use super::start::{Start, offset_of};
 use crate::bound::Bound;
+use crate::clock::{Clock, Moment};
 use crate::engine::{Engine, Point, Topic};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
@@ -54,7 +55,7 @@ struct Member {
 pub(super) struct Ground<'a> {
     pub(super) engine: &'a dyn Engine,
     pub(super) progress: &'a Progress,
-    pub(super) now: i64,
+    pub(super) clock: &'a dyn Clock,
 }
 
 impl Group {
@@ -92,7 +93,7 @@ impl Group {
         if found.is_err() {
             state.members.remove(&number);
         }
-        self.share(&state, ground.now);
+        self.share(&state, ground.clock.moment());
         found.map(|_| number)
     }
 
@@ -112,7 +113,12 @@ impl Group {
         let member = state.members.remove(&JOINING);
         let session = i64::try_from(options.session_timeout.as_millis()).unwrap_or(i64::MAX);
         let session = u32::try_from(session).unwrap_or(u32::MAX);
-        let number = occupation.join(&self.name, &topics, &begun?, (session, ground.now))?;
+        let number = occupation.join(
+            &self.name,
+            &topics,
+            &begun?,
+            (session, ground.clock.now_ms()),
+        )?;
         state.members.extend(member.map(|member| (number, member)));
         self.add_claims(occupation, state, ground)?;
         Ok(number)
@@ -134,12 +140,12 @@ impl Group {
     }
 
     /// Removes a member. Its unsettled messages are due at once.
-    pub(super) fn leave(&self, member: u64, now: i64) {
+    pub(super) fn leave(&self, member: u64, now: Moment) {
         let mut state = self.state.lock();
         state.members.remove(&member);
         if let Some(occupation) = &self.occupation {
             // If that fails, the others notice when this process ends.
-            let _ = occupation.leave(member, now);
+            let _ = occupation.leave(member, now.wall_ms);
             return;
         }
         state
@@ -155,13 +161,13 @@ impl Group {
         if let Some(occupation) = &self.occupation {
             let begun = self.find_begun(occupation, &state, ground)?;
             if !begun.is_empty() {
-                occupation.begin(&self.name, &begun, ground.now)?;
+                occupation.begin(&self.name, &begun, ground.clock.now_ms())?;
             }
             return self.add_claims(occupation, &mut state, ground);
         }
         let has_more = self.find_lanes(&mut state, ground)?;
         if has_more {
-            self.share(&state, ground.now);
+            self.share(&state, ground.clock.moment());
         }
         Ok(has_more)
     }
@@ -186,7 +192,7 @@ impl Group {
     /// # Errors
     ///
     /// Those of the table of a shared store.
-    pub(super) fn pass_on(&self, now: i64) -> Result<()> {
+    pub(super) fn pass_on(&self, now: Moment) -> Result<()> {
         let lanes = self.lanes();
         lanes.iter().try_for_each(|lane| lane.pass_on(now))
     }
@@ -325,7 +331,7 @@ impl Group {
         }
     }
 
-    fn share(&self, state: &State, now: i64) {
+    fn share(&self, state: &State, now: Moment) {
         let members: Vec<u64> = state.members.keys().copied().collect();
         let lanes: Vec<&Arc<Lane>> = state.lanes.values().collect();
         let retry = &*self.retry;

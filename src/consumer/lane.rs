@@ -11,6 +11,7 @@
 use super::claim::{Claim, Shown};
 use super::lane_state::State;
 use super::window::Settling;
+use crate::clock::Moment;
 use crate::engine::Topic;
 use crate::error::{Error, Result};
 use crate::plant::{Point, pass};
@@ -169,7 +170,7 @@ impl Lane {
     }
 
     /// The current state.
-    pub(super) fn current(&self, now: i64) -> Result<MutexGuard<'_, State>> {
+    pub(super) fn current(&self, now: Moment) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state.lock();
         if let Some(claim) = &self.claim {
             state.follow(claim, now)?;
@@ -206,19 +207,19 @@ impl Lane {
     /// # Errors
     ///
     /// Those of the table of a shared store.
-    pub(super) fn pass_on(&self, now: i64) -> Result<()> {
+    pub(super) fn pass_on(&self, now: Moment) -> Result<()> {
         let mut state = self.current(now)?;
         self.inherit_after(&mut state, now)
     }
 
     /// Gives the lane to its heir if all deliveries of its owner have timed out.
-    pub(super) fn inherit_after(&self, state: &mut State, now: i64) -> Result<()> {
+    pub(super) fn inherit_after(&self, state: &mut State, now: Moment) -> Result<()> {
         match &self.claim {
             None => state.inherit_after(now),
             Some(claim) => {
-                let is_free = state.heir.is_some() && !state.window.is_out(now);
+                let is_free = state.heir.is_some() && !state.window.is_out(now.steady_ms);
                 if let Some(epoch) = state.epoch.filter(|_| is_free && state.owner.is_some()) {
-                    claim.hand_over(epoch, now)?;
+                    claim.hand_over(epoch, now.wall_ms)?;
                     state.owner = None;
                 }
             }
@@ -228,7 +229,7 @@ impl Lane {
 
     /// Gives the lane to `member`: at once if nobody owns it, else when its owner has settled what
     /// it holds.
-    pub(super) fn give_to(&self, member: Option<u64>, now: i64) {
+    pub(super) fn give_to(&self, member: Option<u64>, now: Moment) {
         let mut state = self.state.lock();
         state.heir = None;
         if state.owner != member {
@@ -241,7 +242,7 @@ impl Lane {
     }
 
     /// Takes the lane from a member that has left. Its unsettled messages become due at once.
-    pub(super) fn leave(&self, member: u64, now: i64) {
+    pub(super) fn leave(&self, member: u64, now: Moment) {
         let mut state = self.state.lock();
         if state.heir == Some(member) {
             state.heir = None;
@@ -286,18 +287,18 @@ impl Lane {
     }
 
     /// When `member` may get another message of the lane without a send or a settlement; `None` if
-    /// never.
-    pub(super) fn next_due(&self, member: u64, order: Order, now: i64) -> Option<i64> {
+    /// never. Times are by the steady clock.
+    pub(super) fn next_due(&self, member: u64, order: Order, now_ms: i64) -> Option<i64> {
         let state = self.state.lock();
         // An owner in another process wakes its heir.
         let is_heir = state.heir == Some(member) && self.claim.is_none();
         let window = &state.window;
         let owns = state.owner == Some(member) && state.heir.is_none();
-        match window.out_until(now) {
+        match window.out_until(now_ms) {
             // All delivered messages must be settled, or be due again, first. So nothing comes
             // before the first of them is due.
             Some(until) if is_heir || (owns && order == Order::Queue) => Some(until),
-            None if is_heir => Some(now),
+            None if is_heir => Some(now_ms),
             _ if owns => match order {
                 Order::None => window.next_deadline(),
                 Order::Queue => window.first_deadline(),
@@ -325,7 +326,7 @@ impl Lane {
     }
 
     /// The state, if `member` owns the lane.
-    fn owned(&self, member: u64, receipt: &Receipt, now: i64) -> Result<MutexGuard<'_, State>> {
+    fn owned(&self, member: u64, receipt: &Receipt, now: Moment) -> Result<MutexGuard<'_, State>> {
         let state = self.current(now)?;
         match state.owner == Some(member) {
             true => Ok(state),
@@ -335,7 +336,7 @@ impl Lane {
 
     /// Checks that `member` may still settle a delivery. Returns how often the message was
     /// delivered.
-    pub(super) fn check(&self, member: u64, receipt: &Receipt, now: i64) -> Result<u32> {
+    pub(super) fn check(&self, member: u64, receipt: &Receipt, now: Moment) -> Result<u32> {
         let attempts = self.check_refusal(member, receipt, now)?;
         attempts.ok_or_else(|| receipt.lost())
     }
@@ -346,7 +347,7 @@ impl Lane {
         &self,
         member: u64,
         receipt: &Receipt,
-        now: i64,
+        now: Moment,
     ) -> Result<Option<u32>> {
         let window = &self.owned(member, receipt, now)?.window;
         match window.check(receipt.offset, receipt.serial) {
@@ -359,13 +360,13 @@ impl Lane {
     }
 
     /// Settles a delivery. If it was the owner's last one, the lane goes to its heir.
-    pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: i64) -> Result<()> {
+    pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: Moment) -> Result<()> {
         let mut state = self.owned(member, receipt, now)?;
         let before = state.window.committed();
         let settling = state.window.settle(receipt.offset, receipt.serial);
         receipt.settled(settling)?;
         if state.window.committed() > before {
-            state.moved = Some(now);
+            state.moved = Some(now.wall_ms);
         }
         pass(Point::Settled);
         if !self.store(&mut state)? {
@@ -388,34 +389,36 @@ impl Lane {
         let _ = self.store(&mut state);
     }
 
-    /// Postpones the time at which a delivered message becomes due again.
+    /// Postpones the time at which a delivered message becomes due again, to `until` by the steady
+    /// clock.
     pub(super) fn extend(
         &self,
         member: u64,
         receipt: &Receipt,
-        (until, now): (i64, i64),
+        (until, now): (i64, Moment),
     ) -> Result<()> {
         let mut state = self.owned(member, receipt, now)?;
         let window = &mut state.window;
         receipt.settled(window.extend(receipt.offset, receipt.serial, until))
     }
 
-    /// Refuses a delivery, and takes back all later ones of the queue: they become due at `due`.
+    /// Refuses a delivery, and takes back all later ones of the queue: they become due at `due` by
+    /// the steady clock.
     pub(super) fn refuse(
         &self,
         member: u64,
         receipt: &Receipt,
-        (due, now): (i64, i64),
+        (due, now): (i64, Moment),
     ) -> Result<()> {
         let mut state = self.owned(member, receipt, now)?;
         receipt.settled(state.window.refuse(receipt.offset, receipt.serial, due))
     }
 
     /// Takes back a delivery that nobody has used: it is due at once.
-    pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: i64) {
+    pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: Moment) {
         if let Ok(mut state) = self.owned(member, receipt, now) {
             let window = &mut state.window;
-            window.give_back(receipt.offset, receipt.serial, now);
+            window.give_back(receipt.offset, receipt.serial, now.steady_ms);
             // If this fails, the heir gets it later.
             let _ = self.inherit_after(&mut state, now);
         }

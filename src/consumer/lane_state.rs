@@ -2,6 +2,7 @@
 
 use super::claim::{Adopted, Claim, Shown};
 use super::window::Window;
+use crate::clock::Moment;
 use crate::error::Result;
 
 /// Who owns a lane, and what is unsettled in it.
@@ -41,7 +42,7 @@ impl State {
     }
 
     /// Updates owner and heir from the table of a shared store.
-    pub(super) fn follow(&mut self, claim: &Claim, now: i64) -> Result<()> {
+    pub(super) fn follow(&mut self, claim: &Claim, now: Moment) -> Result<()> {
         self.heir = claim.heir();
         if self.owner.is_some() && self.epoch == Some(claim.fence().epoch) {
             return Ok(());
@@ -61,7 +62,7 @@ impl State {
             let is_moved = fence.committed != self.window.committed();
             self.shrunk = self.shrunk.filter(|_| !is_moved);
             if next == Some(fence.epoch) && fence.committed == self.window.committed() {
-                self.window.recall_from(0, now);
+                self.window.recall_from(0, now.steady_ms);
             } else {
                 self.window.begin_again(fence.committed);
             }
@@ -73,22 +74,22 @@ impl State {
     }
 
     /// Takes the lane from its owner, whose unsettled messages become due at once.
-    pub(super) fn leave(&mut self, now: i64) {
+    pub(super) fn leave(&mut self, now: Moment) {
         self.owner = None;
-        self.window.recall_from(0, now);
+        self.window.recall_from(0, now.steady_ms);
     }
 
     /// Gives the lane to its heir if its owner holds nothing.
-    pub(super) fn inherit(&mut self, now: i64) {
+    pub(super) fn inherit(&mut self, now: Moment) {
         if self.heir.is_some() && (self.owner.is_none() || self.window.unsettled() == 0) {
             self.owner = self.heir.take();
-            self.since = now;
+            self.since = now.wall_ms;
         }
     }
 
     /// Gives the lane to its heir if all deliveries of its owner have timed out.
-    pub(super) fn inherit_after(&mut self, now: i64) {
-        if self.heir.is_some() && !self.window.is_out(now) {
+    pub(super) fn inherit_after(&mut self, now: Moment) {
+        if self.heir.is_some() && !self.window.is_out(now.steady_ms) {
             self.leave(now);
             self.inherit(now);
         }

@@ -41,6 +41,7 @@ pub(super) struct Turn {
     pub(super) lanes: Arc<[Arc<Lane>]>,
     generation: Option<u64>,
     next: usize,
+    /// When new queues were last looked for, by the steady clock.
     refreshed: i64,
     /// Number of queues of the topics at the last check.
     queues: u64,
@@ -136,7 +137,7 @@ impl Consumer {
         run(Ground {
             engine,
             progress: self.shared.progress()?,
-            now: self.shared.now(),
+            clock: &*handle.clock,
         })
     }
 
@@ -185,18 +186,18 @@ impl Consumer {
         self.shared.handle().is_forked()
     }
 
-    /// The lanes, and the index of the first one for this call.
-    pub(super) fn lanes(&self, now: i64) -> Result<(Arc<[Arc<Lane>]>, usize)> {
+    /// The lanes, and the index of the first one for this call, at `now_ms` by the steady clock.
+    pub(super) fn lanes(&self, now_ms: i64) -> Result<(Arc<[Arc<Lane>]>, usize)> {
         // A thread of a process that was forked may hold the lock for ever.
         self.check_open()?;
         let mut turn = self.turn.lock();
         let queues = self.with_ground(|ground| Ok(self.count_queues(ground.engine)))?;
-        let is_time = now.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs();
+        let is_time = now_ms.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs();
         if is_time || queues != turn.queues {
             if self.with_ground(|ground| self.group.refresh(ground))? {
                 self.shared.stir();
             }
-            (turn.refreshed, turn.queues) = (now, queues);
+            (turn.refreshed, turn.queues) = (now_ms, queues);
         }
         let generation = self.group.generation();
         if turn.generation != Some(generation) {
@@ -222,7 +223,7 @@ impl Consumer {
     ///
     /// Errors of reading.
     pub fn assignment(&self) -> Result<Vec<Assigned>> {
-        let (lanes, _) = self.lanes(self.shared.now())?;
+        let (lanes, _) = self.lanes(self.shared.steady())?;
         let engine = self.shared.handle().engine()?;
         let assigned = lanes.iter().map(|lane| {
             let committed = lane.progress().committed;
@@ -246,7 +247,7 @@ impl Consumer {
     /// [`Error::UnknownQueue`], [`Error::OwnershipLost`] for an offset in a queue that another
     /// consumer owns, [`Error::OffsetOutOfRange`].
     pub fn seek(&self, to: &Start) -> Result<()> {
-        let (lanes, _) = self.lanes(self.shared.now())?;
+        let (lanes, _) = self.lanes(self.shared.steady())?;
         let engine = self.shared.handle().engine()?;
         if let Start::ByTopic(bounds) = to {
             check_named("to", bounds, &self.topics, engine)?;
@@ -295,7 +296,7 @@ impl Consumer {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.group.leave(self.number(), self.shared.now());
+        self.group.leave(self.number(), self.shared.moment());
         self.shared.stir();
         match self.shared.handle().engine() {
             Ok(_) => self.shared.save_progress(),

@@ -42,6 +42,7 @@ mod polling;
 mod progress;
 mod retry;
 mod saving;
+mod seen;
 mod service;
 mod settling;
 mod sharing;
@@ -60,6 +61,7 @@ pub use progress::{ProgressRow, record};
 pub use retry::ATTEMPTS_MAX;
 pub use start::Start;
 
+use crate::clock::Moment;
 use crate::engine::directory::page::StatePage;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
@@ -118,7 +120,7 @@ pub struct Consumers {
     peers: Peers,
     /// The table's count of changes at the last step of the peers.
     seen_changes: AtomicU32,
-    /// When progress is saved next.
+    /// When progress is saved next, by the steady clock.
     save_at: AtomicI64,
 }
 
@@ -241,7 +243,7 @@ impl Anchor {
             }
             None => {
                 // The group's beginning is saved with its progress, so that it is chosen only once.
-                let at = self.now() + SAVE_EACH_MS;
+                let at = self.steady() + SAVE_EACH_MS;
                 self.save_at.fetch_min(at, Ordering::AcqRel);
                 self.start()?;
             }
@@ -281,10 +283,10 @@ impl Consumers {
 
     /// One step of [`Peers`].
     fn step_of_peers(&self, watch: &mut Watch, passed: Duration) -> Result<()> {
-        let (Some(occupation), now) = (self.occupation.get(), self.now()) else {
+        let (Some(occupation), now) = (self.occupation.get(), self.moment()) else {
             return Ok(());
         };
-        let watched = watch.step(occupation, passed, now);
+        let watched = watch.step(occupation, passed, now.wall_ms);
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
         let passed_on = groups.iter().try_for_each(|group| group.pass_on(now));
         // Owners may have changed in any process.
@@ -337,6 +339,16 @@ impl Consumers {
 
     fn now(&self) -> i64 {
         self.handle.clock.now_ms()
+    }
+
+    /// The time by the steady clock, in ms.
+    fn steady(&self) -> i64 {
+        self.handle.clock.steady_ms()
+    }
+
+    /// The time by both clocks.
+    fn moment(&self) -> Moment {
+        self.handle.clock.moment()
     }
 
     fn warn(&self, warning: Warning) {
@@ -392,8 +404,10 @@ impl Consumers {
         Ok(self.progress.get_or_init(|| loaded))
     }
 
-    /// Delivers what is due, and saves progress when it is time. Returns when to call again.
+    /// Delivers what is due at `now` by the wall clock, and saves progress when it is time. Returns
+    /// when to call again.
     fn step(&self, now: i64) -> Result<Due> {
+        let steady = self.steady();
         if let Some(joint) = self.handle.joint() {
             if !joint.leads() {
                 return Ok(Due::Never);
@@ -411,24 +425,25 @@ impl Consumers {
             if self.found_occupation()?.is_some() {
                 // The first save is at once: the previous leader may have died before it saved.
                 if self.save_at.load(Ordering::Acquire) == i64::MAX {
-                    self.save_at.store(now, Ordering::Release);
+                    self.save_at.store(steady, Ordering::Release);
                 }
             }
         }
         let delayed = self.delay.step(&self.handle, now);
         let timed = self.timer.step(&self.handle, now);
         let save_at = self.save_at.load(Ordering::Acquire);
-        if now >= save_at {
-            self.save_at.store(now + SAVE_EACH_MS, Ordering::Release);
+        if steady >= save_at {
+            self.save_at.store(steady + SAVE_EACH_MS, Ordering::Release);
             self.save_progress()?;
             self.save_delivery()?;
         }
         if self.delay.is_unsaved() || self.timer.is_unsaved() {
-            self.save_at.fetch_min(now + SAVE_EACH_MS, Ordering::AcqRel);
+            self.save_at
+                .fetch_min(steady + SAVE_EACH_MS, Ordering::AcqRel);
         }
         let saves = match self.save_at.load(Ordering::Acquire) {
             i64::MAX => Due::Never,
-            at => Due::At(at),
+            at => Due::At(now + (at - steady)),
         };
         // In a synchronous store a message cannot be read before it is durable.
         let sent = self.delayed.load(Ordering::Acquire);

@@ -104,10 +104,10 @@ impl Consumer {
 
     /// Takes messages from the lanes in turn. Returns whether some lane may have more right now.
     fn take(&self, max: usize, taken: &mut Vec<Delivery>) -> Result<bool> {
-        let now = self.shared.now();
+        let now = self.shared.moment();
         let visibility = &self.options.visibility_timeout;
         let visibility = i64::try_from(visibility.as_millis()).unwrap_or(i64::MAX);
-        let (lanes, first) = self.lanes(now)?;
+        let (lanes, first) = self.lanes(now.steady_ms)?;
         let mut again = false;
         let (mut copied, mut passed_over) = (0, 0);
         self.with_ground(|ground| {
@@ -125,7 +125,7 @@ impl Consumer {
                     filter: if of_retry { &all } else { &self.options.filter },
                     order: self.options.order,
                     now,
-                    deadline: now.saturating_add(visibility),
+                    deadline: now.steady_ms.saturating_add(visibility),
                     max_unsettled: self.options.max_unsettled,
                     copied: Cell::new(copied),
                     passed_over: Cell::new(passed_over),
@@ -149,7 +149,7 @@ impl Consumer {
 
     /// Time until the next message becomes due; `Duration::MAX` if none will.
     fn until_due(&self) -> Duration {
-        let now = self.shared.now();
+        let now = self.shared.steady();
         let lanes = Arc::clone(&self.turn.lock().lanes);
         let order = self.options.order;
         let due = lanes

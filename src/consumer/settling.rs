@@ -22,7 +22,7 @@ impl Consumer {
     /// owner, or it was delivered to another group.
     pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
         self.check_open()?;
-        let now = self.shared.now();
+        let now = self.shared.moment();
         let mut all = Ok(());
         for receipt in receipts {
             let lane = self.lane_of(receipt);
@@ -50,7 +50,7 @@ impl Consumer {
         check_level(level, &self.shared.handle().options.delay_levels())?;
         self.check_open()?;
         let receipt = &delivery.receipt;
-        let now = self.shared.now();
+        let now = self.shared.moment();
         let (lane, number) = (self.lane_of(receipt)?, self.number());
         let Some(attempts) = lane.check_refusal(number, receipt, now)? else {
             return Ok(());
@@ -62,7 +62,7 @@ impl Consumer {
             return self.send_back(delivery, attempts, Fate::Dead(None));
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
-        let due = now + doubled.min(LONGEST_PAUSE_MS);
+        let due = now.steady_ms + doubled.min(LONGEST_PAUSE_MS);
         lane.refuse(number, receipt, (due, now))?;
         self.shared.stir();
         Ok(())
@@ -76,7 +76,7 @@ impl Consumer {
     pub fn reject(&self, delivery: &Delivery, reason: Option<&str>) -> Result<()> {
         self.check_open()?;
         let receipt = &delivery.receipt;
-        let now = self.shared.now();
+        let now = self.shared.moment();
         let lane = self.lane_of(receipt)?;
         let attempts = lane.check(self.number(), receipt, now)?;
         self.send_back(delivery, attempts, Fate::Dead(reason))
@@ -99,7 +99,7 @@ impl Consumer {
         // Noted before the message is settled, so that no progress past it is saved without its
         // successor.
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
-        let (receipt, now) = (&delivery.receipt, self.shared.now());
+        let (receipt, now) = (&delivery.receipt, self.shared.moment());
         let lane = self.lane_of(receipt)?;
         let settled = lane.settle(self.number(), receipt, now);
         if settled.is_ok() && is_tried_again {
@@ -148,8 +148,8 @@ impl Consumer {
     fn postpone(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
         self.check_open()?;
         let ms = i64::try_from(longer.as_millis()).unwrap_or(i64::MAX);
-        let now = self.shared.now();
-        let until = now.saturating_add(ms);
+        let now = self.shared.moment();
+        let until = now.steady_ms.saturating_add(ms);
         let number = self.number();
         self.lane_of(receipt)?.extend(number, receipt, (until, now))
     }
@@ -165,7 +165,7 @@ impl Consumer {
         if self.is_forked() {
             return;
         }
-        let now = self.shared.now();
+        let now = self.shared.moment();
         for receipt in receipts {
             if let Ok(lane) = self.lane_of(receipt) {
                 lane.give_back(self.number(), receipt, now);

@@ -3,6 +3,7 @@
 use super::lane::{Delivery, Lane, Order};
 use super::lane_state::State;
 use super::window::Window;
+use crate::clock::Moment;
 use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows, STEP};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
@@ -25,8 +26,8 @@ pub(super) struct Taking<'a> {
     pub(super) member: u64,
     pub(super) filter: &'a Filter,
     pub(super) order: Order,
-    pub(super) now: i64,
-    /// When the taken messages become due again.
+    pub(super) now: Moment,
+    /// When the taken messages become due again, by the steady clock.
     pub(super) deadline: i64,
     pub(super) max_unsettled: u64,
     /// Bytes that were read again or copied for the taken messages.
@@ -84,7 +85,7 @@ impl Lane {
         let State {
             window, retries, ..
         } = state;
-        if by.order == Order::Queue && window.is_out(by.now) {
+        if by.order == Order::Queue && window.is_out(by.now.steady_ms) {
             return Ok(false);
         }
         let begin = taken.len();
@@ -113,8 +114,8 @@ impl Lane {
         let mut from = 0;
         for _ in 0..max {
             let due = match by.order {
-                Order::None => window.due(from, by.now),
-                Order::Queue => window.due_in_order(from, by.now),
+                Order::None => window.due(from, by.now.steady_ms),
+                Order::Queue => window.due_in_order(from, by.now.steady_ms),
             };
             let Some(offset) = due.filter(|_| !by.has_enough()) else {
                 break;

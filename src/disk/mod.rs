@@ -31,7 +31,7 @@ pub use lock::{ByteLocks, FileLock, LockState, SIGNATURE_LEN_MAX, signer};
 pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
 pub use syscall::{
-    ByteLock, Holder, coarse_ms, fork_generation, host_address, now_ns, watch_forks,
+    ByteLock, Holder, coarse_ms, fork_generation, host_address, now_ns, steady_ms, watch_forks,
 };
 pub use volume::Volume;
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 #[inline]
 pub fn coarse_ms() -> i64 {
     #[cfg(target_os = "linux")]
-    if let Some(time) = wall_clock(libc::CLOCK_REALTIME_COARSE) {
+    if let Some(time) = read_clock(libc::CLOCK_REALTIME_COARSE) {
         return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
     }
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -27,7 +27,7 @@ pub fn coarse_ms() -> i64 {
 #[inline]
 pub fn now_ns() -> u64 {
     #[cfg(target_os = "linux")]
-    if let Some(time) = wall_clock(libc::CLOCK_REALTIME) {
+    if let Some(time) = read_clock(libc::CLOCK_REALTIME) {
         let nanos = (time.tv_sec as i64).saturating_mul(1_000_000_000);
         return u64::try_from(nanos.saturating_add(time.tv_nsec as i64)).unwrap_or_default();
     }
@@ -35,15 +35,26 @@ pub fn now_ns() -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 #[inline]
-fn wall_clock(id: libc::clockid_t) -> Option<libc::timespec> {
+fn read_clock(id: libc::clockid_t) -> Option<libc::timespec> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: the call writes to `time` alone, which outlives it.
     (unsafe { libc::clock_gettime(id, &raw mut time) } == 0).then_some(time)
+}
+
+/// Milliseconds by a clock that nobody sets; only differences mean anything. It may stand still
+/// while the machine sleeps.
+#[inline]
+pub fn steady_ms() -> i64 {
+    #[cfg(unix)]
+    if let Some(time) = read_clock(libc::CLOCK_MONOTONIC) {
+        return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
+    }
+    coarse_ms()
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);

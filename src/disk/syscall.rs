@@ -15,8 +15,8 @@ pub use super::byte_lock::{
     unlock_byte_zero,
 };
 pub use super::process::{
-    coarse_ms, forget_descriptor, fork_generation, host_address, now_ns, watch_descriptor,
-    watch_forks,
+    coarse_ms, forget_descriptor, fork_generation, host_address, now_ns, steady_ms,
+    watch_descriptor, watch_forks,
 };
 
 use super::Identity;
