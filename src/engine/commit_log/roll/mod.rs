@@ -15,8 +15,17 @@ use std::sync::atomic::Ordering;
 #[derive(Debug, Default)]
 pub struct Rolling {
     after_ms: Mutex<Option<i64>>,
-    /// Start of a log file and the store time of its first record in ms.
-    first: Mutex<Option<(u64, i64)>>,
+    first: Mutex<Option<First>>,
+}
+
+/// The first record of a log file.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    /// Start of the file.
+    start: u64,
+    stored_ms: i64,
+    /// When it was first seen, by the steady clock.
+    seen_ms: i64,
 }
 
 impl Rolling {
@@ -46,29 +55,36 @@ impl Rolling {
     /// read.
     pub fn due(&self, parts: &Parts, clock_ms: i64) -> Option<u64> {
         let after_ms = (*self.after_ms.lock())?;
-        let (start, first_ms) = self.first(parts).ok()??;
-        (clock_ms.saturating_sub(first_ms) >= after_ms).then_some(start)
+        let first = self.first(parts).ok()??;
+        // By the steady clock if the wall clock was set back meanwhile.
+        let seen = parts.clock.steady_ms().saturating_sub(first.seen_ms);
+        let age = clock_ms.saturating_sub(first.stored_ms).max(seen);
+        (age >= after_ms).then_some(first.start)
     }
 
-    /// The start of the current file, and the store time of its first record.
-    fn first(&self, parts: &Parts) -> Result<Option<(u64, i64)>> {
+    /// The first record of the current file.
+    fn first(&self, parts: &Parts) -> Result<Option<First>> {
         let log = &parts.log;
         let end = log.join()?;
         let start = log.files.start_of(end);
         let mut known = self.first.lock();
-        if known.is_some_and(|(of, _)| of == start) {
+        if known.is_some_and(|first| first.start == start) {
             return Ok(*known);
         }
         *known = None;
+        let stored_at = |stored_ms| First {
+            start,
+            stored_ms,
+            seen_ms: parts.clock.steady_ms(),
+        };
         let mut walker = Walker::new(log, start.max(log.min_position()), end);
         if let Step::Record(at, layout) = walker.step()?
             && let Some(record) = walker.record(at, layout)
         {
-            *known = Some((start, record.store_timestamp()));
+            *known = Some(stored_at(record.store_timestamp()));
         } else if start < end {
             // The first record is damaged: the file counts as old as the newest message.
-            let stored_ms = log.stored_ms.load(Ordering::Acquire);
-            return Ok(Some((start, stored_ms)));
+            return Ok(Some(stored_at(log.stored_ms.load(Ordering::Acquire))));
         }
         Ok(*known)
     }

@@ -3,6 +3,9 @@
 //! One partition is compacted at a time. Before its segments are replaced, the recovery point is
 //! moved past them: above it, recovery takes some gaps between segments for the end of the log, as
 //! a power loss leaves them.
+//!
+//! As for retention, a wall clock that jumps is not trusted for an hour: set forward, it would end
+//! the time for which tombstones are kept, and the producers that are known.
 
 use super::cleanable::{DirtySegments, dirty_ratio, has_passed_horizon};
 use super::pace::Pace;
@@ -17,6 +20,7 @@ use crate::engine::partition_log::write::files::{self, FIRST_DIRTY};
 use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::shutdown::Shutdown;
+use crate::engine::service::trusted_clock::TrustedClock;
 use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
 use crate::region::guard;
@@ -25,7 +29,7 @@ use crate::warning::{Warning, Warnings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A thread that waits for another compaction checks this often whether to wait on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -36,6 +40,8 @@ const TELL_EVERY: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Compactor {
     rules: CompactRules,
+    /// Where the steady clock begins.
+    begin: Instant,
     warnings: Arc<Warnings>,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -65,6 +71,7 @@ struct Work {
     /// `None` before the checkpoint was read.
     first_dirty: Option<BTreeMap<(String, u32), u64>>,
     known: BTreeMap<Key, Known>,
+    clock: TrustedClock,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +121,7 @@ impl Compactor {
     pub fn new(rules: CompactRules, warnings: &Arc<Warnings>) -> Compactor {
         Compactor {
             rules,
+            begin: Instant::now(),
             warnings: Arc::clone(warnings),
             shutdown: Shutdown::default(),
             thread: Mutex::default(),
@@ -317,7 +325,7 @@ impl Compactor {
             let known = lines.map(|(topic, queue, at)| ((topic, queue), at));
             work.first_dirty = Some(known.collect());
         }
-        let now_ms = parts.clock.now_ms();
+        let now_ms = self.trusted_ms(parts, work);
         let mut found = Vec::new();
         for (topic_name, queue, ends) in all {
             let is_meant = topic.is_none_or(|topic| *topic == *topic_name);
@@ -336,6 +344,14 @@ impl Compactor {
             }
         }
         Ok(found)
+    }
+
+    /// The wall clock as far as it is trusted.
+    fn trusted_ms(&self, parts: &Parts, work: &mut Work) -> i64 {
+        let steady_ms = parts.clock.steady_ms().unsigned_abs();
+        let now = self.begin + Duration::from_millis(steady_ms);
+        let reading = work.clock.read(parts.clock.now_ms(), now, Vec::new);
+        reading.time_ms
     }
 
     /// Whether a partition can be compacted, and how much of it is dirty.
@@ -417,6 +433,7 @@ impl Compactor {
         // Retention may have removed segments since the candidate was found.
         candidate.renew(parts, bound);
         while !candidate.complete.segments.is_empty() {
+            let now_ms = self.trusted_ms(parts, work);
             let mut pass = Pass {
                 disk: &*parts.disk,
                 rules: &parts.rules,
@@ -424,7 +441,7 @@ impl Compactor {
                 ends: &candidate.ends,
                 complete: &candidate.complete,
                 ahead: &candidate.ahead,
-                now_ms: parts.clock.now_ms(),
+                now_ms,
                 pace,
                 is_swapping: false,
             };

@@ -230,6 +230,33 @@ fn a_clock_that_jumps_is_not_trusted_for_an_hour() {
 }
 
 #[test]
+fn compaction_does_not_trust_a_clock_that_jumps_for_an_hour() {
+    let store = Stepped::new(Options {
+        compaction: Compaction {
+            cleanup_policy: CleanupPolicy {
+                default: Policy::Compact,
+                ..CleanupPolicy::default()
+            },
+            min_compaction_lag_ms: Some(24 * HOUR_MS.cast_unsigned()),
+            ..Compaction::default()
+        },
+        ..Options::default()
+    });
+    store.send("t", [NOW; 7]);
+    let compacted = || {
+        store.engine.compact(None, &mut |_, _| true).unwrap();
+        store.offsets("t")
+    };
+    assert_eq!(compacted().len(), 7);
+    store.clock.set(NOW + 400 * 24 * HOUR_MS);
+    assert_eq!(compacted().len(), 7);
+    store.clock.advance(HOUR_MS.cast_unsigned() - 1);
+    assert_eq!(compacted().len(), 7);
+    store.clock.advance(1);
+    assert_eq!(compacted(), [5, 6]);
+}
+
+#[test]
 fn topics_that_are_only_compacted_keep_what_is_old() {
     let policy = |default| Options {
         compaction: Compaction {

@@ -1,9 +1,10 @@
 //! Which files a step deletes: what is due, and what must stay.
 
 use super::{Bench, HOUR, by_age, by_size};
-use crate::clock::{Clock, RealClock};
+use crate::clock::{Clock, ManualClock, RealClock};
 use crate::engine::commit_log::verify::verify as verify_all;
 use crate::engine::service::retention::INTERVAL;
+use crate::machine::Machine;
 use crate::options::Options;
 use std::fs;
 use std::sync::Arc;
@@ -29,6 +30,24 @@ fn a_file_goes_when_the_time_of_its_last_record_is_over() {
     assert_eq!(bench.step(i64::MAX), [3]);
     assert_eq!(bench.bounds("a"), (9, 11));
     assert!(bench.parts().report.damage().is_empty());
+}
+
+#[test]
+fn a_file_is_sealed_at_its_age_although_the_clock_was_set_back() {
+    let clock = ManualClock::at(10_000);
+    let machine = Machine {
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..Machine::real()
+    };
+    let bench = Bench::on(&machine, |options| options.roll_after = Some(HOUR));
+    bench.send("a", 10_000);
+    let due = || bench.services.rolling.due(bench.parts(), clock.now_ms());
+    assert_eq!(due(), None);
+    clock.set(1);
+    clock.advance(3_599_999);
+    assert_eq!(due(), None);
+    clock.advance(1);
+    assert_eq!(due(), Some(0));
 }
 
 #[test]
