@@ -333,17 +333,24 @@ impl Group {
 
     fn share(&self, state: &State, now: Moment) {
         let members: Vec<u64> = state.members.keys().copied().collect();
-        let lanes: Vec<&Arc<Lane>> = state.lanes.values().collect();
-        let retry = &*self.retry;
-        let takes = |member: u64, lane: usize| {
-            let topic = lanes.get(lane).map(|lane| &*lane.topic.name);
+        let lanes = state.lanes.values();
+        // The lanes of a topic follow one another.
+        let mut topics: Vec<&str> = Vec::new();
+        let mut current = Vec::with_capacity(state.lanes.len());
+        for lane in lanes.clone() {
+            if topics.last() != Some(&&*lane.topic.name) {
+                topics.push(&lane.topic.name);
+            }
+            current.push((lane.claimed_by(), topics.len() - 1));
+        }
+        let reads = |member: u64, topic: usize| {
+            let topic = topics.get(topic).copied();
             let member = state.members.get(&member);
-            topic == Some(retry)
+            topic == Some(&*self.retry)
                 || member.is_some_and(|it| it.topics.iter().any(|name| Some(&**name) == topic))
         };
-        let current: Vec<Option<u64>> = lanes.iter().map(|lane| lane.claimed_by()).collect();
-        let owners = share(&current, &members, takes);
-        for (lane, owner) in lanes.iter().zip(owners) {
+        let owners = share(&current, &members, reads);
+        for (lane, owner) in lanes.zip(owners) {
             lane.give_to(owner, now);
         }
         self.generation.fetch_add(1, Ordering::Release);

@@ -383,15 +383,18 @@ impl Locked<'_> {
         let rows = self.index.rows_of(group);
         let members = self.index.readers(self.table, group);
         let claimed = |row: Row<'_>| row.heir().or(row.owner());
-        let current: Vec<Option<u64>> = rows
-            .iter()
-            .map(|(_, row)| claimed(self.table.row(*row)))
-            .collect();
-        let takes = |member: u64, at: usize| {
-            let entry = rows.get(at).map(|(entry, _)| *entry);
-            entry.is_some_and(|entry| self.table.reads(entry, Member::place(member)))
+        let entries: BTreeSet<u32> = rows.iter().map(|(entry, _)| *entry).collect();
+        let entries: Vec<u32> = entries.into_iter().collect();
+        let mut current = Vec::with_capacity(rows.len());
+        for (entry, row) in &rows {
+            let (Ok(topic) | Err(topic)) = entries.binary_search(entry);
+            current.push((claimed(self.table.row(*row)), topic));
+        }
+        let reads = |member: u64, topic: usize| {
+            let entry = entries.get(topic);
+            entry.is_some_and(|entry| self.table.reads(*entry, Member::place(member)))
         };
-        let owners = share(&current, &members, takes);
+        let owners = share(&current, &members, reads);
         for ((_, row), new) in rows.iter().zip(owners) {
             let row = self.table.row(*row);
             match row.owner() {

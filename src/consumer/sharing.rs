@@ -1,68 +1,173 @@
 //! Assigns the queues of a group to its members.
+//!
+//! A group may have thousands of queues, and others wait while they are shared. So members are
+//! counted once, and a move looks at members and topics, not at queues.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Shares queues among members. Returns the member for each queue, `None` if no member reads it.
 ///
-/// `current` is the present owner of each queue; `takes` tells whether a member reads a queue.
-/// Members that read the same topics get equal numbers of queues, or differ by one. No queue moves
-/// without need: an owner keeps its queues where possible.
+/// `current` has the present owner of each queue and the number of its topic, counted from 0;
+/// `reads` tells whether a member reads a topic. Members that read the same topics get equal
+/// numbers of queues, or differ by one. No queue moves without need: an owner keeps its queues
+/// where possible.
 pub fn share(
-    current: &[Option<u64>],
+    current: &[(Option<u64>, usize)],
     members: &[u64],
-    takes: impl Fn(u64, usize) -> bool,
+    reads: impl Fn(u64, usize) -> bool,
 ) -> Vec<Option<u64>> {
-    let mut owners: Vec<Option<u64>> = current
-        .iter()
-        .enumerate()
-        .map(|(queue, owner)| owner.filter(|it| members.contains(it) && takes(*it, queue)))
-        .collect();
-    let mut held: BTreeMap<u64, usize> = members.iter().map(|member| (*member, 0)).collect();
-    for owner in owners.iter().flatten() {
-        held.entry(*owner).and_modify(|count| *count += 1);
+    let mut shares = Shares::new(current, members, reads);
+    let mut free = Vec::new();
+    for (queue, (owner, topic)) in current.iter().enumerate() {
+        match owner.and_then(|owner| shares.reader(owner, *topic)) {
+            Some(member) => shares.give(queue, *topic, member),
+            None => free.push((queue, *topic)),
+        }
     }
-    for (queue, owner) in owners.iter_mut().enumerate() {
-        if owner.is_none() {
-            let readers = held.iter().filter(|(member, _)| takes(**member, queue));
-            let least = readers.min_by_key(|(_, count)| **count);
-            *owner = least.map(|(member, _)| *member);
-            if let Some(member) = owner {
-                held.entry(*member).and_modify(|count| *count += 1);
-            }
+    for (queue, topic) in free {
+        if let Some(member) = shares.least(topic) {
+            shares.give(queue, topic, member);
         }
     }
     // Each move reduces the difference between two members, so this ends.
-    while let Some((queue, member)) = next_move(&owners, &held, &takes) {
-        if let Some(slot) = owners.get_mut(queue) {
-            if let Some(from) = slot.replace(member) {
-                held.entry(from).and_modify(|count| *count -= 1);
-            }
-            held.entry(member).and_modify(|count| *count += 1);
-        }
+    while let Some(next) = shares.next_move() {
+        shares.take(&next);
+        shares.give(next.queue, next.topic, next.to);
     }
-    owners
+    shares.owners(current.len())
 }
 
-/// A queue to move, and its new member, which has at least two queues fewer than its owner.
-fn next_move(
-    owners: &[Option<u64>],
-    held: &BTreeMap<u64, usize>,
-    takes: &impl Fn(u64, usize) -> bool,
-) -> Option<(usize, u64)> {
-    let count = |member: &u64| held.get(member).copied().unwrap_or(0);
-    let moves = owners
-        .iter()
-        .enumerate()
-        .rev()
-        .filter_map(|(queue, owner)| {
-            let owner = (*owner)?;
-            let readers = held.keys().filter(|member| takes(**member, queue));
-            let least = *readers.min_by_key(|member| count(member))?;
-            let gap = count(&owner).checked_sub(count(&least))?;
-            (gap >= 2).then_some((gap, queue, least))
+/// Who has which queue. Members and topics are numbers.
+struct Shares {
+    /// The members in ascending order.
+    members: Vec<u64>,
+    /// How many queues each member has.
+    counts: Vec<usize>,
+    topics: Vec<Topic>,
+}
+
+#[derive(Default)]
+struct Topic {
+    /// Members that read it, in ascending order.
+    readers: Vec<usize>,
+    /// The queues of each member that has any.
+    held: BTreeMap<usize, BTreeSet<usize>>,
+}
+
+struct Move {
+    queue: usize,
+    topic: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Shares {
+    fn new(
+        current: &[(Option<u64>, usize)],
+        members: &[u64],
+        reads: impl Fn(u64, usize) -> bool,
+    ) -> Shares {
+        let members: BTreeSet<u64> = members.iter().copied().collect();
+        let members: Vec<u64> = members.into_iter().collect();
+        let topics = current.iter().map(|(_, topic)| topic + 1).max();
+        let topics = (0..topics.unwrap_or(0)).map(|topic| {
+            let readers = members.iter().enumerate();
+            let readers = readers.filter(|(_, member)| reads(**member, topic));
+            Topic {
+                readers: readers.map(|(number, _)| number).collect(),
+                held: BTreeMap::new(),
+            }
         });
-    let (_, queue, member) = moves.max_by_key(|(gap, ..)| *gap)?;
-    Some((queue, member))
+        Shares {
+            topics: topics.collect(),
+            counts: vec![0; members.len()],
+            members,
+        }
+    }
+
+    /// The number of a member that reads a topic.
+    fn reader(&self, member: u64, topic: usize) -> Option<usize> {
+        let number = self.members.binary_search(&member).ok()?;
+        let readers = &self.topics.get(topic)?.readers;
+        readers.binary_search(&number).ok().map(|_| number)
+    }
+
+    fn count(&self, member: usize) -> usize {
+        self.counts.get(member).copied().unwrap_or(0)
+    }
+
+    /// The reader of a topic with the fewest queues.
+    fn least(&self, topic: usize) -> Option<usize> {
+        let readers = self.topics.get(topic)?.readers.iter().copied();
+        readers.min_by_key(|member| self.count(*member))
+    }
+
+    fn give(&mut self, queue: usize, topic: usize, member: usize) {
+        if let (Some(topic), Some(count)) =
+            (self.topics.get_mut(topic), self.counts.get_mut(member))
+        {
+            topic.held.entry(member).or_default().insert(queue);
+            *count += 1;
+        }
+    }
+
+    fn take(&mut self, next: &Move) {
+        if let Some(topic) = self.topics.get_mut(next.topic)
+            && let Some(count) = self.counts.get_mut(next.from)
+            && let Some(held) = topic.held.get_mut(&next.from)
+        {
+            held.remove(&next.queue);
+            *count -= 1;
+            if held.is_empty() {
+                topic.held.remove(&next.from);
+            }
+        }
+    }
+
+    /// The move of a queue to a member that has at least two queues fewer than its owner, with the
+    /// largest difference.
+    fn next_move(&self) -> Option<Move> {
+        let mut largest: Option<((usize, Reverse<usize>), Move)> = None;
+        for (topic, of) in self.topics.iter().enumerate() {
+            let Some(to) = self.least(topic) else {
+                continue;
+            };
+            for (from, held) in &of.held {
+                let gap = self.count(*from).saturating_sub(self.count(to));
+                let Some(queue) = held.first().filter(|_| gap >= 2) else {
+                    continue;
+                };
+                let rank = (gap, Reverse(*queue));
+                if largest.as_ref().is_none_or(|(least, _)| rank > *least) {
+                    let (queue, from) = (*queue, *from);
+                    largest = Some((
+                        rank,
+                        Move {
+                            queue,
+                            topic,
+                            from,
+                            to,
+                        },
+                    ));
+                }
+            }
+        }
+        largest.map(|(_, next)| next)
+    }
+
+    fn owners(&self, queues: usize) -> Vec<Option<u64>> {
+        let mut owners = vec![None; queues];
+        let held = self.topics.iter().flat_map(|topic| &topic.held);
+        for (member, queues) in held {
+            for queue in queues {
+                if let Some(owner) = owners.get_mut(*queue) {
+                    *owner = self.members.get(*member).copied();
+                }
+            }
+        }
+        owners
+    }
 }
 
 #[cfg(test)]
@@ -75,13 +180,18 @@ mod tests {
         members.iter().map(of).collect()
     }
 
+    /// Queues of one topic.
+    fn of_one(owners: &[Option<u64>]) -> Vec<(Option<u64>, usize)> {
+        owners.iter().map(|owner| (*owner, 0)).collect()
+    }
+
     #[test]
     fn a_member_that_joins_gets_its_share_and_the_others_keep_theirs() {
-        let one = share(&[None; 8], &[1], |_, _| true);
+        let one = share(&[(None, 0); 8], &[1], |_, _| true);
         assert_eq!(one, [Some(1); 8]);
-        let two = share(&one, &[1, 2], |_, _| true);
+        let two = share(&of_one(&one), &[1, 2], |_, _| true);
         assert_eq!(counts(&two, &[1, 2]), [4, 4]);
-        let three = share(&two, &[1, 2, 3], |_, _| true);
+        let three = share(&of_one(&two), &[1, 2, 3], |_, _| true);
         assert_eq!(counts(&three, &[1, 2, 3]), [3, 3, 2]);
         let moved = two
             .iter()
@@ -94,22 +204,67 @@ mod tests {
     #[test]
     fn members_of_different_topics_get_only_what_they_read() {
         // Queues 0 to 3 belong to one topic, 4 to 7 to the other; member 2 reads both.
-        let takes = |member: u64, queue: usize| match member {
-            1 => queue < 4,
+        let reads = |member: u64, topic: usize| match member {
+            1 => topic == 0,
             2 => true,
-            _ => queue >= 4,
+            _ => topic == 1,
         };
-        let owners = share(&[None; 8], &[1, 2, 3], takes);
+        let queues: Vec<_> = (0..8).map(|queue| (None, queue / 4)).collect();
+        let owners = share(&queues, &[1, 2, 3], reads);
         let all = owners.iter().enumerate();
         assert!(
             all.clone()
-                .all(|(queue, owner)| takes(owner.unwrap(), queue))
+                .all(|(queue, owner)| reads(owner.unwrap(), queue / 4))
         );
         let counts = counts(&owners, &[1, 2, 3]);
         assert!(
             counts.iter().all(|count| (2..=3).contains(count)),
             "{counts:?}"
         );
+    }
+
+    /// The same, as simple as it can be: it looks at all queues for each move.
+    fn simple(
+        current: &[(Option<u64>, usize)],
+        members: &[u64],
+        reads: impl Fn(u64, usize) -> bool,
+    ) -> Vec<Option<u64>> {
+        let mut held: BTreeMap<u64, usize> = members.iter().map(|it| (*it, 0)).collect();
+        let mut owners = Vec::new();
+        for (owner, topic) in current {
+            let owner = owner.filter(|it| members.contains(it) && reads(*it, *topic));
+            if let Some(owner) = owner {
+                *held.get_mut(&owner).unwrap() += 1;
+            }
+            owners.push(owner);
+        }
+        let least = |held: &BTreeMap<u64, usize>, topic: usize| {
+            let readers = held.iter().filter(|(member, _)| reads(**member, topic));
+            let least = readers.min_by_key(|(_, count)| **count);
+            least.map(|(member, count)| (*member, *count))
+        };
+        for (owner, (_, topic)) in owners.iter_mut().zip(current) {
+            if owner.is_none() {
+                *owner = least(&held, *topic).map(|(member, _)| member);
+                if let Some(owner) = owner {
+                    *held.get_mut(owner).unwrap() += 1;
+                }
+            }
+        }
+        loop {
+            let moves = owners.iter().zip(current).enumerate().rev();
+            let moves = moves.filter_map(|(queue, (owner, (_, topic)))| {
+                let (to, count) = least(&held, *topic)?;
+                let gap = held[&(*owner)?].checked_sub(count)?;
+                (gap >= 2).then_some((gap, queue, to))
+            });
+            let Some((_, queue, to)) = moves.max_by_key(|(gap, ..)| *gap) else {
+                return owners;
+            };
+            let from = owners[queue].replace(to).unwrap();
+            *held.get_mut(&from).unwrap() -= 1;
+            *held.get_mut(&to).unwrap() += 1;
+        }
     }
 
     proptest! {
@@ -123,12 +278,28 @@ mod tests {
             members in prop::collection::btree_set(0..6u64, 1..6),
         ) {
             let members: Vec<u64> = members.into_iter().collect();
-            let owners = share(&current, &members, |_, _| true);
+            let owners = share(&of_one(&current), &members, |_, _| true);
             let counts = counts(&owners, &members);
             let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
             prop_assert!(most - least <= 1);
             prop_assert_eq!(counts.iter().sum::<usize>(), owners.len());
-            prop_assert_eq!(share(&owners, &members, |_, _| true), owners);
+            prop_assert_eq!(share(&of_one(&owners), &members, |_, _| true), owners);
+        }
+
+        /// Members of different topics get what the simple way gives them.
+        #[test]
+        fn shares_are_those_of_the_simple_way(
+            current in prop::collection::vec((prop::option::of(0..6u64), 0..4usize), 0..30),
+            members in prop::collection::btree_set(0..6u64, 0..6),
+            topics in prop::collection::vec(0..16usize, 6),
+        ) {
+            let members: Vec<u64> = members.into_iter().collect();
+            let reads = |member: u64, topic: usize| {
+                let member = usize::try_from(member).unwrap();
+                topics[member] >> topic & 1 == 1
+            };
+            let owners = share(&current, &members, reads);
+            prop_assert_eq!(owners, simple(&current, &members, reads));
         }
     }
 }
