@@ -155,6 +155,11 @@ impl Group {
         self.share(&state, now);
     }
 
+    /// Forgets a member that others have removed from the table of a shared store.
+    pub(super) fn forget(&self, member: u64) {
+        self.state.lock().members.remove(&member);
+    }
+
     /// Finds queues that were added since the last call. Returns whether there are any.
     pub(super) fn refresh(&self, ground: Ground<'_>) -> Result<bool> {
         let mut state = self.state.lock();

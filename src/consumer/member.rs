@@ -1,6 +1,7 @@
-//! One consumer: it joins its group, learns which queues it owns, saves progress, and leaves.
+//! One consumer: it learns which queues it owns, saves progress, and leaves.
 //!
-//! How it takes messages is in `polling.rs`, and how it settles them in `settling.rs`.
+//! How it joins its group is in `membership.rs`, how it takes messages in `polling.rs`, and how it
+//! settles them in `settling.rs`.
 
 use super::Anchor;
 use super::group::{Ground, Group};
@@ -25,14 +26,16 @@ const REFRESH_MS: i64 = 1_000;
 pub struct Consumer {
     pub(super) shared: Arc<Anchor>,
     pub(super) group: Arc<Group>,
-    topics: Vec<Box<str>>,
+    pub(super) topics: Vec<Box<str>>,
     pub(super) retry: Box<str>,
     /// Its number. Changes when it joins its group again after others have removed it.
-    number: AtomicU64,
+    pub(super) number: AtomicU64,
+    /// Held while it joins again or leaves.
+    pub(super) joining: Mutex<()>,
     pub(super) options: ConsumerOptions,
     pub(super) subscription: Subscription,
     pub(super) turn: Mutex<Turn>,
-    closed: AtomicBool,
+    pub(super) closed: AtomicBool,
 }
 
 /// The queues of a consumer, and which one is next.
@@ -77,6 +80,7 @@ impl Consumer {
             options,
             subscription,
             turn: Mutex::default(),
+            joining: Mutex::default(),
             closed: AtomicBool::new(false),
         };
         if let Err(error) = consumer.join_group() {
@@ -94,35 +98,6 @@ impl Consumer {
             });
         }
         Ok(consumer)
-    }
-
-    pub(super) fn join_group(&self) -> Result<()> {
-        let (topics, options) = (&self.topics, &self.options);
-        let join = |it: Ground<'_>| self.group.join(it, self.number(), topics, options);
-        self.number
-            .store(self.with_ground(join)?, Ordering::Release);
-        self.shared.stir();
-        Ok(())
-    }
-
-    /// Number of the member. In a shared store, no consumer of any process has the same.
-    pub(super) fn number(&self) -> u64 {
-        self.number.load(Ordering::Acquire)
-    }
-
-    /// Checks that the other processes still count this consumer as a member. They do not after its
-    /// process has shown no sign of life for the session time-out.
-    pub(super) fn check_member(&self) -> Result<()> {
-        if self.group.has(self.number()) {
-            return Ok(());
-        }
-        let lanes = Arc::clone(&self.turn.lock().lanes);
-        let lost = lanes
-            .first()
-            .map(|lane| (lane.topic.name.to_string(), lane.queue));
-        let first = self.topics.first().map_or("", |topic| topic);
-        let (topic, queue) = lost.unwrap_or((first.to_owned(), 0));
-        Err(Error::OwnershipLost { topic, queue })
     }
 
     pub(super) fn with_ground<T>(&self, run: impl FnOnce(Ground<'_>) -> Result<T>) -> Result<T> {
@@ -296,7 +271,11 @@ impl Consumer {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.group.leave(self.number(), self.shared.moment());
+        {
+            // A poll may be joining the group again, under another number.
+            let _joining = self.joining.lock();
+            self.group.leave(self.number(), self.shared.moment());
+        }
         self.shared.stir();
         match self.shared.handle().engine() {
             Ok(_) => self.shared.save_progress(),

@@ -32,6 +32,7 @@ mod lane;
 mod lane_state;
 mod loan;
 mod member;
+mod membership;
 mod occupation;
 mod options;
 mod overview;

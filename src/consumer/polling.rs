@@ -75,7 +75,7 @@ impl Consumer {
         if let Err(lost) = self.with_ground(|_| self.check_member()) {
             // The caller learns that it has lost its messages. The next call gets messages again.
             if matches!(lost, Error::OwnershipLost { .. }) {
-                self.join_group()?;
+                self.join_again()?;
             }
             return Err(lost);
         }

@@ -4,13 +4,16 @@ use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
 use crate::engine::service::fence::{self, Fence, Fenced};
 use crate::record::Draft;
-use crate::{ConsumerOptions, Delivery, Disk, Durability, Mode, Options, RealDisk, Store};
+use crate::{
+    Consumer, ConsumerOptions, Delivery, Disk, Durability, Mode, Options, RealDisk, Store,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread::{scope, yield_now};
 use std::time::Duration;
 
 const MESSAGES: u32 = 40;
@@ -87,7 +90,7 @@ fn die(path: &Path, point: &str) -> BTreeSet<u32> {
 }
 
 /// Settles messages until there are so many.
-fn take(consumer: &crate::Consumer, count: usize) -> BTreeSet<u32> {
+fn take(consumer: &Consumer, count: usize) -> BTreeSet<u32> {
     let mut taken = BTreeSet::new();
     while taken.len() < count {
         let got = consumer.poll(100, Duration::from_secs(20)).unwrap();
@@ -205,4 +208,40 @@ fn a_table_has_room_for_as_much_as_it_says() {
     assert_eq!(table.queue(262_143).unwrap(), (0, 262_143));
     let len = fs::metadata(dir.path().join(names::GROUPS)).unwrap().len();
     assert_eq!(len, 25_235_456);
+}
+
+/// Calls `meanwhile` while one of two threads that poll joins the group again, because others have
+/// removed the consumer. Returns the number of members afterwards.
+fn members_after(meanwhile: impl Fn(&Consumer) + Sync) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("store"));
+    let options = ConsumerOptions::default();
+    let consumer = store.consumer(&["orders"], "workers", options).unwrap();
+    consumer.members_after_removal(|allow| {
+        scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| drop(consumer.try_poll(1)));
+            }
+            // The one that joins waits for the table.
+            while !consumer.joins_again() {
+                yield_now();
+            }
+            scope.spawn(|| meanwhile(&consumer));
+            for _ in 0..1_000 {
+                yield_now();
+            }
+            allow();
+        });
+    })
+}
+
+/// Each of the threads joined, and all members but the last kept queues that nobody read.
+#[test]
+fn a_consumer_that_several_threads_poll_joins_again_once() {
+    assert_eq!(members_after(|_| {}), 1);
+}
+
+#[test]
+fn a_consumer_that_is_closed_while_a_thread_joins_again_leaves() {
+    assert_eq!(members_after(|consumer| consumer.close().unwrap()), 0);
 }

@@ -1,0 +1,82 @@
+//! How a consumer joins its group, and joins it again after others have removed it.
+//!
+//! In a shared store, a process that has hung for the session time-out loses its consumers. Each
+//! thread that polls then notices that the consumer is no member any more. One of them joins again:
+//! if each did, the members that nobody polls for would keep their queues until the process ends.
+
+use super::group::Ground;
+use super::member::Consumer;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Consumer {
+    pub(super) fn join_group(&self) -> Result<()> {
+        let (topics, options) = (&self.topics, &self.options);
+        let join = |it: Ground<'_>| self.group.join(it, self.number(), topics, options);
+        self.number
+            .store(self.with_ground(join)?, Ordering::Release);
+        self.shared.stir();
+        Ok(())
+    }
+
+    /// Joins the group after others have removed this consumer, unless another thread has done so
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ConsumerClosed`]; those of the table of a shared store.
+    pub(super) fn join_again(&self) -> Result<()> {
+        let _joining = self.joining.lock();
+        self.check_open()?;
+        let removed = self.number();
+        if self.group.has(removed) {
+            return Ok(());
+        }
+        self.join_group()?;
+        self.group.forget(removed);
+        Ok(())
+    }
+
+    /// Number of the member. In a shared store, no consumer of any process has the same.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Checks that the other processes still count this consumer as a member. They do not after its
+    /// process has shown no sign of life for the session time-out.
+    pub(super) fn check_member(&self) -> Result<()> {
+        if self.group.has(self.number()) {
+            return Ok(());
+        }
+        let lanes = Arc::clone(&self.turn.lock().lanes);
+        let lost = lanes
+            .first()
+            .map(|lane| (lane.topic.name.to_string(), lane.queue));
+        let first = self.topics.first().map_or("", |topic| topic);
+        let (topic, queue) = lost.unwrap_or((first.to_owned(), 0));
+        Err(Error::OwnershipLost { topic, queue })
+    }
+}
+
+/// For tests of what happens while a consumer joins again.
+#[cfg(test)]
+impl Consumer {
+    /// Removes the consumers of this process, as another process does, and calls `run` while no
+    /// consumer can join. Returns the number of consumers in all groups afterwards.
+    pub(crate) fn members_after_removal(&self, run: impl FnOnce(Box<dyn FnOnce() + '_>)) -> usize {
+        let Ok(Some(occupation)) = self.shared.occupation() else {
+            return 0;
+        };
+        let table = occupation.table();
+        let _ = occupation.evict(table.own_slot(), 0);
+        let held = occupation.lock();
+        run(Box::new(|| drop(held)));
+        table.members().count()
+    }
+
+    /// Whether a thread joins again.
+    pub(crate) fn joins_again(&self) -> bool {
+        self.joining.try_lock().is_none()
+    }
+}
