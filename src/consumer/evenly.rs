@@ -139,6 +139,28 @@ impl Bed {
     }
 }
 
+/// The lock may belong to a process that was stopped. A consumer that could not get it when it was
+/// closed kept its queues until its process ended.
+#[test]
+fn a_consumer_that_left_while_the_table_was_locked_is_removed_later() {
+    let mut bed = Bed::new();
+    bed.join(0);
+    bed.join(1);
+    let [first, second, _] = &bed.processes[..] else {
+        panic!("there are three processes");
+    };
+    let (number, _) = bed.members[0];
+    first.note_left(number);
+    let held = second.lock().unwrap();
+    first.remove_left(0).unwrap();
+    assert!(first.is_member(number));
+    drop(held);
+    first.remove_left(0).unwrap();
+    assert!(!first.is_member(number));
+    bed.members.remove(0);
+    assert_eq!(bed.shares(), [QUEUES as usize]);
+}
+
 proptest! {
     #![proptest_config(crate::seeds::proptest_config())]
 

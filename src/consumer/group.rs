@@ -120,7 +120,11 @@ impl Group {
             (session, ground.clock.now_ms()),
         )?;
         state.members.extend(member.map(|member| (number, member)));
-        self.add_claims(occupation, state, ground)?;
+        if let Err(error) = self.add_claims(occupation, state, ground) {
+            state.members.remove(&number);
+            let _ = occupation.leave(number, ground.clock.now_ms());
+            return Err(error);
+        }
         Ok(number)
     }
 
@@ -144,7 +148,7 @@ impl Group {
         let mut state = self.state.lock();
         state.members.remove(&member);
         if let Some(occupation) = &self.occupation {
-            // If that fails, the others notice when this process ends.
+            // If that fails, it is tried again.
             let _ = occupation.leave(member, now.wall_ms);
             return;
         }

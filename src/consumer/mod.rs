@@ -288,6 +288,7 @@ impl Consumers {
             return Ok(());
         };
         let watched = watch.step(occupation, passed, now.wall_ms);
+        let removed = occupation.remove_left(now.wall_ms);
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
         let passed_on = groups.iter().try_for_each(|group| group.pass_on(now));
         // Owners may have changed in any process.
@@ -295,7 +296,7 @@ impl Consumers {
         if self.seen_changes.swap(changes, Ordering::AcqRel) != changes {
             self.stir();
         }
-        watched.map(drop).and(passed_on)
+        watched.map(drop).and(removed).and(passed_on)
     }
 
     fn service_wake(&self) {

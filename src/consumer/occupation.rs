@@ -30,6 +30,8 @@ pub(super) struct Occupation {
     turn: Mutex<()>,
     /// No thread that holds it waits for another process.
     index: Mutex<Index>,
+    /// Consumers of this process that have left and are still listed.
+    left: Mutex<BTreeSet<u64>>,
 }
 
 /// The lock of the table.
@@ -54,6 +56,7 @@ impl Occupation {
             table,
             turn: Mutex::default(),
             index: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -63,7 +66,10 @@ impl Occupation {
 
     /// Takes the lock of those that change the table.
     pub(super) fn lock(&self) -> Result<Locked<'_>> {
-        let turn = self.turn.lock();
+        self.lock_in(self.turn.lock())
+    }
+
+    fn lock_in<'a>(&'a self, turn: MutexGuard<'a, ()>) -> Result<Locked<'a>> {
         let check = |index: &Index| match index.ended {
             true => Err(Error::Closed { path: None }),
             false => Ok(()),
@@ -151,11 +157,36 @@ impl Occupation {
         Ok(())
     }
 
-    /// Removes a consumer, if it still is one.
+    /// Removes a consumer of this process, if it still is one. If the lock cannot be taken,
+    /// [`Occupation::remove_left`] does so later.
     pub(super) fn leave(&self, number: u64, now: i64) -> Result<()> {
-        let mut locked = self.lock()?;
-        if self.is_member(number) {
-            let groups = locked.remove(number, now);
+        self.note_left(number);
+        self.remove_in(self.lock()?, now)
+    }
+
+    pub(super) fn note_left(&self, number: u64) {
+        self.left.lock().insert(number);
+    }
+
+    /// Removes the consumers that [`Occupation::leave`] could not remove. Does nothing while
+    /// another thread or process changes the table.
+    pub(super) fn remove_left(&self, now: i64) -> Result<()> {
+        if self.left.lock().is_empty() || self.table.is_locked() {
+            return Ok(());
+        }
+        match self.turn.try_lock() {
+            Some(turn) => self.remove_in(self.lock_in(turn)?, now),
+            None => Ok(()),
+        }
+    }
+
+    fn remove_in(&self, mut locked: Locked<'_>, now: i64) -> Result<()> {
+        let left = std::mem::take(&mut *self.left.lock());
+        let mut groups = BTreeSet::new();
+        for number in left.into_iter().filter(|number| self.is_member(*number)) {
+            groups.append(&mut locked.remove(number, now));
+        }
+        if !groups.is_empty() {
             locked.share_all(&groups, now)?;
             locked.end();
         }

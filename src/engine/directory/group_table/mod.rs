@@ -246,11 +246,7 @@ impl GroupTable {
     /// [`Error::Busy`] if a living process keeps it; [`Error::Io`].
     pub fn await_lock(&self) -> Result<()> {
         let began = Instant::now();
-        let is_held = || match shared_lock::holder(self) {
-            0 => false,
-            holder => LockWord::is_alive(self, holder),
-        };
-        while interrupt::is_allowed() && is_held() {
+        while interrupt::is_allowed() && self.is_locked() {
             if began.elapsed() >= LOCK_TIMEOUT || interrupt::is_raised() {
                 let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::Busy { waited_ms });
@@ -258,6 +254,14 @@ impl GroupTable {
             std::thread::sleep(LOCK_PAUSE);
         }
         self.check()
+    }
+
+    /// Whether a living process holds the lock of those that change the table.
+    pub fn is_locked(&self) -> bool {
+        match shared_lock::holder(self) {
+            0 => false,
+            holder => LockWord::is_alive(self, holder),
+        }
     }
 
     /// Takes the lock of those that change the table. One thread of a process at a time may call
