@@ -8,6 +8,7 @@ use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows, STEP};
 use crate::error::{Error, Result};
 use crate::meter::GetMeter;
 use crate::plant::{Point, pass};
+use crate::record::Message;
 use crate::warning::Warning;
 use std::cell::Cell;
 use std::ops::Range;
@@ -32,7 +33,7 @@ pub(super) struct Taking<'a> {
     pub(super) max_unsettled: u64,
     /// Bytes that were read again or copied for the taken messages.
     pub(super) copied: Cell<u64>,
-    /// Messages that the filter has refused.
+    /// Messages that the filter has refused, or that could not be read again.
     pub(super) passed_over: Cell<u64>,
 }
 
@@ -40,6 +41,15 @@ impl Taking<'_> {
     /// Whether no more messages are to be taken.
     pub(super) fn has_enough(&self) -> bool {
         self.copied.get() >= COPIED_MAX || self.passed_over.get() >= PASSED_OVER_MAX
+    }
+
+    fn pass_over(&self, messages: u64) {
+        let passed_over = self.passed_over.get().saturating_add(messages);
+        self.passed_over.set(passed_over);
+    }
+
+    fn passes(&self, message: &Message) -> bool {
+        self.filter.is_empty() || self.filter.passes(&message.record())
     }
 }
 
@@ -112,12 +122,13 @@ impl Lane {
         let mut retired = 0;
         let mut failed = Ok(());
         let mut from = 0;
-        for _ in 0..max {
+        let begin = taken.len();
+        while taken.len() - begin < max && !by.has_enough() {
             let due = match by.order {
                 Order::None => window.due(from, by.now.steady_ms),
                 Order::Queue => window.due_in_order(from, by.now.steady_ms),
             };
-            let Some(offset) = due.filter(|_| !by.has_enough()) else {
+            let Some(offset) = due else {
                 break;
             };
             if by.order == Order::Queue && from == 0 {
@@ -125,6 +136,11 @@ impl Lane {
             }
             from = offset + 1;
             match by.engine.get(&self.topic, self.queue, offset) {
+                // It was delivered to a consumer with another filter.
+                Ok(Some(message)) if !by.passes(&message) => {
+                    window.give_up(offset);
+                    by.pass_over(1);
+                }
                 Ok(Some(message)) => {
                     let len = u64::from(message.record().layout().total_len());
                     by.copied.set(by.copied.get() + len);
@@ -134,6 +150,7 @@ impl Lane {
                 // Retired, compacted or damaged meanwhile: nobody can handle it.
                 Ok(None) | Err(Error::Corrupt { .. } | Error::OffsetOutOfRange { .. }) => {
                     window.give_up(offset);
+                    by.pass_over(1);
                     let bounds = by.engine.bounds(&self.topic, self.queue);
                     let is_retired = |bounds: Option<Range<u64>>| {
                         bounds.is_some_and(|bounds| offset < bounds.start)
@@ -190,7 +207,7 @@ impl Lane {
             has_more = cursor.step(left.min(STEP_ROWS), &mut rows)?;
             let visited = cursor.offset() - before;
             let passed_over = visited.saturating_sub(rows.rows.len() as u64);
-            by.passed_over.set(by.passed_over.get() + passed_over);
+            by.pass_over(passed_over);
             if rows.retired > 0 {
                 // Retention has deleted them since the bounds were read.
                 self.warn_of_retired(by, rows.retired);

@@ -171,10 +171,15 @@ impl Window {
 
     /// Whether a delivery can still be settled.
     pub fn check(&self, offset: u64, serial: u64) -> Settling {
+        self.check_slot(self.slots.get(offset), serial)
+    }
+
+    #[inline]
+    fn check_slot(&self, slot: Option<&Slot>, serial: u64) -> Settling {
         if serial <= self.before {
             return Settling::Lost;
         }
-        match self.slots.get(offset) {
+        match slot {
             None => Settling::Already,
             Some(slot) if slot.serial != serial => Settling::Lost,
             Some(slot) => match slot.state {
@@ -187,17 +192,20 @@ impl Window {
 
     /// Settles a delivery, even after its deadline, unless the message was delivered again.
     pub fn settle(&mut self, offset: u64, serial: u64) -> Settling {
-        let settling = self.check(offset, serial);
-        if settling == Settling::Done {
-            self.slots.settle(offset);
+        let found = self.slots.find(offset);
+        let settling = self.check_slot(found.map(|(_, slot)| slot), serial);
+        if settling == Settling::Done
+            && let Some((place, _)) = found
+        {
+            self.slots.settle(place);
         }
         settling
     }
 
     /// Settles a message that is due again but can no longer be read.
     pub fn give_up(&mut self, offset: u64) {
-        if self.slots.get(offset).is_some() {
-            self.slots.settle(offset);
+        if let Some((place, _)) = self.slots.find(offset) {
+            self.slots.settle(place);
         }
     }
 

@@ -451,6 +451,34 @@ fn messages_that_no_filter_passes_count_as_settled() {
 }
 
 #[test]
+fn a_message_that_is_delivered_again_must_pass_the_filter_of_its_consumer() {
+    on_each(|bed| {
+        bed.send(0..40);
+        let consumer = bed.consumer(ConsumerOptions::default());
+        assert_eq!(poll(&consumer).len(), 40);
+        consumer.close().unwrap();
+        let consumer = bed.consumer(ConsumerOptions {
+            filter: Filter {
+                tags: vec!["odd".to_owned()],
+                ..Filter::default()
+            },
+            ..ConsumerOptions::default()
+        });
+        // Those that the filter drops take no place in a poll.
+        let mut got = consumer.poll(15, Duration::ZERO).unwrap();
+        assert_eq!(got.len(), 15);
+        got.extend(poll(&consumer));
+        assert_eq!(
+            bodies(&got),
+            (0..40).filter(|it| it % 2 == 1).collect::<Vec<_>>()
+        );
+        consumer.ack(receipts(&got)).unwrap();
+        let lag: u64 = consumer.assignment().unwrap().iter().map(|it| it.lag).sum();
+        assert_eq!(lag, 0);
+    });
+}
+
+#[test]
 fn no_more_is_delivered_than_may_be_unsettled() {
     on_each(|bed| {
         bed.send(0..40);

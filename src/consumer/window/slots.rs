@@ -96,8 +96,15 @@ impl Slots {
 
     /// The message at `offset`, unless it is settled.
     pub fn get(&self, offset: u64) -> Option<&Slot> {
-        let slot = self.slots.get(self.place(offset))?;
-        (slot.offset == offset && !slot.is_settled()).then_some(slot)
+        self.find(offset).map(|(_, slot)| slot)
+    }
+
+    /// The message at `offset`, unless it is settled, and its place for [`Slots::settle`].
+    #[inline]
+    pub fn find(&self, offset: u64) -> Option<(usize, &Slot)> {
+        let place = self.place(offset);
+        let slot = self.slots.get(place)?;
+        (slot.offset == offset && !slot.is_settled()).then_some((place, slot))
     }
 
     /// The time at which a message becomes due, or an earlier one; `None` if no message will.
@@ -142,15 +149,16 @@ impl Slots {
         }
     }
 
-    /// Settles the message at `offset`, which is not settled.
-    pub fn settle(&mut self, offset: u64) {
-        let place = self.place(offset);
-        if let Some(slot) = self.slots.get_mut(place) {
-            slot.state = State::Settled;
-            self.unsettled -= 1;
-        }
+    /// Settles the message at a place that [`Slots::find`] has just returned.
+    #[inline]
+    pub fn settle(&mut self, place: usize) {
+        self.unsettled -= 1;
         if place == 0 {
             self.remove_first();
+            return;
+        }
+        if let Some(slot) = self.slots.get_mut(place) {
+            slot.state = State::Settled;
         }
         // A message is moved at most once for each one that was settled since the last time.
         if self.slots.len() > 2 * self.unsettled + BLOCK {
@@ -191,6 +199,7 @@ impl Slots {
     }
 
     /// The place of the message at `offset`, or of the first one after it.
+    #[inline]
     fn place(&self, offset: u64) -> usize {
         let Some(first) = self.slots.front() else {
             return 0;
@@ -215,18 +224,25 @@ impl Slots {
         }
     }
 
-    /// Removes the settled messages before the first one that is not settled.
+    /// Removes the first message, and the settled ones after it.
+    #[inline]
     fn remove_first(&mut self) {
-        while self.slots.pop_front_if(|slot| slot.is_settled()).is_some() {
+        loop {
+            self.slots.pop_front();
             self.skipped += 1;
             if self.skipped == BLOCK {
                 self.skipped = 0;
                 self.earliest.pop_front();
             }
-        }
-        if self.slots.is_empty() {
-            self.skipped = 0;
-            self.earliest.clear();
+            match self.slots.front() {
+                Some(next) if next.is_settled() => {}
+                Some(_) => break,
+                None => {
+                    self.skipped = 0;
+                    self.earliest.clear();
+                    break;
+                }
+            }
         }
     }
 
