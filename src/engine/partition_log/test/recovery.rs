@@ -4,6 +4,7 @@ use super::write::{send, writing};
 use super::*;
 use crate::engine::{Damage, DamageKind};
 use crate::plant::{Bug, plant};
+use std::time::{Duration, SystemTime};
 
 const POINTS: &str = "recovery-point-offset-checkpoint";
 
@@ -179,5 +180,36 @@ fn a_segment_that_a_power_loss_took_ends_the_partition() {
         assert_eq!((offsets(&engine), damage(&engine)), (vec![0, 1], vec![]));
         assert!(!made.log(4).exists());
         assert_eq!(send(&engine, "t", &[(0, b"2")]), [2]);
+    }
+}
+
+/// Retention goes by these times where messages have none.
+#[test]
+fn files_that_are_whole_keep_their_modification_times() {
+    let made = pairs(&[0, 2, 4]);
+    made.append(4, &[0; 900]);
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    for base in [0, 2, 4] {
+        let file = fs::OpenOptions::new().write(true).open(made.log(base));
+        file.unwrap().set_modified(old).unwrap();
+    }
+    recover(&made, Some(&point(0))).close().unwrap();
+    let is_old = |base| fs::metadata(made.log(base)).unwrap().modified().unwrap() == old;
+    assert_eq!([0, 2, 4].map(is_old), [true, true, false]);
+}
+
+/// The rest of the file of the segment in use was counted.
+#[test]
+fn bytes_are_cut_off_from_the_end_to_the_last_that_is_not_zero() {
+    for (tail, cut) in [
+        (vec![], 0),
+        (vec![0; 70_000], 0),
+        ([vec![0; 50], vec![7; 25], vec![0; 900]].concat(), 75),
+    ] {
+        let made = pairs(&[0, 2]);
+        made.append(2, &tail);
+        let engine = recover(&made, Some(&point(0)));
+        assert_eq!(engine.report().recovery().truncated_bytes, cut);
+        assert_eq!(offsets(&engine), [0, 1, 2, 3]);
     }
 }

@@ -100,3 +100,27 @@ impl Hole {
         report.add_losing(damage, lost);
     }
 }
+
+/// Bytes of a segment from a position to the last one that is not zero.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn torn_len(disk: &dyn Disk, segment: &Segment, from: u64) -> Result<u64> {
+    let mut buffer = vec![0; index(CHUNK)];
+    let (mut at, mut end) = (from, from);
+    while let Some(data) = disk.next_data(&segment.path, at)? {
+        at = at.max(data.start);
+        let len = index(CHUNK.min(data.end.saturating_sub(at)));
+        let have = disk.read_at(&segment.path, at, buffer.get_mut(..len).unwrap_or_default())?;
+        if have == 0 {
+            break;
+        }
+        let read = buffer.get(..have).unwrap_or_default();
+        if let Some(last) = read.iter().rposition(|byte| *byte != 0) {
+            end = at + last as u64 + 1;
+        }
+        at += have as u64;
+    }
+    Ok(end - from)
+}

@@ -23,7 +23,7 @@
 
 use super::ends::{End, Ends};
 use super::follow::{Log, follow};
-use super::holes::Hole;
+use super::holes::{Hole, torn_len};
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::producers;
 use super::rules::Rules;
@@ -260,9 +260,7 @@ impl Opening<'_> {
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
             }
-            if self.disk.next_data(&segment.path, found.len)?.is_some() {
-                truncated += segment.len - found.len;
-            }
+            truncated += torn_len(&**self.disk, &segment, found.len)?;
             let len = self.keep(&segment, &found)?;
             if let Some((before, _)) = last.replace((Segment { len, ..segment }, found.is_damaged))
             {
@@ -478,9 +476,17 @@ impl Opening<'_> {
     fn keep(&self, segment: &Segment, found: &Checked) -> Result<u64> {
         let disk = &**self.disk;
         let (path, len) = (&segment.path, found.len);
+        // Retention goes by it where messages have no times.
+        let modified = match len == segment.len && found.from < len {
+            true => disk.modified_ms(path)?,
+            false => None,
+        };
         rewrite(disk, path, found.from..len)?;
         if len != segment.len && !planted(Bug::KeepSegmentTail) {
             disk.set_len(path, len)?;
+        }
+        if let Some(modified) = modified {
+            disk.set_modified_ms(path, modified)?;
         }
         disk.sync_file(path)?;
         if !planted(Bug::TrustSegmentIndex) {
