@@ -2,7 +2,7 @@
 
 use super::write::{send, writing};
 use super::*;
-use crate::engine::{Damage, DamageKind};
+use crate::engine::{Damage, DamageKind, Durability};
 use crate::plant::{Bug, plant};
 use std::time::{Duration, SystemTime};
 
@@ -211,5 +211,44 @@ fn bytes_are_cut_off_from_the_end_to_the_last_that_is_not_zero() {
         let engine = recover(&made, Some(&point(0)));
         assert_eq!(engine.report().recovery().truncated_bytes, cut);
         assert_eq!(offsets(&engine), [0, 1, 2, 3]);
+    }
+}
+
+/// A broker takes the folder of a partition without them for that of a topic that was deleted.
+#[test]
+fn partitions_without_messages_have_their_small_files_once_the_store_is_closed() {
+    for mode in [Mode::Append, Mode::Share] {
+        let root = tempfile::tempdir().unwrap();
+        let options = Options {
+            mode,
+            ..Options::default()
+        };
+        let engine = writing(root.path(), &options).unwrap();
+        // More than are synced one by one, and some.
+        for (topic, queues) in [("many", 20), ("few", 2)] {
+            engine
+                .create_topic(topic, queues, Durability::Flushed)
+                .unwrap();
+            send(&engine, topic, &[(1, b"one")]);
+        }
+        engine.close().unwrap();
+        let read = |folder: &str, name| {
+            let path = root.path().join(folder).join(name);
+            fs::read_to_string(path).unwrap_or_else(|error| panic!("{folder} {name}: {error}"))
+        };
+        for folder in ["many-0", "many-19", "few-0"] {
+            let topic = folder.split('-').next().unwrap();
+            let known = read(&format!("{topic}-1"), "partition.metadata");
+            assert_eq!(read(folder, "partition.metadata"), known, "{folder}");
+            assert_eq!(read(folder, "leader-epoch-checkpoint"), "0\n1\n0 0\n");
+        }
+        // A process died while it made them.
+        fs::create_dir(root.path().join("begun-1")).unwrap();
+        let engine = writing(root.path(), &options).unwrap();
+        assert!(engine.report().recovery().clean);
+        assert_eq!(send(&engine, "few", &[(0, b"two")]), [0]);
+        engine.close().unwrap();
+        let mut begun = fs::read_dir(root.path().join("begun-1")).unwrap();
+        assert!(begun.next().is_none());
     }
 }

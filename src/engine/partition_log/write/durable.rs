@@ -7,6 +7,7 @@ use super::files::{self, RECOVERY_POINT};
 use super::intent;
 use super::parts::Parts;
 use super::producers;
+use super::tables;
 use super::unsynced::{self, Unsynced};
 use super::writing::Unsaved;
 use crate::engine::partition_log::segments::names::beside;
@@ -197,6 +198,39 @@ impl Parts {
         Ok(())
     }
 
+    /// Writes the small files of partitions without messages: a broker takes a folder without them
+    /// for one of a topic that was deleted. Durable on return.
+    pub(super) fn prepare_unused(&self) -> Result<()> {
+        let disk = &*self.disk;
+        let mut made = Vec::new();
+        let mut whole: (&str, u32) = ("", 0);
+        let all = self.all.lock();
+        for ((topic, queue), ends) in &*all {
+            if *whole.0 != **topic {
+                whole = (topic, 0);
+            }
+            // Readers take a topic for one that is being made while it lacks partitions before an
+            // empty folder.
+            if *queue != whole.1 {
+                continue;
+            }
+            whole.1 += 1;
+            if ends.has_segments() {
+                continue;
+            }
+            let at = (ends.next_offset(false), self.seed);
+            if tables::prepare(disk, &ends.folder, topic, at)?.1 {
+                made.push(Arc::clone(ends));
+            }
+        }
+        drop(all);
+        if made.is_empty() {
+            return Ok(());
+        }
+        self.folders.sync(disk, &self.root)?;
+        unsynced::sync_small(disk, &self.folders, &made)
+    }
+
     /// Tells a broker of the producers at the end of each partition. Durable on return.
     pub(super) fn keep_producers(&self) -> Result<()> {
         let all = self.all.lock();
@@ -220,6 +254,7 @@ impl Parts {
         save_each(&mut passes.left, |unsaved| self.save_sealed(unsaved))?;
         unsynced::complete(&*self.disk, &self.folders, &last)?;
         self.keep_producers()?;
+        self.prepare_unused()?;
         self.forget_intent()?;
         let points = self.next_offsets(false);
         files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))

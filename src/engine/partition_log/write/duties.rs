@@ -309,6 +309,7 @@ impl Parts {
         }
         unsynced::complete(&*self.disk, &self.folders, &last)?;
         self.keep_producers()?;
+        self.prepare_unused()?;
         intent::remove(&*self.disk, &self.root)?;
         let points = self.next_offsets(false);
         files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))

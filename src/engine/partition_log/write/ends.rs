@@ -404,6 +404,12 @@ impl Ends {
         self.state.lock().published
     }
 
+    /// Whether there are any segments with messages.
+    pub fn has_segments(&self) -> bool {
+        let state = self.state.lock();
+        state.published.len > 0 || !state.sealed.is_empty()
+    }
+
     /// The complete segments, and the last one if there is one.
     pub fn all_segments(&self) -> (Vec<Arc<Segment>>, Option<Arc<Segment>>) {
         let state = self.state.lock();

@@ -169,6 +169,22 @@ pub fn complete(
     }
 }
 
+/// Makes the small files of these partitions durable, whose folders are.
+///
+/// # Errors
+///
+/// Those of the disk.
+pub fn sync_small(disk: &dyn Disk, folders: &Folders, of: &[Arc<Ends>]) -> Result<()> {
+    /// The files and their names.
+    const SYNCS_EACH: usize = files::SMALL.len() + 1;
+    let is_long = of.len() * SYNCS_EACH > SYNCS_MAX;
+    if let Some(volume) = folders.volume().filter(|_| is_long) {
+        return folders.sync_together(disk, &volume);
+    }
+    of.iter()
+        .try_for_each(|ends| files::sync_small(disk, &ends.folder))
+}
+
 /// The names of the folders of partitions.
 #[derive(Debug, Default)]
 pub struct Folders {
