@@ -3,10 +3,12 @@
 //! Values are fields, so that each binding can expose them as attributes. An ordinary outcome, such
 //! as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
 
+mod awaited;
 mod op;
 mod reason;
 mod text;
 
+pub use awaited::Awaited;
 pub use op::Op;
 pub use reason::Reason;
 
@@ -120,8 +122,8 @@ pub enum Error {
         needed: u64,
         free: u64,
     },
-    /// Other senders held the append lock for too long: retry.
-    Busy { waited_ms: u64 },
+    /// Others held what the call needs for too long: retry.
+    Busy { what: Awaited, waited_ms: u64 },
     /// The message is in the log, but did not become durable in time.
     FlushTimeout { timeout_ms: u64 },
     /// The message lingers still: it waits for others of its queue, and is not in the log yet.

@@ -115,7 +115,7 @@ pub use engine::{
     QueueLogs, Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification,
     Waiter,
 };
-pub use error::{Error, Reason, Result};
+pub use error::{Awaited, Error, Reason, Result};
 #[cfg(all(feature = "python", not(test)))]
 pub(crate) use interrupt::{
     SLICE as INTERRUPT_SLICE, allow as allow_interrupts, is_raised as is_interrupted,

@@ -302,7 +302,10 @@ class DiskFullError(ForebayError, OSError):
 
 
 class BusyError(ForebayError, TimeoutError):
-    """The log was busy for too long. Nothing was appended; try again."""
+    """Others held the log, or a lock, for too long: the text says which. Try again.
+
+    Nothing was appended.
+    """
 
     _errno = _errno.ETIMEDOUT
     waited_ms: int

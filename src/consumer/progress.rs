@@ -8,7 +8,7 @@
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, FileLock, LockState};
 use crate::engine::directory::epochs::{Epoch, Epochs};
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::plant::{Bug, planted};
 use crate::sync::Mutex;
 use crate::table::TablePlace;
@@ -221,7 +221,7 @@ impl Progress {
             return Ok(());
         };
         let (disk, path) = (&*place.disk, path_of(place));
-        let _held = lock(disk, &path)?;
+        let _held = lock(disk, &path, LOCK_TIMEOUT)?;
         let mut table = current(stored.table.take(), disk, &path)?;
         let progress = read(&table)?;
         if !progress.is_empty() {
@@ -288,7 +288,7 @@ fn record_in(
     path: &Path,
     progress: &[GroupProgress],
 ) -> Result<OffsetTable> {
-    let _held = lock(disk, path)?;
+    let _held = lock(disk, path, LOCK_TIMEOUT)?;
     let mut table = current(kept, disk, path)?;
     set(&mut table, progress);
     table.save(disk, RealClock.now_ms())?;
@@ -316,8 +316,9 @@ fn set(table: &mut OffsetTable, progress: &[GroupProgress]) {
     }
 }
 
-/// Locks the table at `path` against its other writers, in all processes.
-fn lock(disk: &dyn Disk, path: &Path) -> Result<FileLock> {
+/// Locks the table at `path` against its other writers, in all processes. Waits at most for
+/// `timeout`.
+fn lock(disk: &dyn Disk, path: &Path, timeout: Duration) -> Result<FileLock> {
     if let Some(folder) = path.parent() {
         disk.create_directory(folder)?;
     }
@@ -326,11 +327,34 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<FileLock> {
     loop {
         match disk.lock(&lock)? {
             LockState::Held(held) => return Ok(held),
-            LockState::Taken if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_PAUSE),
+            LockState::Taken if began.elapsed() < timeout => std::thread::sleep(LOCK_PAUSE),
             LockState::Taken => {
-                let waited_ms = u64::try_from(LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy { waited_ms });
+                let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+                let what = Awaited::Progress { lock };
+                return Err(Error::Busy { what, waited_ms });
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::lock;
+    use crate::disk::RealDisk;
+    use std::time::Duration;
+
+    #[test]
+    fn who_cannot_save_progress_learns_which_file_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("consumerOffset.json");
+        let _held = lock(&RealDisk, &table, Duration::ZERO).unwrap();
+        let busy = lock(&RealDisk, &table, Duration::ZERO).unwrap_err();
+        let file = table.with_extension("lock");
+        let text = format!(
+            "another writer held {} for 0 ms: progress was not saved, retry",
+            file.display()
+        );
+        assert_eq!(busy.to_string(), text);
     }
 }

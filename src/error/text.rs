@@ -158,10 +158,7 @@ impl Error {
                 "this handle was made before fork: make it again in the child process; a store \
                  that was opened with mode=\"share\", and its producers, work in both"
             ),
-            Error::Busy { waited_ms } => write!(
-                f,
-                "the log was busy for {waited_ms} ms: nothing was appended, retry"
-            ),
+            Error::Busy { what, waited_ms } => what.fmt(f, *waited_ms),
             other => other.fmt_of_consumer(f),
         }
     }

@@ -193,7 +193,7 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
             facts.set_item("path", text(path))?;
             put(facts, [("needed", needed), ("free", free)], "DiskFullError")
         }
-        Error::Busy { waited_ms } => put(facts, [("waited_ms", waited_ms)], "BusyError"),
+        Error::Busy { waited_ms, .. } => put(facts, [("waited_ms", waited_ms)], "BusyError"),
         Error::FlushTimeout { timeout_ms } | Error::Lingers { timeout_ms } => {
             put(facts, [("timeout_ms", timeout_ms)], "FlushTimeoutError")
         }

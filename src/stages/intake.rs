@@ -35,7 +35,7 @@ use crate::disk::Disk;
 use crate::engine::directory::page::Word;
 use crate::engine::service::hold::Kept;
 use crate::engine::service::shutdown::Shutdown;
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::handle::Service;
 use crate::sync::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -141,7 +141,10 @@ impl Intake {
             }
             if began.elapsed() > ELSEWHERE_TIMEOUT {
                 let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy { waited_ms });
+                return Err(Error::Busy {
+                    what: Awaited::Commits,
+                    waited_ms,
+                });
             }
             words.notify(Word::Pending);
             words.sleep_on(Word::Taken, seen, CHECK);

@@ -64,7 +64,7 @@ fn hold(engine: &CommitLog, ago: Duration) -> TimedMutexGuard<'_, Tail> {
 
 fn busy_for(sent: Result<Appended>) -> Option<u64> {
     match sent {
-        Err(Error::Busy { waited_ms }) => Some(waited_ms),
+        Err(Error::Busy { waited_ms, .. }) => Some(waited_ms),
         _ => None,
     }
 }

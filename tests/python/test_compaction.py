@@ -161,7 +161,7 @@ def test_progress_is_reported_and_can_stop(tmp_path: Path):
             store.compact()
 
         fill(store)
-        with pytest.raises(forebay.BusyError):
+        with pytest.raises(forebay.BusyError, match="callback of a compaction"):
             store.compact(progress=again)
 
 

@@ -308,7 +308,7 @@ def test_a_call_that_would_wait_for_its_own_repair_gets_a_busy_error(tmp_path):
     told = []
 
     def again(done, of):
-        with pytest.raises(forebay.BusyError, match="nothing was appended") as error:
+        with pytest.raises(forebay.BusyError, match="callback of a repair") as error:
             store.repair()
         told.append(error.value.waited_ms)
 

@@ -6,7 +6,7 @@
 //! for its file), the sender fails at once: another full wait would only gather more senders.
 
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::options::AppendLockKind;
 use crate::sync::{Condvar, Mutex, TimedMutex, TimedMutexGuard};
 use std::sync::Arc;
@@ -124,7 +124,10 @@ impl<T> AppendLock<T> {
             let left = timeout.saturating_sub(busy);
             if left.is_zero() {
                 let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy { waited_ms });
+                return Err(Error::Busy {
+                    what: Awaited::Log,
+                    waited_ms,
+                });
             }
             if let Some(held) = self.try_for(left) {
                 // This call has waited; the next sender must not count that as time held.

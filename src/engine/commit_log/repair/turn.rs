@@ -1,6 +1,6 @@
 //! One repair at a time, and none while the store closes.
 
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::sync::{Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
@@ -26,7 +26,10 @@ impl Turn {
     /// [`Error::Busy`] in the thread of the repair itself, which would wait forever.
     pub fn wait(&self) -> Result<MutexGuard<'_, ()>> {
         match *self.thread.lock() == Some(thread::current().id()) {
-            true => Err(Error::Busy { waited_ms: 0 }),
+            true => Err(Error::Busy {
+                what: Awaited::Repair,
+                waited_ms: 0,
+            }),
             false => Ok(self.held.lock()),
         }
     }

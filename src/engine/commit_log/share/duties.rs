@@ -9,7 +9,7 @@ use crate::engine::directory::page::StatePage;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::duty::{self, Desk, Lead};
 use crate::engine::service::watch::Watch;
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::meter::Meters;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -111,7 +111,10 @@ impl Core {
         self.dispatch_to(end)?;
         if self.member.page.get(Mark::Dispatched) < end {
             let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            return Err(Error::Busy { waited_ms });
+            return Err(Error::Busy {
+                what: Awaited::Dispatch,
+                waited_ms,
+            });
         }
         // The table of topics does not list those of the system.
         follow::refresh_queues(&self.parts)

@@ -38,7 +38,7 @@ use crate::engine::directory::fields::Fields;
 use crate::engine::directory::names;
 use crate::engine::directory::table_file::TableFile;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::interrupt;
 use crate::num::{index, low_u32};
 use crate::region::{Access, PAGE};
@@ -249,7 +249,10 @@ impl GroupTable {
         while interrupt::is_allowed() && self.is_locked() {
             if began.elapsed() >= LOCK_TIMEOUT || interrupt::is_raised() {
                 let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy { waited_ms });
+                return Err(Error::Busy {
+                    what: Awaited::Groups,
+                    waited_ms,
+                });
             }
             std::thread::sleep(LOCK_PAUSE);
         }
@@ -275,7 +278,10 @@ impl GroupTable {
         self.check()?;
         let Some(taken) = taken else {
             let waited_ms = u64::try_from(LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-            return Err(Error::Busy { waited_ms });
+            return Err(Error::Busy {
+                what: Awaited::Groups,
+                waited_ms,
+            });
         };
         Ok(Held {
             table: self,

@@ -18,7 +18,7 @@ use crate::engine::directory::page::{StatePage, Word};
 use crate::engine::directory::writer;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
 use crate::engine::service::turns::{TURN, Turns};
-use crate::error::{At, Error, Op, Result};
+use crate::error::{At, Awaited, Error, Op, Result};
 use crate::interrupt;
 use crate::region::Access;
 use std::path::{Path, PathBuf};
@@ -258,7 +258,10 @@ impl Member {
             true => Ok(()),
             false => {
                 let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                Err(Error::Busy { waited_ms })
+                Err(Error::Busy {
+                    what: Awaited::Gate,
+                    waited_ms,
+                })
             }
         }
     }
@@ -343,7 +346,10 @@ impl Member {
             }
             None => {
                 let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-                Err(Error::Busy { waited_ms })
+                Err(Error::Busy {
+                    what: Awaited::Log,
+                    waited_ms,
+                })
             }
         }
     }
@@ -359,7 +365,7 @@ fn in_slices<T>(timeout: Duration, take: &impl Fn(Duration) -> Result<T>) -> Res
         let slice = interrupt::SLICE.min(timeout.saturating_sub(waited));
         let began = Instant::now();
         let taken = take(slice);
-        let Err(Error::Busy { waited_ms }) = taken else {
+        let Err(Error::Busy { what, waited_ms }) = taken else {
             return taken;
         };
         waited += began.elapsed();
@@ -367,7 +373,7 @@ fn in_slices<T>(timeout: Duration, take: &impl Fn(Duration) -> Result<T>) -> Res
         let busy = waited.max(Duration::from_millis(waited_ms));
         if busy >= timeout || interrupt::is_raised() {
             let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
-            return Err(Error::Busy { waited_ms });
+            return Err(Error::Busy { what, waited_ms });
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::service::trusted_clock::TrustedClock;
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::plant::{Bug, planted};
 use crate::region::guard;
 use crate::sync::{Mutex, TimedMutex, TimedMutexGuard};
@@ -165,7 +165,11 @@ impl Compactor {
     fn hold(&self, mut goes_on: impl FnMut() -> bool) -> Done<Held<'_>> {
         let own = std::thread::current().id();
         if *self.holder.lock() == Some(own) {
-            return Err(Error::Busy { waited_ms: 0 }.into());
+            return Err(Error::Busy {
+                what: Awaited::Compaction,
+                waited_ms: 0,
+            }
+            .into());
         }
         loop {
             if let Some(work) = self.work.try_lock_for(ASK_EVERY) {

@@ -3,7 +3,7 @@
 
 use super::{Appender, Current, RESERVE_STEP, Tail, WRITE_LEN};
 use crate::engine::Topic;
-use crate::error::{Error, Result};
+use crate::error::{Awaited, Error, Result};
 use crate::mapped::{MappedFile, Ready, TransientPool, Use};
 use crate::num::index;
 use crate::record::Batch;
@@ -76,7 +76,10 @@ impl Tail {
             return Ok(());
         }
         if with.pool_fail_fast && !pool.is_idle() {
-            return Err(Error::Busy { waited_ms: 0 });
+            return Err(Error::Busy {
+                what: Awaited::Log,
+                waited_ms: 0,
+            });
         }
         pool.write_out(|end| with.log.publish(end))?;
         pool.add(pool.lacking(total, rolls))
@@ -186,7 +189,10 @@ impl Tail {
                 Some(None) => {
                     // The allocator is still creating it, so it cannot be created here too.
                     let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
-                    return Err(Error::Busy { waited_ms });
+                    return Err(Error::Busy {
+                        what: Awaited::Log,
+                        waited_ms,
+                    });
                 }
                 // Creating it ahead failed, but may succeed here.
                 _ => match self.create(with, start) {
