@@ -1,7 +1,8 @@
 //! Assigns the queues of a group to its members.
 //!
 //! A group may have thousands of queues, and others wait while they are shared. So members are
-//! counted once, and a move looks at members and topics, not at queues.
+//! counted once, and a move looks at members, not at queues. Topics that the same members read are
+//! shared as one: a group may have a thousand of them too.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,36 +21,41 @@ pub fn share(
     let mut shares = Shares::new(current, members, reads);
     let mut free = Vec::new();
     for (queue, (owner, topic)) in current.iter().enumerate() {
-        match owner.and_then(|owner| shares.reader(owner, *topic)) {
-            Some(member) => shares.give(queue, *topic, member),
-            None => free.push((queue, *topic)),
+        let Some(audience) = shares.of_topics.get(*topic).copied() else {
+            continue;
+        };
+        match owner.and_then(|owner| shares.reader(owner, audience)) {
+            Some(member) => shares.give(queue, audience, member),
+            None => free.push((queue, audience)),
         }
     }
-    for (queue, topic) in free {
-        if let Some(member) = shares.least(topic) {
-            shares.give(queue, topic, member);
+    for (queue, audience) in free {
+        if let Some(member) = shares.least(audience) {
+            shares.give(queue, audience, member);
         }
     }
     // Each move reduces the difference between two members, so this ends.
     while let Some(next) = shares.next_move() {
         shares.take(&next);
-        shares.give(next.queue, next.topic, next.to);
+        shares.give(next.queue, next.audience, next.to);
     }
     shares.owners(current.len())
 }
 
-/// Who has which queue. Members and topics are numbers.
+/// Who has which queue. Members, topics and audiences are numbers.
 struct Shares {
     /// The members in ascending order.
     members: Vec<u64>,
     /// How many queues each member has.
     counts: Vec<usize>,
-    topics: Vec<Topic>,
+    /// The audience of each topic.
+    of_topics: Vec<usize>,
+    audiences: Vec<Audience>,
 }
 
-#[derive(Default)]
-struct Topic {
-    /// Members that read it, in ascending order.
+/// Members that read the same topics, and what they have of these.
+struct Audience {
+    /// In ascending order.
     readers: Vec<usize>,
     /// The queues of each member that has any.
     held: BTreeMap<usize, BTreeSet<usize>>,
@@ -57,7 +63,7 @@ struct Topic {
 
 struct Move {
     queue: usize,
-    topic: usize,
+    audience: usize,
     from: usize,
     to: usize,
 }
@@ -71,25 +77,32 @@ impl Shares {
         let members: BTreeSet<u64> = members.iter().copied().collect();
         let members: Vec<u64> = members.into_iter().collect();
         let topics = current.iter().map(|(_, topic)| topic + 1).max();
-        let topics = (0..topics.unwrap_or(0)).map(|topic| {
+        let mut known: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
+        let mut audiences = Vec::new();
+        let of_topics = (0..topics.unwrap_or(0)).map(|topic| {
             let readers = members.iter().enumerate();
             let readers = readers.filter(|(_, member)| reads(**member, topic));
-            Topic {
-                readers: readers.map(|(number, _)| number).collect(),
-                held: BTreeMap::new(),
-            }
+            let readers: Vec<usize> = readers.map(|(number, _)| number).collect();
+            *known.entry(readers).or_insert_with_key(|readers| {
+                audiences.push(Audience {
+                    readers: readers.clone(),
+                    held: BTreeMap::new(),
+                });
+                audiences.len() - 1
+            })
         });
         Shares {
-            topics: topics.collect(),
+            of_topics: of_topics.collect(),
+            audiences,
             counts: vec![0; members.len()],
             members,
         }
     }
 
-    /// The number of a member that reads a topic.
-    fn reader(&self, member: u64, topic: usize) -> Option<usize> {
+    /// The number of a member of an audience.
+    fn reader(&self, member: u64, audience: usize) -> Option<usize> {
         let number = self.members.binary_search(&member).ok()?;
-        let readers = &self.topics.get(topic)?.readers;
+        let readers = &self.audiences.get(audience)?.readers;
         readers.binary_search(&number).ok().map(|_| number)
     }
 
@@ -97,30 +110,30 @@ impl Shares {
         self.counts.get(member).copied().unwrap_or(0)
     }
 
-    /// The reader of a topic with the fewest queues.
-    fn least(&self, topic: usize) -> Option<usize> {
-        let readers = self.topics.get(topic)?.readers.iter().copied();
+    /// The member of an audience with the fewest queues.
+    fn least(&self, audience: usize) -> Option<usize> {
+        let readers = self.audiences.get(audience)?.readers.iter().copied();
         readers.min_by_key(|member| self.count(*member))
     }
 
-    fn give(&mut self, queue: usize, topic: usize, member: usize) {
-        if let (Some(topic), Some(count)) =
-            (self.topics.get_mut(topic), self.counts.get_mut(member))
+    fn give(&mut self, queue: usize, audience: usize, member: usize) {
+        if let Some(audience) = self.audiences.get_mut(audience)
+            && let Some(count) = self.counts.get_mut(member)
         {
-            topic.held.entry(member).or_default().insert(queue);
+            audience.held.entry(member).or_default().insert(queue);
             *count += 1;
         }
     }
 
     fn take(&mut self, next: &Move) {
-        if let Some(topic) = self.topics.get_mut(next.topic)
+        if let Some(audience) = self.audiences.get_mut(next.audience)
             && let Some(count) = self.counts.get_mut(next.from)
-            && let Some(held) = topic.held.get_mut(&next.from)
+            && let Some(held) = audience.held.get_mut(&next.from)
         {
             held.remove(&next.queue);
             *count -= 1;
             if held.is_empty() {
-                topic.held.remove(&next.from);
+                audience.held.remove(&next.from);
             }
         }
     }
@@ -129,8 +142,8 @@ impl Shares {
     /// largest difference.
     fn next_move(&self) -> Option<Move> {
         let mut largest: Option<((usize, Reverse<usize>), Move)> = None;
-        for (topic, of) in self.topics.iter().enumerate() {
-            let Some(to) = self.least(topic) else {
+        for (audience, of) in self.audiences.iter().enumerate() {
+            let Some(to) = self.least(audience) else {
                 continue;
             };
             for (from, held) in &of.held {
@@ -145,7 +158,7 @@ impl Shares {
                         rank,
                         Move {
                             queue,
-                            topic,
+                            audience,
                             from,
                             to,
                         },
@@ -158,7 +171,7 @@ impl Shares {
 
     fn owners(&self, queues: usize) -> Vec<Option<u64>> {
         let mut owners = vec![None; queues];
-        let held = self.topics.iter().flat_map(|topic| &topic.held);
+        let held = self.audiences.iter().flat_map(|it| &it.held);
         for (member, queues) in held {
             for queue in queues {
                 if let Some(owner) = owners.get_mut(*queue) {
@@ -221,6 +234,19 @@ mod tests {
             counts.iter().all(|count| (2..=3).contains(count)),
             "{counts:?}"
         );
+    }
+
+    /// Each move looks at all audiences.
+    #[test]
+    fn topics_that_the_same_members_read_are_shared_as_one() {
+        let queues: Vec<_> = (0..1_000).map(|topic| (Some(1), topic)).collect();
+        let reads = |member: u64, topic: usize| member < 3 || topic < 500;
+        let shares = Shares::new(&queues, &[1, 2, 3], reads);
+        assert_eq!(shares.audiences.len(), 2);
+        let owners = share(&queues, &[1, 2, 3], reads);
+        let mut counts = counts(&owners, &[1, 2, 3]);
+        counts.sort_unstable();
+        assert_eq!(counts, [333, 333, 334]);
     }
 
     /// The same, as simple as it can be: it looks at all queues for each move.
