@@ -33,6 +33,8 @@ impl Partitions {
             "{place:?} begins at {start}, and is archived up to {archived}"
         );
         let all = &self.sent[&place];
+        let long = engine.with_room().map_err(failed)?;
+        hold!(long.is_empty(), "not cut to their messages: {long:?}");
         let filter = Filter::default();
         let cursor = engine.cursor(&topic, place.1, bounds.clone(), &filter, Check::Full);
         let mut cursor = cursor.map_err(failed)?;

@@ -16,6 +16,7 @@
 use super::folder::View;
 use super::partition::Partition;
 use super::segments::reader::Reader;
+use super::segments::room::is_room;
 use super::segments::segment::Segment;
 use super::segments::walk::{FoundBatch, Step, Walk};
 use super::write::files::{self, RECOVERY_POINT};
@@ -252,8 +253,7 @@ impl<'a> Copier<'a> {
                     }
                 },
                 // A writer died between beginning the next segment and cutting this one.
-                Step::Damage(bytes, Flaw::Empty)
-                    if bytes.end >= walk.reader.len && walk.next_offset == self.segment.end => {}
+                Step::Damage(bytes, flaw) if is_room(&walk, &bytes, &flaw, self.segment.end) => {}
                 Step::Damage(bytes, flaw) => self.pass_over(bytes, &flaw),
                 Step::End => break,
             }

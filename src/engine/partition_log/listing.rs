@@ -100,7 +100,7 @@ impl PartitionLog {
             Err(error) if error.kind() == Some(ErrorKind::InvalidData) => {
                 let damage = Damage::new(DamageKind::ForeignTable, path, 0..0, error);
                 self.shared.report.add(damage);
-                return Ok(());
+                return self.starts_by_epochs(whole);
             }
             read => read?,
         };
@@ -122,13 +122,18 @@ impl PartitionLog {
                 let bytes = 0..bytes.len() as u64;
                 let damage = Damage::new(DamageKind::ForeignTable, path, bytes, reason);
                 self.shared.report.add(damage);
-                // What is known already is not forgotten.
-                let found = tables::starts_by_epochs(self.disk(), &self.root, whole)?;
-                let mut starts = self.starts.write();
-                for (key, start) in found {
-                    starts.entry(key).or_insert(start);
-                }
+                return self.starts_by_epochs(whole);
             }
+        }
+        Ok(())
+    }
+
+    /// Takes first offsets from tables of epochs. What is known already is not forgotten.
+    fn starts_by_epochs(&self, of: &[(String, u32)]) -> Result<()> {
+        let found = tables::starts_by_epochs(self.disk(), &self.root, of)?;
+        let mut starts = self.starts.write();
+        for (key, start) in found {
+            starts.entry(key).or_insert(start);
         }
         Ok(())
     }

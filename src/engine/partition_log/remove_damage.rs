@@ -3,6 +3,7 @@
 use super::compact::copy::{Output, discard};
 use super::segments::names::{beside, with_suffix};
 use super::segments::reader::Reader;
+use super::segments::room::is_room;
 use super::segments::segment::Segment;
 use super::segments::walk::{FoundBatch, Step, Walk};
 use super::verify::count;
@@ -126,8 +127,7 @@ fn copy(
                 holes.add(bytes, &flaw, Some(&batch));
             }
             // A writer died between beginning the next segment and cutting this one.
-            Step::Damage(bytes, Flaw::Empty)
-                if bytes.end >= walk.reader.len && walk.next_offset == next_base => {}
+            Step::Damage(bytes, flaw) if is_room(&walk, &bytes, &flaw, next_base) => {}
             Step::Damage(bytes, flaw) => holes.add(bytes, &flaw, None),
             Step::End => break,
         }

@@ -1,9 +1,10 @@
 //! What tests need to step through an engine without threads.
 
 use super::PartitionLog;
-use super::write::Writer;
+use super::write::{Writer, room};
 use crate::engine::service::durability::Durable;
 use crate::error::Result;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,6 +31,19 @@ impl PartitionLog {
         if let Some(open) = &self.written().open_batches {
             open.step();
         }
+    }
+
+    /// Complete segments of partitions that processes share, which have room after their batches.
+    pub(crate) fn with_room(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let parts = self.writer.iter().map(|writer| &writer.parts);
+        for parts in parts.filter(|parts| parts.shared.is_some()) {
+            for (_, _, ends) in parts.all_ends()? {
+                let long = room::with_room(&*parts.disk, &ends, |_| true)?;
+                found.extend(long.into_iter().map(|(segment, _)| segment.path.clone()));
+            }
+        }
+        Ok(found)
     }
 
     /// One step of retention. `wall_ms` is the wall clock.

@@ -6,6 +6,7 @@ use super::promised::Promised;
 use super::segments::index::TimeIndex;
 use super::segments::names::{base_of, beside};
 use super::segments::reader::Reader;
+use super::segments::room::is_room;
 use super::segments::segment::Segment;
 use super::segments::walk::{FoundBatch, Step, Walk};
 use super::write::indexes::OFFSETS;
@@ -138,8 +139,7 @@ fn check_segment(
             Step::Damage(bytes, _)
                 if is_last && bytes.end >= walk.reader.len && walk.next_offset >= view.end => {}
             // A writer died between beginning the next segment and cutting this one.
-            Step::Damage(bytes, Flaw::Empty)
-                if bytes.end >= walk.reader.len && walk.next_offset == next_base => {}
+            Step::Damage(bytes, flaw) if is_room(&walk, &bytes, &flaw, next_base) => {}
             Step::Damage(bytes, flaw) => damage(bytes, flaw),
             Step::End => break,
         }

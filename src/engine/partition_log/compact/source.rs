@@ -5,6 +5,7 @@
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::reader::Reader;
+use crate::engine::partition_log::segments::room::is_room;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{FoundBatch, Step, Walk};
 use crate::error::{Error, Result};
@@ -52,6 +53,8 @@ impl Source {
                 Err(self.flawed(&found, Flaw::Field("offset")))
             }
             Step::Batch(found) => Ok(Some(found)),
+            // The segment may have been completed by a process that died before it cut it.
+            Step::Damage(bytes, flaw) if is_room(&self.walk, &bytes, &flaw, self.limit) => Ok(None),
             Step::Damage(bytes, flaw) => {
                 Err(Error::corrupt(self.path(), bytes.start, flaw.to_string()))
             }

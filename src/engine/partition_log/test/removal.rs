@@ -260,3 +260,31 @@ fn a_log_can_be_opened_for_reading_whenever_segments_are_removed() {
     let tried = (0..).take_while(|number| open_beside_a_removal(*number));
     assert!(tried.count() > 0);
 }
+
+#[test]
+fn a_damaged_table_of_first_offsets_brings_no_deleted_message_back() {
+    for how in ["empty", "folder", "garbage"] {
+        let store = Stepped::new(Options::default());
+        store.send("t", [NOW; 10]);
+        delete(&store, 4, true);
+        store.engine.close().unwrap();
+        let table = store.root.path().join("log-start-offset-checkpoint");
+        fs::remove_file(&table).unwrap();
+        match how {
+            "empty" => fs::write(&table, b"").unwrap(),
+            "folder" => fs::create_dir(&table).unwrap(),
+            _ => fs::write(&table, b"\xFF\0garbage").unwrap(),
+        }
+        let reader = open(store.root.path(), Isolation::ReadUncommitted).unwrap();
+        assert_eq!(
+            reader.bounds(&topic(&reader, "t"), 0).unwrap(),
+            Some(4..10),
+            "{how}"
+        );
+        let (machine, options) = (machine(&store.clock), &store.options);
+        let engine = PartitionLog::open(&machine, store.root.path(), options).unwrap();
+        let store = Stepped { engine, ..store };
+        assert_eq!(store.start("t"), 4, "{how}");
+        assert_eq!(store.offsets("t"), [4, 5, 6, 7, 8, 9], "{how}");
+    }
+}

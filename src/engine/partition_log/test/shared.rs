@@ -145,3 +145,36 @@ fn an_append_that_fails_before_it_has_cut_a_segment_leaves_the_maps_of_others_al
     assert_eq!(maps.load(Ordering::Relaxed), before);
     expect(root, all, 0, &[b"one", b"two", b"three"]);
 }
+
+/// A process completed the first segment of a queue without cutting it. No message is missing.
+#[test]
+fn room_after_a_complete_segment_is_no_damage_and_is_cut_by_opening() {
+    for mode in [Mode::Append, Mode::Share] {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let engine = join(root, Arc::new(RealDisk));
+        let long: &[u8] = &[b'x'; 1500];
+        send(&engine, "orders", &[(0, long); 6]);
+        engine.close().unwrap();
+        let cut = first_len(root, 0);
+        let log = root.join("orders-0/00000000000000000000.log");
+        let file = fs::OpenOptions::new().write(true).open(log).unwrap();
+        file.set_len(SEGMENT_BYTES).unwrap();
+
+        let reader = open(root, Isolation::ReadCommitted).unwrap();
+        assert_eq!(bodies(&reader, "orders", 0), [long; 6]);
+        assert_eq!(reader.report().damage(), []);
+        assert_eq!(reader.verify(&mut |_, _| true).unwrap().damage, []);
+        let options = Options {
+            mode,
+            segment_bytes: Some(SEGMENT_BYTES),
+            ..Options::default()
+        };
+        let engine = PartitionLog::open(&Machine::real(), root, &options).unwrap();
+        assert_eq!(first_len(root, 0), cut);
+        assert_eq!(bodies(&engine, "orders", 0), [long; 6]);
+        assert_eq!(bodies(&reader, "orders", 0), [long; 6]);
+        assert_eq!(engine.report().damage(), []);
+        engine.close().unwrap();
+    }
+}

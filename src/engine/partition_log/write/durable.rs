@@ -113,7 +113,19 @@ impl Parts {
     /// Saves the durable end of each partition as the point from which it is checked after a crash.
     /// Durable on return.
     pub fn save_points(&self, points: &[((Arc<str>, u32), u64)]) -> Result<()> {
-        files::save_checkpoint(&*self.disk, &self.root, RECOVERY_POINT, &lines_of(points))
+        let lines = self.lines_of(points);
+        files::save_checkpoint(&*self.disk, &self.root, RECOVERY_POINT, &lines)
+    }
+
+    /// The lines of a checkpoint with these points, and those of partitions whose folders are gone.
+    pub(super) fn lines_of<'a>(
+        &'a self,
+        points: &'a [((Arc<str>, u32), u64)],
+    ) -> Vec<files::Line<'a>> {
+        let mut lines = Vec::with_capacity(points.len());
+        lines.extend(points.iter().map(|(key, at)| (&*key.0, key.1, *at)));
+        self.gone.add_to(&mut lines);
+        lines
     }
 
     /// Makes a full pass, even if nothing was appended since the last one.
@@ -257,7 +269,7 @@ impl Parts {
         self.prepare_unused()?;
         self.forget_intent()?;
         let points = self.next_offsets(false);
-        files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))
+        files::save_clean_stop(&*self.disk, &self.root, &self.lines_of(&points))
     }
 }
 
@@ -275,10 +287,4 @@ fn save_each(list: &mut Vec<Unsaved>, save: impl Fn(&Unsaved) -> Result<()>) -> 
     }
     list.reverse();
     outcome
-}
-
-pub(super) fn lines_of(points: &[((Arc<str>, u32), u64)]) -> Vec<files::Line<'_>> {
-    let mut lines = Vec::with_capacity(points.len());
-    lines.extend(points.iter().map(|(key, at)| (&*key.0, key.1, *at)));
-    lines
 }

@@ -5,7 +5,6 @@
 //! takes over from a dead one writes what is not durable again, because the dead one may have met a
 //! failed sync and told nobody.
 
-use super::durable::lines_of;
 use super::ends::{End, Ends, Place, Undone};
 use super::files;
 use super::intent;
@@ -80,8 +79,15 @@ impl Parts {
     ///
     /// Those of [`Table::add`].
     pub(super) fn add_shared(&self, table: &Table, topic: &str, queues: &[u32]) -> Result<()> {
-        let new = Place::default();
-        let all: Vec<_> = queues.iter().map(|queue| (topic, *queue, 0, new)).collect();
+        let new = |queue: &u32| {
+            let begin = self.gone.begin_of(topic, *queue);
+            let place = Place {
+                end: End::without_segments(begin),
+                continues: false,
+            };
+            (topic, *queue, begin, place)
+        };
+        let all: Vec<_> = queues.iter().map(new).collect();
         table.add(&all)?;
         queues.iter().for_each(|_| self.folders.add());
         Ok(())
@@ -101,7 +107,8 @@ impl Parts {
         list.clear();
         for (_, _, ends) in self.undone_ends()? {
             if let Some(undone) = ends.undone(&*self.disk)? {
-                if undone.from.len == 0 && undone.from.offset == 0 {
+                if undone.from.len == 0 {
+                    // The partition may have been made since.
                     self.folders.add();
                 }
                 list.push(self.unsynced_of(&ends, undone));
@@ -312,7 +319,7 @@ impl Parts {
         self.prepare_unused()?;
         intent::remove(&*self.disk, &self.root)?;
         let points = self.next_offsets(false);
-        files::save_clean_stop(&*self.disk, &self.root, &lines_of(&points))
+        files::save_clean_stop(&*self.disk, &self.root, &self.lines_of(&points))
     }
 
     /// Ends the services of this process, for another one to run them or because the store closes.

@@ -140,11 +140,11 @@ pub(super) fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Opt
     }
 }
 
-/// Writes the small files of a partition whose folder was just made, for a topic with this id. The
-/// epoch of its leader is 0. They are not durable on return.
-pub fn make(disk: &dyn Disk, folder: &Path, id: &str) -> Result<()> {
+/// Writes the small files of a partition whose folder was just made, for a topic with this id. It
+/// begins at the offset `next`, and the epoch of its leader is 0. They are not durable on return.
+pub fn make(disk: &dyn Disk, folder: &Path, id: &str, next: u64) -> Result<()> {
     disk.write_at(&folder.join(METADATA), 0, metadata_of(id).as_bytes())?;
-    disk.write_at(&folder.join(EPOCHS), 0, epochs_from(0).as_bytes())
+    disk.write_at(&folder.join(EPOCHS), 0, epochs_from(next).as_bytes())
 }
 
 /// Writes the small files of a partition again, so that the next sync stores them.

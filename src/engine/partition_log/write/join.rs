@@ -9,6 +9,7 @@
 
 use super::ends::Place;
 use super::files;
+use super::gone::Gone;
 use super::open::{Add, Begun, Opened, Writer, begin, modified, permit};
 use super::parts::Parts;
 use super::rules::{self, Rules};
@@ -84,20 +85,24 @@ impl Writer {
         let clock = &machine.clock;
         let tail = AppendLock::new(Tail::default(), options.append_lock, Arc::clone(clock));
         let meter = FlushMeter::new(&report.warnings);
-        let parts = Arc::new(Parts::new(
+        let mut parts = Parts::new(
             (root, disk, clock),
             (rules, seed),
             (tail, Default::default()),
             (Arc::clone(news), meter, Some(shared)),
-        ));
+        );
         let leads = begun.is_some();
-        let (known_times, recovery) = match begun {
-            Some(begun) => (begun.known_times, begun.recovery),
+        let (known_times, recovery);
+        (parts.gone, known_times, recovery) = match begun {
+            Some(begun) => (begun.gone, begun.known_times, begun.recovery),
             None => {
+                let gone = Gone::find(&**disk, root)?;
+                gone.tell(root, report);
                 let written = modified(&**disk, &root.join(files::RECOVERY_POINT))?;
-                (Vec::from_iter(written), Recovery::default())
+                (gone, Vec::from_iter(written), Recovery::default())
             }
         };
+        let parts = Arc::new(parts);
         let mut opened = Vec::new();
         adopt(&parts, topics, &mut |topic, queue, ends| {
             let topic = Arc::clone(topic);
@@ -156,6 +161,7 @@ impl Writer {
             (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
+        let queues = parts.gone.queues_of(name, queues);
         let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
         // As in a store of one process, the last partition first.
         for queue in missing.iter().rev() {

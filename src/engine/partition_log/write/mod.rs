@@ -7,7 +7,8 @@
 //! repairs a partition when it is opened, with [`holes`] in it, [`follow`] the files that a broker
 //! keeps beside it, and [`producers`] what it must know of its producers.
 //! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
-//! [`rules`] the options. [`swap`] replaces segments. [`intent`] makes a batch of several
+//! [`rules`] the options. [`gone`] are partitions without their folders, and [`room`] is what a
+//! segment has after its batches. [`swap`] replaces segments. [`intent`] makes a batch of several
 //! partitions atomic. [`showing`] shows readers in other processes how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
@@ -19,6 +20,7 @@ mod duties;
 pub mod ends;
 pub mod files;
 mod follow;
+pub mod gone;
 mod holes;
 pub mod indexes;
 mod indexing;
@@ -32,6 +34,7 @@ pub mod parts;
 mod producers;
 mod recovery;
 pub mod restore;
+pub mod room;
 pub mod rules;
 pub mod services;
 pub mod shared;

@@ -7,13 +7,15 @@
 //!
 //! Nothing else is written before the mark of a clean stop is gone.
 
-use super::ends::Ends;
+use super::ends::{End, Ends};
 use super::files::{self, Checkpoint, RECOVERY_POINT};
+use super::gone::{self, Gone};
 use super::intent;
 use super::linger::OpenBatches;
 use super::parts::Parts;
-use super::recovery::{Known, Opening};
+use super::recovery::{Known, Opening, Recovered};
 use super::restore::restore_missing;
+use super::room::cut_room;
 use super::rules::{self, Rules};
 use super::services::Services;
 use super::shared;
@@ -176,12 +178,14 @@ impl Writer {
         let key = |it: &Opened| (Arc::from(&*it.topic.name), it.queue);
         let all = opened.iter().map(|it| (key(it), Arc::clone(&it.ends)));
         let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&machine.clock));
-        let parts = Arc::new(Parts::new(
+        let mut parts = Parts::new(
             (root, disk, &machine.clock),
             (begun.rules, begun.seed),
             (tail, all.collect()),
             (Arc::clone(news), FlushMeter::new(&report.warnings), None),
-        ));
+        );
+        parts.gone = begun.gone;
+        let parts = Arc::new(parts);
         let options = &begun.options;
         let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
         (writer.known_times, writer.lock) = (begun.known_times, Mutex::new(Some(lock)));
@@ -203,7 +207,7 @@ impl Writer {
         drive: Drive,
         opened: &[Opened],
     ) -> Writer {
-        let incomplete = incomplete(opened);
+        let incomplete = incomplete(opened, &parts.gone);
         let services = Arc::new(Services::new(options, drive));
         Writer {
             open_batches: OpenBatches::new(options, &parts, &services.group),
@@ -266,6 +270,7 @@ impl Writer {
             (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
+        let queues = parts.gone.queues_of(name, queues);
         let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
         let topic = self.make(topics, (name, queues), &missing, &mut add)?;
         self.complete(&mut incomplete, name);
@@ -305,12 +310,14 @@ impl Writer {
         Ok(topics.get_or_fill(name, queues, |topic| {
             for queue in numbers.iter().copied() {
                 let sync = parts.rules.sync;
-                let nothing = Default::default();
-                let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), nothing));
+                let begin = parts.gone.begin_of(name, queue);
+                let end = End::without_segments(begin);
+                let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), (begin, end)));
                 ends.know_snapshot(None);
                 let start = Start {
+                    end,
+                    continues: false,
                     id: Some(Arc::clone(&id)),
-                    ..Start::default()
                 };
                 parts.add(topic, queue, &ends, start);
                 add(topic, queue, ends);
@@ -374,6 +381,7 @@ pub(super) struct Begun {
     pub known_times: Vec<i64>,
     pub mended: Vec<RepairStep>,
     pub opened: Vec<Opened>,
+    pub gone: Gone,
     pub recovery: Recovery,
 }
 
@@ -405,7 +413,7 @@ pub(super) fn begin(
         is_own: maker != Maker::Other,
         are_points_known: true,
     };
-    let (opened, recovery) = open_partitions(&opening, root, topics, tail)?;
+    let (opened, gone, recovery) = open_partitions(&opening, root, topics, tail)?;
     let line = |it: &'_ Opened| {
         (
             it.topic.name.to_string(),
@@ -415,7 +423,8 @@ pub(super) fn begin(
     };
     let mut lines: Vec<_> = opened.iter().map(line).collect();
     lines.sort();
-    let lines: Vec<_> = lines.iter().map(|it| (&*it.0, it.1, it.2)).collect();
+    let mut lines: Vec<_> = lines.iter().map(|it| (&*it.0, it.1, it.2)).collect();
+    gone.add_to(&mut lines);
     files::save_checkpoint(&**disk, root, RECOVERY_POINT, &lines)?;
     if maker == Maker::Other {
         // Written last: until everything is recovered, each opening recovers the directory as a
@@ -435,6 +444,7 @@ pub(super) fn begin(
         known_times,
         mended: mended(damaged),
         opened,
+        gone,
         recovery,
     })
 }
@@ -449,13 +459,14 @@ fn mended(damaged: Vec<(Damage, Option<PathBuf>)>) -> Vec<RepairStep> {
 }
 
 /// The topics without some of their partitions.
-pub(super) fn incomplete(opened: &[Opened]) -> HashSet<String> {
+fn incomplete(opened: &[Opened], gone: &Gone) -> HashSet<String> {
     let mut counts: HashMap<u32, (u32, &Arc<Topic>)> = HashMap::new();
     for it in opened {
         counts.entry(it.topic.id).or_insert((0, &it.topic)).0 += 1;
     }
     let counts = counts.into_values();
-    let lacking = counts.filter(|(count, topic)| *count < topic.write_queues());
+    let of = |topic: &Topic| gone.queues_of(&topic.name, topic.write_queues());
+    let lacking = counts.filter(|(count, topic)| *count < of(topic));
     lacking.map(|(_, topic)| topic.name.to_string()).collect()
 }
 
@@ -491,13 +502,18 @@ fn offsets_of(
     Ok(None)
 }
 
+/// Whether a partition has no log file.
+fn has_no_file(found: &Recovered) -> bool {
+    found.end.len == 0 && !found.continues && found.ends.complete().0.is_empty()
+}
+
 /// Opens all partitions.
 fn open_partitions(
     opening: &Opening<'_>,
     root: &Path,
     topics: &Topics,
     tail: &mut Tail,
-) -> Result<(Vec<Opened>, Recovery)> {
+) -> Result<(Vec<Opened>, Gone, Recovery)> {
     let disk = &**opening.disk;
     let mut named = names::partitions(disk, root)?;
     named.sort();
@@ -509,8 +525,11 @@ fn open_partitions(
         ..*opening
     };
     let mut points = points.unwrap_or_default();
+    let lines = points.iter().map(|(key, at)| (key.0.clone(), key.1, *at));
+    let gone = Gone::new(lines, &named);
+    gone.tell(root, opening.report);
     let mut starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
-    if tables::lacks_starts(disk, root)? {
+    if tables::lacks_starts(disk, root, opening.is_own)? {
         starts = tables::starts_by_epochs(disk, root, &named)?;
     }
     let cut = intent::complete(opening, root, &mut points, &starts)?;
@@ -538,6 +557,11 @@ fn open_partitions(
         if !opening.is_clean {
             restore_missing(disk, &found.ends, opening.rules)?;
         }
+        cut_room(disk, &found.ends, opening.rules)?;
+        if has_no_file(&found) && known.start < known.point {
+            let damage = gone::damage(root, (&key.0, key.1), known.point);
+            opening.report.add(damage);
+        }
         recovery.records_checked += found.checked;
         recovery.truncated_bytes += found.truncated;
         let start = Start {
@@ -549,5 +573,5 @@ fn open_partitions(
         let ends = found.ends;
         opened.push(Opened { topic, queue, ends });
     }
-    Ok((opened, recovery))
+    Ok((opened, gone, recovery))
 }

@@ -10,6 +10,7 @@
 //! ```
 
 use super::ends::Ends;
+use super::gone::Gone;
 use super::indexing::Indexing;
 use super::rules::Rules;
 use super::shared::Shared;
@@ -64,6 +65,8 @@ pub struct Parts {
     pub meter: FlushMeter,
     /// The names of the folders of partitions.
     pub folders: Folders,
+    /// The partitions whose folders were gone when this process opened the store.
+    pub gone: Gone,
     /// This process among those that share the store, if it is shared.
     pub shared: Option<Shared>,
     pub(super) all: Mutex<All>,
@@ -126,6 +129,7 @@ impl Parts {
             sends_failed: AtomicU64::new(0),
             meter,
             folders: Folders::new(&**disk, root),
+            gone: Gone::default(),
             shared,
             all: Mutex::new(all),
             adopted: AtomicU32::new(0),

@@ -90,6 +90,17 @@ pub struct End {
     pub offset: u64,
 }
 
+impl End {
+    /// The end of a partition without segments, whose next offset is `offset`.
+    pub fn without_segments(offset: u64) -> End {
+        End {
+            base: offset,
+            len: 0,
+            offset,
+        }
+    }
+}
+
 /// An end, and whether messages may be appended to the last segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {

@@ -167,13 +167,20 @@ pub fn keep(
     Ok(kept)
 }
 
-/// Whether the table of first offsets is damaged.
+/// Whether the table of first offsets is damaged. `is_own`: Forebay has written it. Without one,
+/// partitions begin with their first segments: an archive has messages that were deleted from the
+/// store since, which its tables of epochs no longer show.
 ///
 /// # Errors
 ///
 /// Those of reading.
-pub fn lacks_starts(disk: &dyn Disk, root: &Path) -> Result<bool> {
-    Ok(checkpoint(disk, root, LOG_START, false)?.is_some())
+pub fn lacks_starts(disk: &dyn Disk, root: &Path, is_own: bool) -> Result<bool> {
+    match disk.stat(&root.join(LOG_START))? {
+        Some(entry) if entry.kind == Kind::File => {
+            Ok(checkpoint(disk, root, LOG_START, is_own)?.is_some())
+        }
+        other => Ok(other.is_some()),
+    }
 }
 
 /// The first offsets of these partitions as their tables of epochs show them, if the table of first
@@ -205,8 +212,12 @@ fn start_by_epochs(disk: &dyn Disk, folder: &Path) -> Result<Option<u64>> {
         return Ok(None);
     };
     let begin = files::epochs(&bytes).and_then(|epochs| epochs.first().map(|it| it.1));
+    // Most partitions have lost nothing, and have no more files read.
+    let Some(begin) = begin.filter(|begin| *begin > 0) else {
+        return Ok(None);
+    };
     let segments = segments(disk, folder)?;
-    let (Some(begin), Some(first)) = (begin, segments.first()) else {
+    let Some(first) = segments.first() else {
         return Ok(None);
     };
     let next = segments.get(1).map_or(u64::MAX, |it| it.base);

@@ -292,7 +292,7 @@ impl Writing {
     fn prepare_files(&mut self, with: &Appender<'_>) -> Result<i32> {
         let (disk, folder) = (&**with.disk, &self.ends.folder);
         let (epoch, written) = match &self.id {
-            Some(id) => (0, files::make(disk, folder, id).map(|()| true)?),
+            Some(id) => (0, files::make(disk, folder, id, self.next).map(|()| true)?),
             None => tables::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
         };
         if written && with.cuts.is_some() && self.place.1 > 0 {
