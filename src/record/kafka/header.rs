@@ -214,6 +214,29 @@ impl Header {
                 _ => crc32fast::hash(from(OLD_CRC_FROM)),
             }
     }
+
+    /// As [`Header::has_crc_of`], if these are the first bytes and all others are zero. Takes no
+    /// time for the zeros.
+    pub fn has_crc_with_zeros(&self, bytes: &[u8]) -> bool {
+        let from = match self.magic {
+            2 => CRC_FROM,
+            _ => OLD_CRC_FROM,
+        };
+        let Some(checked) = bytes.get(from..) else {
+            return false;
+        };
+        let zeros = (self.len as usize).saturating_sub(bytes.len());
+        // A checksum begins and ends with all bits inverted. In between it is linear.
+        self.crc
+            == !match self.magic {
+                2 => crc32c::crc32c_combine(!crc32c::crc32c(checked), 0, zeros),
+                _ => {
+                    let mut crc = crc32fast::Hasher::new_with_initial(!crc32fast::hash(checked));
+                    crc.combine(&crc32fast::Hasher::new_with_initial_len(0, zeros as u64));
+                    crc.finalize()
+                }
+            }
+    }
 }
 
 /// The header in format 2; `None` if there are not enough bytes.

@@ -24,6 +24,8 @@ const NEXT_WINDOW_LEN: usize = 96 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
 /// Entries of an index that are tried beside damaged bytes.
 const ENTRIES_TRIED: usize = 16;
+/// Zeros with which a batch may end: a last record without a value and headers has three.
+const LAST_ZEROS: usize = 8;
 /// Bytes that are searched for a batch where no index names one.
 const SEARCH_MAX: u64 = 16 << 20;
 
@@ -38,6 +40,15 @@ pub enum Here {
     Flawed(Flaw),
 }
 
+/// Batches of which each begins where the one before ends, and whose offsets rise.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// Where they are.
+    pub bytes: Range<u64>,
+    /// Their offsets.
+    pub offsets: Range<u64>,
+}
+
 /// An open segment.
 #[derive(Debug)]
 pub struct Reader {
@@ -48,6 +59,8 @@ pub struct Reader {
     pub len: u64,
     /// Length of the file.
     pub file_len: u64,
+    /// All bytes from here on are zero, as far as that is known.
+    pub zeros_from: u64,
     window: Window,
     /// Lends the memory of the window to rows.
     pub lender: Option<Lender>,
@@ -98,6 +111,7 @@ impl Reader {
             segment: Arc::clone(segment),
             len,
             file_len,
+            zeros_from: u64::MAX,
             window: Window::default(),
             lender: None,
         })
@@ -229,8 +243,32 @@ impl Reader {
 
     /// Whether the batch at a position is whole: its checksum is right.
     pub fn is_whole(&self, position: u64, header: &Header) -> Result<bool> {
+        let stored = self.stored(position, header);
+        if stored < u64::from(header.len) {
+            let bytes = self.bytes(position, index(stored))?;
+            return Ok(bytes.len() as u64 == stored && header.has_crc_with_zeros(&bytes));
+        }
         let bytes = self.batch(position, header)?;
         Ok(bytes.len() == header.len as usize && header.has_crc_of(&bytes))
+    }
+
+    /// How many bytes of the batch at a position must be read to check it: zeros at the end of the
+    /// segment need not.
+    fn stored(&self, position: u64, header: &Header) -> u64 {
+        let stored = self.zeros_from.saturating_sub(position);
+        stored.min(header.len.into())
+    }
+
+    /// Finds where the space ends that the file takes. Nobody writes to it.
+    pub fn find_zeros(&mut self, disk: &dyn Disk) -> Result<()> {
+        let mut end = 0;
+        while end < self.len
+            && let Some(data) = disk.next_data(&self.segment.path, end)?
+        {
+            end = data.end.max(end + 1);
+        }
+        self.zeros_from = end;
+        Ok(())
     }
 
     /// The position of a batch at or before the one that holds `offset`: from the index if its
@@ -349,42 +387,92 @@ impl Reader {
         Ok(None)
     }
 
-    /// The first batch of the longest run of batches with rising offsets that begins in `bytes`,
-    /// with offsets of at least `next_offset`. A message may hold the bytes of batches, and the
-    /// end of the segment may be torn.
-    pub(super) fn longest_run(
+    /// All runs of whole batches that begin in `bytes`, with offsets of at least `next_offset`.
+    /// `left`: how many bytes may be checked for them. Stops, and returns where, if these are too
+    /// few.
+    pub(super) fn runs(
         &mut self,
         bytes: Range<u64>,
         next_offset: u64,
         left: &mut u64,
-    ) -> Result<Option<u64>> {
-        let mut longest = 0..0;
+    ) -> Result<(Vec<Run>, u64)> {
+        let mut runs = Vec::new();
         let mut position = bytes.start;
         while position < bytes.end {
             if let Here::Batch(header) = self.here(position)?
                 && header.last_offset() >= next_offset
-                && self.is_whole_within(position, &header, left)?
             {
-                let run = position..self.follow(position, header)?;
-                position = run.end;
-                if run.end - run.start > longest.end - longest.start {
-                    longest = run;
+                if *left < self.stored(position, &header) {
+                    return Ok((runs, position));
                 }
-                continue;
+                if self.is_whole_within(position, &header, left)? {
+                    let run = self.run(position, header, left)?;
+                    position = run.bytes.end;
+                    runs.push(run);
+                    continue;
+                }
             }
             position += self.zeros(position).max(1);
         }
-        Ok((!longest.is_empty()).then_some(longest.start))
+        Ok((runs, bytes.end))
     }
 
-    /// Where the last bytes end that may not be zero; `from` if none follow it.
+    /// The run of whole batches that begins with this one.
+    fn run(&mut self, position: u64, header: Header, left: &mut u64) -> Result<Run> {
+        let (mut end, mut last) = (position + u64::from(header.len), header);
+        while let Here::Batch(next) = self.here(end)?
+            && next.last_offset() > last.last_offset()
+            && self.is_whole_within(end, &next, left)?
+        {
+            last = next;
+            end += u64::from(next.len);
+        }
+        Ok(Run {
+            bytes: position..end,
+            offsets: header.first_offset()..last.last_offset() + 1,
+        })
+    }
+
+    /// Whether the batch at a position is whole but for its length, which is too great: it ends
+    /// with the last byte that is not zero, or a few zeros later.
+    pub fn is_whole_but_length(&mut self, position: u64, data_end: u64) -> Result<bool> {
+        let len = index(data_end.saturating_sub(position));
+        let Here::Batch(header) = self.here(position)? else {
+            return Ok(false);
+        };
+        if header.len as usize <= len {
+            return Ok(false);
+        }
+        let bytes = self.bytes(position, len + LAST_ZEROS)?;
+        let shorter = (len..=bytes.len()).filter_map(|len| bytes.get(..len));
+        Ok(shorter.into_iter().any(|bytes| header.has_crc_of(bytes)))
+    }
+
+    /// Where the last byte ends that is not zero; `from` if none follows it.
     pub(super) fn data_end(&self, disk: &dyn Disk, from: u64) -> Result<u64> {
         let (mut at, mut end) = (from, from);
+        let mut buffer = vec![0; WINDOW_LEN];
         while at < self.len
             && let Some(data) = disk.next_data(&self.segment.path, at)?
         {
-            at = data.end.max(at + 1);
-            end = data.end.clamp(end, self.len.max(end));
+            at = data.start.max(at);
+            let data_end = data.end.clamp(at, self.len.max(at));
+            while at < data_end {
+                let len = index((data_end - at).min(WINDOW_LEN as u64));
+                let have = read(&self.file, at, buffer.get_mut(..len).unwrap_or_default())?;
+                let bytes = buffer.get(..have).unwrap_or_default();
+                // A comparison of memory is many times as fast as a loop over bytes.
+                if ZEROS.get(..have) != Some(bytes)
+                    && let Some(last) = bytes.iter().rposition(|byte| *byte != 0)
+                {
+                    end = at + last as u64 + 1;
+                }
+                if have < len {
+                    return Ok(end);
+                }
+                at += have as u64;
+            }
+            at = at.max(data.end).max(data.start + 1);
         }
         Ok(end)
     }
@@ -421,7 +509,7 @@ impl Reader {
         header: &Header,
         left: &mut u64,
     ) -> Result<bool> {
-        match left.checked_sub(header.len.into()) {
+        match left.checked_sub(self.stored(position, header)) {
             None => Ok(false),
             Some(rest) => {
                 *left = rest;

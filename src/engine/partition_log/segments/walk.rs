@@ -1,6 +1,6 @@
 //! The walk over the batches of a segment.
 
-use super::reader::{Here, Reader};
+use super::reader::{Here, Reader, Run};
 use super::waypoints::Waypoint;
 use crate::disk::Disk;
 use crate::error::Result;
@@ -8,6 +8,9 @@ use crate::record::Flaw;
 use crate::record::kafka::Header;
 use crate::record::kafka::header::BATCH_LEN_MAX;
 use std::ops::Range;
+
+/// Bytes of batches that a search of the rest of a segment may check.
+const SEARCHED_MAX: u64 = 4 << 30;
 
 /// A batch and where it is.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,67 @@ pub enum Step {
     Damage(Range<u64>, Flaw),
     /// The end of the segment.
     End,
+}
+
+/// What follows a flaw.
+#[derive(Clone, Copy, Debug)]
+pub enum After {
+    /// A whole batch, with which the walk goes on.
+    Batch,
+    /// None. The last byte that is not zero ends here.
+    Nothing { data_end: u64 },
+    /// This is not known: too many bytes look like batches.
+    Unknown { data_end: u64 },
+}
+
+/// The runs of batches after a flaw, the last one first, each with the number of the longest of
+/// itself and those after it.
+#[derive(Debug)]
+struct Runs {
+    runs: Vec<(Run, usize)>,
+    /// Where the search for them ended.
+    searched: u64,
+    /// Where the last byte ends that is not zero.
+    data_end: u64,
+}
+
+impl Runs {
+    fn new(found: Vec<Run>, searched: u64, data_end: u64) -> Runs {
+        let mut runs: Vec<(Run, usize)> = Vec::with_capacity(found.len());
+        let len = |run: &Run| run.bytes.end - run.bytes.start;
+        for run in found.into_iter().rev() {
+            let own = runs.len();
+            let longest = runs.last().map(|(_, longest)| *longest);
+            let longest = longest.filter(|longest| {
+                let longest = runs.get(*longest);
+                longest.is_some_and(|(longest, _)| len(longest) > len(&run))
+            });
+            runs.push((run, longest.unwrap_or(own)));
+        }
+        Runs {
+            runs,
+            searched,
+            data_end,
+        }
+    }
+
+    /// Takes the runs up to the one that goes on after a flaw. A message may hold the bytes of
+    /// batches, and the end of the segment may be torn: so this is the longest of them, or one
+    /// before it whose offsets fit between.
+    fn after(&mut self, flaw: u64, next_offset: u64) -> Option<u64> {
+        while let Some((run, longest)) = self.runs.pop() {
+            let own = self.runs.len();
+            let fits = || {
+                let longest = self.runs.get(longest);
+                run.offsets.start >= next_offset
+                    && longest.is_some_and(|(it, _)| run.offsets.end <= it.offsets.start)
+            };
+            if run.bytes.start > flaw && (longest == own || fits()) {
+                return Some(run.bytes.start);
+            }
+        }
+        None
+    }
 }
 
 /// Walks the batches of a segment by their headers.
@@ -50,6 +114,10 @@ pub struct Walk {
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
     /// again and again.
     pub left: u64,
+    /// Whether the last batch is whole, if that is known.
+    is_last_whole: Option<bool>,
+    /// What the first search of [`Walk::search_after`] has found.
+    runs: Option<Runs>,
 }
 
 impl Walk {
@@ -63,7 +131,14 @@ impl Walk {
             reader,
             position,
             last: None,
+            is_last_whole: None,
+            runs: None,
         }
+    }
+
+    /// Tells the walk whether its last batch is whole.
+    pub fn judge(&mut self, is_whole: bool) {
+        self.is_last_whole = Some(is_whole);
     }
 
     /// The offset after the batches before the last one.
@@ -108,6 +183,7 @@ impl Walk {
                 let found = FoundBatch { position, header };
                 self.is_placed |= self.last.is_some();
                 self.last = Some((found, self.next_offset));
+                self.is_last_whole = None;
                 self.position += u64::from(header.len);
                 self.next_offset = header.last_offset() + 1;
                 return Ok(Step::Batch(found));
@@ -167,10 +243,13 @@ impl Walk {
             return Ok(None);
         };
         let (position, header) = (found.position, &found.header);
-        if self
-            .reader
-            .is_whole_within(position, header, &mut self.left)?
-        {
+        let is_whole = match self.is_last_whole {
+            Some(is_whole) => is_whole,
+            None => self
+                .reader
+                .is_whole_within(position, header, &mut self.left)?,
+        };
+        if is_whole {
             return Ok(None);
         }
         self.next_offset = next_offset;
@@ -178,8 +257,11 @@ impl Walk {
     }
 
     /// Skips the last batch, which cannot be read, and all offsets that it may have had. Returns
-    /// the first offset after them.
+    /// the first offset after them. Its length may be wrong, so the walk may go on within it.
     pub fn lose(&mut self, found: &FoundBatch) -> Result<u64> {
+        if let Some(position) = self.passed_over(found)? {
+            self.position = position;
+        }
         let mut after = found.header.last_offset() + 1;
         if let Here::Batch(next) = self.reader.here(self.position)?
             && next.first_offset() > 0
@@ -191,18 +273,55 @@ impl Walk {
         Ok(after)
     }
 
-    /// Searches the rest of the segment for batches after a flaw, even if the segment is not
-    /// complete, and goes on with the first of them. Returns whether there are any.
-    pub fn search_after(&mut self, disk: &dyn Disk, flaw: u64) -> Result<bool> {
-        // Found first: what is read may count as data.
-        let bytes = flaw + 1..self.reader.data_end(disk, flaw)?;
-        let found = self
+    /// The first whole batch within the last one, which is not whole, if its length seems to lead
+    /// past others: what follows it is not whole either, or leaves a gap of offsets.
+    fn passed_over(&mut self, found: &FoundBatch) -> Result<Option<u64>> {
+        let Here::Batch(next) = self.reader.here(self.position)? else {
+            return Ok(None);
+        };
+        let after = found.header.last_offset() + 1;
+        let is_next_whole = self
             .reader
-            .longest_run(bytes, self.next_offset, &mut self.left)?;
-        if let Some(position) = found {
-            self.position = position;
+            .is_whole_within(self.position, &next, &mut self.left)?;
+        if is_next_whole && next.first_offset() <= after {
+            return Ok(None);
         }
-        Ok(found.is_some())
+        let end = self.position.min(self.reader.zeros_from);
+        let inside = self
+            .reader
+            .within(found.position + 1..end, after, &mut self.left)?;
+        let Some(position) = inside else {
+            return Ok(None);
+        };
+        let fits = matches!(self.reader.here(position)?, Here::Batch(inner)
+            if !is_next_whole || inner.last_offset() < next.first_offset());
+        Ok(fits.then_some(position))
+    }
+
+    /// Searches the rest of the segment for batches after a flaw, even if the segment is not
+    /// complete, and goes on with the first of them.
+    pub fn search_after(&mut self, disk: &dyn Disk, flaw: u64) -> Result<After> {
+        let runs = match &mut self.runs {
+            Some(runs) => runs,
+            none => {
+                // Found first: what is read may count as data.
+                let data_end = self.reader.data_end(disk, flaw)?;
+                self.reader.zeros_from = data_end;
+                let (bytes, next_offset) = (flaw + 1..data_end, self.next_offset);
+                let mut left = SEARCHED_MAX;
+                let (found, searched) = self.reader.runs(bytes, next_offset, &mut left)?;
+                none.insert(Runs::new(found, searched, data_end))
+            }
+        };
+        if let Some(position) = runs.after(flaw, self.next_offset) {
+            self.position = position;
+            return Ok(After::Batch);
+        }
+        let data_end = runs.data_end.max(flaw);
+        Ok(match runs.searched < runs.data_end {
+            true => After::Unknown { data_end },
+            false => After::Nothing { data_end },
+        })
     }
 
     /// The bytes of a batch that the walk has found.

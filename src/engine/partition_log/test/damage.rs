@@ -6,6 +6,7 @@ use super::super::segments::walk::{Step, Walk};
 use super::*;
 use crate::engine::DamageKind;
 use crate::error::Error;
+use crate::record::kafka::Header;
 
 /// A closed segment of three batches and the last one.
 fn made() -> Made {
@@ -472,5 +473,37 @@ fn zeros_after_the_last_batch_of_a_complete_segment_are_no_damage() {
         assert_eq!(engine.report().damage().len(), damaged, "{base}");
         let found = engine.verify(&mut |_, _| true).unwrap();
         assert_eq!(found.damage.len(), damaged, "{base}");
+    }
+}
+
+/// The zeros of a long file need not be read to know a checksum.
+#[test]
+fn a_checksum_counts_zeros_that_are_not_read() {
+    let spec = Spec {
+        base: 3,
+        times: &[1],
+        key: Some(&[0; 5000]),
+        ..Spec::default()
+    };
+    let mut of_2 = spec.bytes();
+    of_2.resize(6000, 0);
+    of_2[8..12].copy_from_slice(&5988_u32.to_be_bytes());
+    let crc = crc32c::crc32c(&of_2[21..]);
+    of_2[17..21].copy_from_slice(&crc.to_be_bytes());
+    let mut of_1 = of_2.clone();
+    of_1[16] = 1;
+    let crc = crc32fast::hash(&of_1[16..]);
+    of_1[12..16].copy_from_slice(&crc.to_be_bytes());
+    for mut bytes in [of_2, of_1] {
+        let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        for read in [6000 - zeros, 6000 - zeros + 1, 5999, 6000] {
+            for flip in [0, 1] {
+                bytes[62] ^= flip;
+                let header = Header::parse(&bytes).unwrap();
+                assert_eq!(header.has_crc_of(&bytes), flip == 0);
+                assert_eq!(header.has_crc_with_zeros(&bytes[..read]), flip == 0);
+                bytes[62] ^= flip;
+            }
+        }
     }
 }

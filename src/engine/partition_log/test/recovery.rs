@@ -1,9 +1,13 @@
 //! What an opening for writing keeps of a partition whose writer died, when a file was damaged.
 
-use super::write::{send, writing};
+use super::write::{bodies, send, send_whole, torn, writing};
 use super::*;
+use crate::disk::HookedDisk;
 use crate::engine::{Damage, DamageKind, Durability};
+use crate::machine::Drive;
+use crate::num::be_u32;
 use crate::plant::{Bug, plant};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 const POINTS: &str = "recovery-point-offset-checkpoint";
@@ -250,5 +254,238 @@ fn partitions_without_messages_have_their_small_files_once_the_store_is_closed()
         engine.close().unwrap();
         let mut begun = fs::read_dir(root.path().join("begun-1")).unwrap();
         assert!(begun.next().is_none());
+    }
+}
+
+/// The process dies after it has begun the next segment and before it has cut this one to its
+/// contents.
+#[test]
+fn damage_at_the_end_of_a_segment_that_was_not_cut_takes_no_later_one_away() {
+    for at in [8, 9, 10, 11, 16, 65] {
+        let made = flipped(5, at, &[]);
+        made.append(0, &vec![0; 8 << 20]);
+        let engine = recover(&made, Some(&point(0)));
+        let expected: Vec<i64> = (0..12).filter(|it| *it != 5).collect();
+        assert_eq!(offsets(&engine), expected, "byte {at}");
+        let found = damage(&engine);
+        assert_eq!(found.len(), 1, "byte {at}: {found:?}");
+        assert_eq!(found[0].lost, [("t".to_owned(), 0, 5)], "byte {at}");
+    }
+}
+
+/// The file of a writer that died has its full length, of which most takes no space.
+#[test]
+fn damage_at_the_end_of_a_partition_is_as_long_as_its_batch() {
+    use std::os::unix::fs::MetadataExt;
+    const LEN: u64 = 1 << 30;
+    let len = batch(5, &[1]).len() as u64;
+    // The last byte is zero: it is not known to be a part of a batch whose length is damaged.
+    for (at, bits, length) in [
+        (65, 1, len),
+        (17, 1, len),
+        (16, 1, len - 1),
+        (8, 0x40, len - 1),
+        (8, 0x04, len - 1),
+        (10, 0x40, len - 1),
+    ] {
+        for zeros in [0, 200_000] {
+            let made = Made::new();
+            let mut all: Vec<Vec<u8>> = (0..6).map(|base| batch(base, &[1])).collect();
+            all[5][at] ^= bits;
+            made.segment(0, &all);
+            made.append(0, &vec![0; zeros]);
+            let file = fs::OpenOptions::new().write(true).open(made.log(0));
+            file.unwrap().set_len(LEN).unwrap();
+            let engine = recover(&made, Some(&point(6)));
+            let what = format!("byte {at}, {bits:x}, {zeros} zeros");
+            assert_eq!(offsets(&engine), [0, 1, 2, 3, 4], "{what}");
+            let found = damage(&engine);
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            let place = (found[0].position, found[0].length);
+            assert_eq!(place, (5 * len, length), "{what}");
+            assert_eq!(found[0].lost, [("t".to_owned(), 0, 5)], "{what}");
+            let file = fs::metadata(made.log(0)).unwrap();
+            assert_eq!(file.len(), 5 * len + length, "{what}");
+            assert!(file.blocks() < 100, "{what}: {} blocks", file.blocks());
+            assert_eq!(send(&engine, "t", &[(0, b"6")]), [6], "{what}");
+        }
+    }
+}
+
+/// Many lengths are wrong, so that each batch between them must be searched for, and each search
+/// meets all that were met before.
+#[test]
+fn whole_batches_between_many_wrong_lengths_are_kept() {
+    // An uneven number between them: none of the runs is the longest by much.
+    let is_wrong = |number: u64| number % 7 == 1 || number % 31 == 2;
+    let expected: Vec<i64> = (0..1000).filter(|it| !is_wrong(*it as u64)).collect();
+    for (at, bits) in [(8, 0x04), (9, 0x04), (10, 0x40), (11, 0x40)] {
+        for checkpoint in [Some(point(0)), Some(point(900)), None] {
+            let made = Made::new();
+            let all = (0..1000).map(|base| {
+                let mut bytes = batch(base, &[1]);
+                bytes[at] ^= if is_wrong(base) { bits } else { 0 };
+                bytes
+            });
+            made.segment(0, &all.collect::<Vec<_>>());
+            let file = fs::OpenOptions::new().write(true).open(made.log(0));
+            file.unwrap().set_len(256 << 20).unwrap();
+            let engine = recover(&made, checkpoint.as_deref());
+            assert_eq!(offsets(&engine), expected, "byte {at}, {checkpoint:?}");
+        }
+    }
+}
+
+/// Rows of an atomic batch in three queues, then messages in one of them.
+fn followed(path: &Path) -> (usize, usize) {
+    let options = Options {
+        default_queues: Some(2),
+        segment_bytes: Some(16 << 10),
+        ..Options::default()
+    };
+    // Nothing changes the files while they are copied.
+    let machine = Machine {
+        drive: Drive::Steps,
+        ..Machine::real()
+    };
+    let engine = PartitionLog::open(&machine, path, &options).unwrap();
+    send(&engine, "a", &[(0, b"before"), (1, b"before")]);
+    engine.flush(&mut || true).unwrap();
+    send_whole(
+        &engine,
+        &[("a", 0, &[b'1'; 2000]), ("a", 1, b"1"), ("b", 0, b"1")],
+    )
+    .unwrap();
+    for body in [b"2", b"3"] {
+        send(&engine, "a", &[(1, body)]);
+        engine.flush(&mut || true).unwrap();
+    }
+    let log = path.join("a-0").join(format!("{:020}.log", 0));
+    let bytes = fs::read(log).unwrap();
+    let end = |begin: usize| begin + 12 + be_u32(&bytes[begin..], 8) as usize;
+    (end(0), end(end(0)))
+}
+
+/// How many messages the queues have.
+fn counts(engine: &PartitionLog) -> [usize; 3] {
+    [("a", 0), ("a", 1), ("b", 0)].map(|(topic, queue)| match engine.topics().get(topic) {
+        Some(_) => bodies(engine, topic, queue).len(),
+        None => 0,
+    })
+}
+
+/// The messages after an atomic batch were acknowledged, and so was the batch. One bit of it is
+/// wrong in a queue that ends with it.
+#[test]
+fn damage_in_an_atomic_batch_takes_nothing_from_its_other_queues() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let (begin, _) = followed(&path);
+    for (at, bits) in [
+        (65, 1),
+        (17, 1),
+        (500, 1),
+        (8, 0x40),
+        (10, 0x10),
+        (16, 1),
+        (0, 0x80),
+    ] {
+        let (first, second) = (root.path().join("first"), root.path().join("second"));
+        let what = format!("byte {at}, {bits:x}");
+        fs::create_dir(&first).unwrap();
+        torn(&path, &first, None);
+        assert!(first.join("forebay.intent").exists());
+        let log = first.join("a-0").join(format!("{:020}.log", 0));
+        let mut bytes = fs::read(&log).unwrap();
+        bytes[begin + at] ^= bits;
+        fs::write(&log, bytes).unwrap();
+        let engine = writing(&first, &Options::default()).unwrap();
+        // It dies again at once.
+        fs::create_dir(&second).unwrap();
+        torn(&first, &second, None);
+        for (engine, path) in [
+            (engine, &first),
+            (writing(&second, &Options::default()).unwrap(), &second),
+        ] {
+            assert_eq!(counts(&engine), [1, 4, 1], "{what}");
+            let found = engine.report().damage();
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            assert_eq!(
+                found[0].path,
+                path.join("a-0").join(log.file_name().unwrap()),
+                "{what}"
+            );
+            assert_eq!(found[0].position, begin as u64, "{what}");
+            assert_eq!(found[0].lost, [("a".to_owned(), 0, 1)], "{what}");
+            assert!(!path.join("forebay.intent").exists(), "{what}");
+            assert_eq!(send(&engine, "a", &[(0, b"2")]), [2], "{what}");
+            engine.close().unwrap();
+        }
+        for path in [first, second] {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+}
+
+/// The same, if the opening fails at any call.
+#[test]
+fn an_opening_that_fails_takes_nothing_from_the_queues_of_an_atomic_batch() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let (begin, _) = followed(&path);
+    for number in 0.. {
+        let copy = root.path().join("copy");
+        fs::create_dir(&copy).unwrap();
+        torn(&path, &copy, None);
+        let log = copy.join("a-0").join(format!("{:020}.log", 0));
+        let mut bytes = fs::read(&log).unwrap();
+        bytes[begin + 500] ^= 1;
+        fs::write(&log, bytes).unwrap();
+        let calls = AtomicU64::new(0);
+        let disk =
+            HookedDisk::shared(
+                move |_, _| match calls.fetch_add(1, Ordering::Relaxed) == number {
+                    true => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+                    false => Ok(()),
+                },
+            );
+        let opened = PartitionLog::open(&Machine::stepped(disk), &copy, &Options::default());
+        let is_open = opened.is_ok();
+        // Without a clean stop: its steps are not driven.
+        drop(opened);
+        let engine = writing(&copy, &Options::default()).unwrap();
+        let what = format!("call {number}, {:?}", engine.report().damage());
+        assert_eq!(counts(&engine), [1, 4, 1], "{what}");
+        assert_eq!(send(&engine, "a", &[(0, b"2")]), [2], "{what}");
+        engine.close().unwrap();
+        fs::remove_dir_all(copy).unwrap();
+        if is_open {
+            assert!(number > 50);
+            return;
+        }
+    }
+}
+
+/// The power fails before an atomic batch is durable.
+#[test]
+fn an_atomic_batch_of_which_a_power_loss_took_a_sector_is_absent_whatever_follows_it() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let (begin, end) = followed(&path);
+    let sector = |number: usize| 512 * (begin / 512 + number)..512 * (begin / 512 + number + 1);
+    let first = begin..sector(0).end;
+    let last = end / 512 * 512..end;
+    for (number, lost) in [first, sector(2), last, begin..end].into_iter().enumerate() {
+        let copy = root.path().join(format!("copy-{number}"));
+        fs::create_dir(&copy).unwrap();
+        torn(&path, &copy, None);
+        let log = copy.join("a-0").join(format!("{:020}.log", 0));
+        let mut bytes = fs::read(&log).unwrap();
+        bytes[lost.clone()].fill(0);
+        fs::write(&log, bytes).unwrap();
+        let engine = writing(&copy, &Options::default()).unwrap();
+        assert_eq!(counts(&engine), [1, 1, 0], "{lost:?}");
+        assert_eq!(engine.report().damage(), [], "{lost:?}");
+        assert_eq!(send(&engine, "a", &[(1, b"1")]), [1], "{lost:?}");
     }
 }

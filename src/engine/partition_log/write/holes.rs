@@ -23,6 +23,7 @@ use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::num::index;
+use crate::record::kafka::HEAD_LEN;
 use std::ops::Range;
 
 /// The fewest bytes that a disk stores as a whole.
@@ -35,7 +36,8 @@ const OFFSET_LEN: u64 = 8;
 /// Bytes that are not a whole batch.
 #[derive(Debug)]
 pub struct Hole {
-    /// The bytes: from where a batch should begin to the next one, or to the end of the segment.
+    /// The bytes: from where a batch should begin to the next one. If none follows, to the end of
+    /// the batch if its header tells, or of what is there and not zero, and of a header at least.
     pub bytes: Range<u64>,
     /// The first offset that was in it.
     pub first: u64,
@@ -45,7 +47,40 @@ pub struct Hole {
     pub reason: String,
 }
 
+/// Adds a hole, in which the last ones may be: their lengths were damaged then.
+pub fn add(holes: &mut Vec<Hole>, hole: Hole) {
+    holes.retain(|it| it.bytes.start < hole.bytes.start);
+    holes.push(hole);
+}
+
+/// Adds one that no whole batch follows in a segment of `len` bytes. The last byte that is not zero
+/// ends at `data_end`.
+pub fn add_last(holes: &mut Vec<Hole>, mut hole: Hole, data_end: u64, len: u64) {
+    // A header says how long its batch is, and only zeros follow that.
+    let is_known = |it: &Hole| it.bytes.start == hole.bytes.start && data_end <= it.bytes.end;
+    if !holes.last().is_some_and(is_known) {
+        let head_end = hole.bytes.start + HEAD_LEN as u64;
+        hole.bytes.end = data_end.max(head_end).min(len);
+        add(holes, hole);
+    }
+}
+
 impl Hole {
+    /// A hole of these bytes. `first` and `after`: the first offset that was in it, and the one
+    /// after it, if that is known.
+    pub fn new(
+        bytes: Range<u64>,
+        (first, after): (u64, Option<u64>),
+        reason: impl ToString,
+    ) -> Hole {
+        Hole {
+            bytes,
+            first,
+            after,
+            reason: reason.to_string(),
+        }
+    }
+
     /// Whether a sector is missing that was to be stored with the batch that begins here.
     ///
     /// # Errors

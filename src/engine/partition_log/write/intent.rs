@@ -13,6 +13,11 @@
 //! do, none of the rows were acknowledged as durable, nor what follows them: all partitions named
 //! end where the rows begin. The recovery points go back first, durably, so that a crash in between
 //! leaves the same decision to the next opening.
+//!
+//! If something follows the rows in one of the partitions, all rows had been appended. Then rows
+//! that are not whole are judged as [`holes`](super::holes) that batches follow are: damage is kept
+//! and reported, and takes nothing from the other partitions. Here, too, the recovery points say so
+//! before the intent goes: without it, damage at the end of a partition is a torn tail.
 
 use super::files::{self, RECOVERY_POINT};
 use super::recovery::{Known, Opening};
@@ -25,7 +30,7 @@ use crate::table::json;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Longest intent that is read.
@@ -142,6 +147,39 @@ pub fn complete(
     Ok(truncated)
 }
 
+/// The folder of a partition; `None` if there is none.
+fn folder(disk: &dyn Disk, root: &Path, share: &Share) -> Result<Option<PathBuf>> {
+    // A name that could lead elsewhere was never written by `save`.
+    if names::check_topic(&share.topic).is_err() {
+        return Ok(None);
+    }
+    let folder = root.join(format!("{}-{}", share.topic, share.queue));
+    Ok(disk.stat(&folder)?.map(|_| folder))
+}
+
+/// Whether something was appended after these rows to one of their partitions.
+fn is_followed(opening: &Opening<'_>, root: &Path, shares: &[Share]) -> Result<bool> {
+    for share in shares {
+        if let Some(folder) = folder(&**opening.disk, root, share)?
+            && opening.has_from(&folder, share.offsets.end)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Saves recovery points. Those that are not known stay so, for an opening after a crash in
+/// between. Durable on return.
+fn save_points(opening: &Opening<'_>, root: &Path, points: &Table) -> Result<()> {
+    if !opening.are_points_known {
+        return Ok(());
+    }
+    let lines = points.iter().map(|(key, at)| (&*key.0, key.1, *at));
+    let lines: Vec<files::Line<'_>> = lines.collect();
+    files::save_checkpoint(&**opening.disk, root, RECOVERY_POINT, &lines)
+}
+
 fn decide(
     opening: &Opening<'_>,
     root: &Path,
@@ -151,25 +189,35 @@ fn decide(
     let disk = &**opening.disk;
     let of = |table: &Table, key: &(String, u32)| table.get(key).copied().unwrap_or_default();
     let (mut there, mut is_whole, mut truncated) = (Vec::new(), true, 0);
+    let is_followed = is_followed(opening, root, shares)?;
+    let mut is_damaged = false;
     for share in shares {
         let key = (share.topic.to_string(), share.queue);
-        let folder = root.join(format!("{}-{}", share.topic, share.queue));
-        // A name that could lead elsewhere was never written by `save`.
-        if names::check_topic(&share.topic).is_err() || disk.stat(&folder)?.is_none() {
+        let Some(folder) = folder(disk, root, share)? else {
             is_whole = false;
             continue;
-        }
+        };
         let known = Known {
             point: of(points, &key),
             start: of(starts, &key),
             limit: u64::MAX,
+            followed: if is_followed { share.offsets.end } else { 0 },
         };
         let found = opening.open(folder.clone(), known)?;
         truncated += found.truncated;
         is_whole &= found.end.offset >= share.offsets.end;
+        is_damaged |= is_followed && !found.continues;
         if found.end.offset > share.offsets.start {
             there.push((key, folder, share.offsets.start));
         }
+    }
+    if is_whole && is_damaged {
+        for share in shares {
+            let key = (share.topic.to_string(), share.queue);
+            let point = points.entry(key).or_default();
+            *point = share.offsets.end.max(*point);
+        }
+        save_points(opening, root, points)?;
     }
     if is_whole || there.is_empty() {
         return Ok(truncated);
@@ -179,17 +227,13 @@ fn decide(
             *point = (*start).min(*point);
         }
     }
-    // Points that are not known stay so, for an opening after a crash in between.
-    if opening.are_points_known {
-        let lines = points.iter().map(|(key, at)| (&*key.0, key.1, *at));
-        let lines: Vec<files::Line<'_>> = lines.collect();
-        files::save_checkpoint(disk, root, RECOVERY_POINT, &lines)?;
-    }
+    save_points(opening, root, points)?;
     for (key, folder, limit) in there {
         let known = Known {
             point: limit,
             start: of(starts, &key),
             limit,
+            followed: 0,
         };
         truncated += opening.open(folder, known)?.truncated;
         // All that is left of it is durable.

@@ -552,6 +552,7 @@ fn open_partitions(
             point: of(&points),
             start: of(&starts),
             limit: u64::MAX,
+            followed: 0,
         };
         let found = opening.open(folder, known)?;
         if !opening.is_clean {

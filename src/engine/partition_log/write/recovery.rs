@@ -14,7 +14,8 @@
 //! What is kept is written again because a sync that failed may have left it in memory only.
 //!
 //! Below the recovery point everything was durable. Damage there is reported and kept, and so is
-//! damage above it that batches follow: they may have been acknowledged. Compaction leaves gaps
+//! damage above it that batches follow, in the same partition or after an atomic batch in another:
+//! they may have been acknowledged. Compaction leaves gaps
 //! between offsets, in segments that were below the recovery point. If the point is not known, a
 //! gap anywhere may be one of these.
 //!
@@ -23,7 +24,7 @@
 
 use super::ends::{End, Ends};
 use super::follow::{Log, follow};
-use super::holes::{Hole, torn_len};
+use super::holes::{self, Hole};
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::producers;
 use super::rules::Rules;
@@ -33,7 +34,7 @@ use crate::engine::partition_log::segments::names::{self, LogFile, beside};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::snapshot;
-use crate::engine::partition_log::segments::walk::{FoundBatch, Step, Walk};
+use crate::engine::partition_log::segments::walk::{After, FoundBatch, Step, Walk};
 use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Result};
@@ -73,6 +74,8 @@ pub struct Known {
     pub start: u64,
     /// What begins at this offset or later is cut off, if the last writer did not stop cleanly.
     pub limit: u64,
+    /// More was appended after all offsets below: damage there is kept, even at the end.
+    pub followed: u64,
 }
 
 /// What opening found.
@@ -111,6 +114,8 @@ struct Checked {
     indexes: Indexes,
     /// The holes after the last whole batch.
     holes: Vec<Hole>,
+    /// Whether the last of them was not searched for whole batches.
+    is_unsearched: bool,
     /// Whether damage that is kept follows the last whole batch.
     is_damaged: bool,
     /// Whether it has batches of producers, which a broker wrote.
@@ -132,20 +137,40 @@ impl Checked {
         }
     }
 
-    /// Adds a hole, in which the last ones may be: their lengths were damaged then.
-    fn meet(
+    /// Adds a hole.
+    fn meet(&mut self, bytes: Range<u64>, offsets: (u64, Option<u64>), reason: impl ToString) {
+        holes::add(&mut self.holes, Hole::new(bytes, offsets, reason));
+    }
+
+    /// Adds a hole from a flaw on that ends with the segment as far as the walk knows, and has the
+    /// walk go on with the batches behind it.
+    fn search_after(
         &mut self,
-        bytes: Range<u64>,
-        (first, after): (u64, Option<u64>),
-        reason: impl ToString,
-    ) {
-        self.holes.retain(|hole| hole.bytes.start < bytes.start);
-        self.holes.push(Hole {
-            bytes,
-            first,
-            after,
-            reason: reason.to_string(),
-        });
+        disk: &dyn Disk,
+        walk: &mut Walk,
+        (mut bytes, flaw): (Range<u64>, Flaw),
+    ) -> Result<()> {
+        let first = walk.next_offset;
+        match walk.search_after(disk, bytes.start)? {
+            After::Batch => {
+                bytes.end = walk.position;
+                self.meet(bytes, (first, None), flaw);
+            }
+            After::Nothing { data_end } => {
+                if walk.reader.is_whole_but_length(bytes.start, data_end)? {
+                    self.holes.retain(|hole| hole.bytes.start < bytes.start);
+                }
+                let hole = Hole::new(bytes, (first, None), flaw);
+                holes::add_last(&mut self.holes, hole, data_end, walk.reader.len);
+            }
+            After::Unknown { data_end } => {
+                bytes.end = data_end;
+                let reason = format!("{flaw}; too much after it looks like batches to be searched");
+                self.meet(bytes, (first, None), reason);
+                self.is_unsearched = true;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -176,6 +201,36 @@ impl Opening<'_> {
         };
         producers::find(&**self.disk, &found.ends, &entries, found.has_producers)?;
         Ok(found)
+    }
+
+    /// Whether a partition has a whole batch from an offset on.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn has_from(&self, folder: &Path, offset: u64) -> Result<bool> {
+        let disk = &**self.disk;
+        let files = names::log_files_of(&names::entries(disk, folder)?);
+        let first = files.partition_point(|file| file.base <= offset);
+        for file in files.iter().skip(first.saturating_sub(1)) {
+            let mut reader = Reader::open(disk, &Arc::new(segment(folder, file)))?;
+            let begin = reader.seek(disk, offset)?;
+            let mut walk = Walk::new(reader, begin);
+            loop {
+                match walk.next(disk)? {
+                    Step::Batch(found) => {
+                        let header = &found.header;
+                        let is_later = header.first_offset() >= offset;
+                        if is_later && walk.reader.is_whole(found.position, header)? {
+                            return Ok(true);
+                        }
+                    }
+                    Step::Damage(..) => {}
+                    Step::End => break,
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn open_clean(
@@ -255,8 +310,8 @@ impl Opening<'_> {
             let (mut found, count) = self.check(&segment, (known, later))?;
             checked += count;
             has_producers |= found.has_producers;
-            next = found.next;
             let goes_on = self.goes_on(&segment, &mut found, later, &around)?;
+            next = found.next;
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
             }
@@ -323,13 +378,16 @@ impl Opening<'_> {
     ) -> Result<(Checked, u64)> {
         let disk = &**self.disk;
         let shared = Arc::new(segment.clone());
-        let mut walk = Walk::new(Reader::open(disk, &shared)?, 0);
+        let mut reader = Reader::open(disk, &shared)?;
+        reader.find_zeros(disk)?;
+        let mut walk = Walk::new(reader, 0);
         let mut it = Checked {
             len: 0,
             from: 0,
             next: segment.base,
             indexes: Indexes::new(segment.base, self.rules),
             holes: Vec::new(),
+            is_unsearched: false,
             is_damaged: false,
             has_producers: false,
         };
@@ -344,6 +402,7 @@ impl Opening<'_> {
                     let is_placed =
                         first <= it.next || later.is_none_or(|later| header.last_offset() < later);
                     let is_whole = walk.reader.is_whole(found.position, header)?;
+                    walk.judge(is_whole);
                     if (is_placed && is_whole) || planted(Bug::NoChecksum) {
                         if !self.passes_over(segment, &mut it, known, first)? {
                             break;
@@ -352,9 +411,9 @@ impl Opening<'_> {
                         count += 1;
                         continue;
                     }
-                    let bytes = found.position..walk.position;
                     let before = walk.before();
                     let after = walk.lose(&found)?;
+                    let bytes = found.position..walk.position;
                     if is_whole {
                         walk.next_offset = before;
                         it.meet(bytes, (before, None), Flaw::Field("offset"));
@@ -363,12 +422,10 @@ impl Opening<'_> {
                         it.meet(bytes, offsets, "the batch is not whole");
                     }
                 }
-                Step::Damage(mut bytes, flaw) => {
-                    if bytes.end >= walk.reader.len && walk.search_after(disk, bytes.start)? {
-                        bytes.end = walk.position;
-                    }
-                    it.meet(bytes, (walk.next_offset, None), flaw);
+                Step::Damage(bytes, flaw) if bytes.end >= walk.reader.len => {
+                    it.search_after(disk, &mut walk, (bytes, flaw))?;
                 }
+                Step::Damage(bytes, flaw) => it.meet(bytes, (walk.next_offset, None), flaw),
                 Step::End => break,
             }
         }
@@ -409,10 +466,10 @@ impl Opening<'_> {
         Ok(!planted(Bug::EndAtHole))
     }
 
-    /// Whether a segment may end within a batch because the power failed: a broker's files grow
-    /// with what is written to them, and it ends a partition there itself.
-    fn is_short(&self, segment: &Segment, hole: &Hole) -> bool {
-        !self.is_own && hole.after.is_none() && hole.bytes.end >= segment.len
+    /// Whether a segment may end within a batch, in its last hole, because the power failed: a
+    /// broker's files grow with what is written to them, and it ends a partition there itself.
+    fn is_short(&self, hole: &Hole) -> bool {
+        !self.is_own && hole.after.is_none()
     }
 
     /// Reports the holes before the offset `next`.
@@ -434,16 +491,18 @@ impl Opening<'_> {
     ) -> Result<bool> {
         let (next, known) = (found.next, around.known);
         let was_durable = next < known.point;
-        let is_before = later.is_some_and(|later| next < later);
+        let is_followed = later.is_some_and(|later| next < later) || next < known.followed;
         if let Some(hole) = found.holes.last()
             && (was_durable
-                || is_before
-                    && !self.is_short(segment, hole)
-                    && self.are_damage(segment, found, known)?)
+                || found.is_unsearched
+                || is_followed && !self.is_short(hole) && self.are_damage(segment, found, known)?)
         {
+            let end = known.point.max(known.followed);
+            let after = hole.after.map_or(end, |after| after.min(end));
             found.len = hole.bytes.end;
             found.is_damaged = true;
-            self.tell(segment, found, later);
+            found.next = next.max(after);
+            self.tell(segment, found, Some(later.unwrap_or(end)));
             return Ok(later.is_some());
         }
         let Some(later) = later else {
@@ -584,12 +643,21 @@ fn segment(folder: &Path, file: &LogFile) -> Segment {
     }
 }
 
-/// Writes bytes of a file again, so that the next sync stores them.
+/// Writes bytes of a file again, so that the next sync stores them. Zeros that take no space stay
+/// so.
 pub(super) fn rewrite(disk: &dyn Disk, path: &Path, bytes: Range<u64>) -> Result<()> {
     let mut buffer = vec![0; index(CHUNK.min(bytes.end.saturating_sub(bytes.start)))];
-    let mut at = bytes.start;
+    let (mut at, mut data_end) = (bytes.start, bytes.start);
     while at < bytes.end {
-        let len = index(CHUNK.min(bytes.end - at));
+        if at >= data_end {
+            let data = disk.next_data(path, at)?;
+            let Some(data) = data.filter(|data| data.start < bytes.end) else {
+                return Ok(());
+            };
+            at = data.start.max(at);
+            data_end = data.end.clamp(at + 1, bytes.end);
+        }
+        let len = index(CHUNK.min(data_end - at));
         let to = buffer.get_mut(..len).unwrap_or_default();
         let have = disk.read_at(path, at, to)?;
         if have == 0 {
