@@ -23,6 +23,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    /// The lock of those who write it.
+    lock: Arc<Path>,
     /// Where the partition begins and ends, if this process writes it.
     pub(super) ends: Option<Arc<Ends>>,
     state: Mutex<State>,
@@ -51,6 +53,8 @@ struct State {
     end: Place,
     /// How often the end has moved back.
     truncations: u64,
+    /// The end, and the length of the last file, if nothing whole follows in it and nobody writes.
+    barren: Option<(Place, u64)>,
     /// How often this process has replaced segments.
     replaced: u64,
     /// Bytes of all segments up to the end.
@@ -78,7 +82,9 @@ struct Place {
 impl Folder {
     /// A folder of which nothing is known yet.
     pub(super) fn new(path: PathBuf) -> Folder {
+        let root = path.parent().unwrap_or(Path::new("."));
         Folder {
+            lock: root.join(names::LOCK).into(),
             path,
             ends: None,
             state: Mutex::default(),
@@ -142,14 +148,23 @@ impl Folder {
             return Ok(None);
         }
         let position = reader.seek(disk, offset)?;
+        let mut walk;
         if let Some(waypoint) = self.waypoints.floor(segment.base, offset)
             && waypoint.position > position
             && let Here::Batch(header) = reader.here(waypoint.position)?
             && header.last_offset() == waypoint.last_offset
         {
-            return Ok(Some(Walk::at(reader, waypoint)));
+            walk = Walk::at(reader, waypoint);
+        } else {
+            walk = Walk::new(reader, position);
         }
-        Ok(Some(Walk::new(reader, position)))
+        walk.lock = self.lock_of_writers();
+        Ok(Some(walk))
+    }
+
+    /// The lock of those who write the partition; `None` if it is this process.
+    pub(super) fn lock_of_writers(&self) -> Option<Arc<Path>> {
+        self.ends.is_none().then(|| Arc::clone(&self.lock))
     }
 
     /// Whether the file that was opened has replaced that of the segment. Only the file of a
@@ -201,11 +216,18 @@ impl Folder {
         let known = state.end;
         state.end = match segments.last() {
             None => Place::default(),
-            Some(last) => match find_end(disk, last, known) {
-                // The broker has deleted or renamed it since it was listed.
-                Err(error) if error.is_not_found() => known,
-                found => found?,
-            },
+            Some(last) => {
+                let searched = state.barren == Some((known, last.len));
+                match find_end(disk, last, known, Some((&self.lock, searched))) {
+                    // The broker has deleted or renamed it since it was listed.
+                    Err(error) if error.is_not_found() => known,
+                    Err(error) => return Err(error),
+                    Ok((end, is_barren)) => {
+                        state.barren = (searched || is_barren).then_some((end, last.len));
+                        end
+                    }
+                }
+            }
         };
         if state.end.offset < known.offset {
             state.truncations += 1;
@@ -298,7 +320,7 @@ impl Folder {
             .collect();
         if let (Some(first), Some(last)) = (swaps.first(), swaps.last()) {
             let last = self.segment(last, ".swap");
-            let end = find_end(disk, &last, Place::default())?.offset;
+            let end = find_end(disk, &last, Place::default(), None)?.0.offset;
             // It may have no batches.
             let covered = first.base..end.max(last.base + 1);
             found.retain(|it| !covered.contains(&it.base));
@@ -336,9 +358,9 @@ fn bytes_of(
         && completed == known
         && place.base == completed.base
     {
-        match find_end(disk, completed, place) {
+        match find_end(disk, completed, place, None) {
             Err(error) if error.is_not_found() => {}
-            found => bytes = bytes - completed.len + found?.position,
+            found => bytes = bytes - completed.len + found?.0.position,
         }
     }
     Ok(bytes
@@ -351,15 +373,22 @@ fn bytes_of(
 /// The end of the last segment: after its last whole batch. Continues at `known` if that is still
 /// the end of a batch of this segment, or of the file.
 ///
-/// Damage is skipped if a whole batch follows it; otherwise the segment ends there.
-fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Place> {
+/// Damage is skipped if a whole batch follows it; otherwise the segment ends there. If nobody holds
+/// the `lock`, the whole segment is searched for one, unless nothing was found after `known`
+/// before. Also returns whether the search was in vain.
+fn find_end(
+    disk: &dyn Disk,
+    segment: &Arc<Segment>,
+    known: Place,
+    lock: Option<(&Arc<Path>, bool)>,
+) -> Result<(Place, bool)> {
     let is_known = known.base == segment.base && known.position > 0;
     if is_known && known.position == segment.len {
-        return Ok(known);
+        return Ok((known, false));
     }
     let mut reader = Reader::open(disk, segment)?;
     if known.base == segment.base && is_still_end(&reader, known)? {
-        return Ok(known);
+        return Ok((known, false));
     }
     let start = match is_known && known.position <= reader.len {
         true => known,
@@ -376,6 +405,9 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
     let mut end = start;
     let mut walk = Walk::new(reader, start.position);
     walk.next_offset = start.offset;
+    walk.lock = lock
+        .filter(|(_, searched)| !searched)
+        .map(|it| Arc::clone(it.0));
     loop {
         match walk.next(disk)? {
             Step::Batch(found) => {
@@ -390,11 +422,12 @@ fn find_end(disk: &dyn Disk, segment: &Arc<Segment>, known: Place) -> Result<Pla
             Step::Damage(bytes, _) if is_known && bytes.start == start.position => {
                 // The broker may have truncated the segment and written over it.
                 if !still_begins(disk, segment, known)? {
-                    return find_end(disk, segment, Place::default());
+                    let lock = lock.map(|(lock, _)| (lock, false));
+                    return find_end(disk, segment, Place::default(), lock);
                 }
             }
             Step::Damage(..) => {}
-            Step::End => return Ok(end),
+            Step::End => return Ok((end, walk.is_barren)),
         }
     }
 }
@@ -411,9 +444,14 @@ fn is_still_end(reader: &Reader, place: Place) -> Result<bool> {
     if after.iter().any(|byte| *byte != 0) {
         return Ok(false);
     }
-    if begins == place.position {
-        return Ok(true);
-    }
+    Ok(begins == place.position || has_last(reader, place)?)
+}
+
+/// Whether the same batch is before a place.
+fn has_last(reader: &Reader, place: Place) -> Result<bool> {
+    let Some(begins) = place.batch else {
+        return Ok(false);
+    };
     let header = Header::parse(&reader.bytes(begins, HEAD_LEN)?);
     Ok(header.is_ok_and(|header| {
         begins + u64::from(header.len) == place.position && header.last_offset() + 1 == place.offset
@@ -423,6 +461,9 @@ fn is_still_end(reader: &Reader, place: Place) -> Result<bool> {
 /// Whether a batch ends at a place, as far as the index and the headers before it show.
 fn still_begins(disk: &dyn Disk, segment: &Arc<Segment>, place: Place) -> Result<bool> {
     let mut reader = Reader::open(disk, segment)?;
+    if has_last(&reader, place)? {
+        return Ok(true);
+    }
     let mut position = reader.seek(disk, place.offset.saturating_sub(1))?;
     while position < place.position {
         match reader.here(position)? {

@@ -2,8 +2,9 @@
 //! batches by their headers, beginning at a place from [`index`] or [`waypoints`], and [`reader`]
 //! reads them. [`confirm`] compares an index with batches, [`lender`] has memory for bytes that
 //! rows keep, [`segment`] is one file of batches, [`snapshot`] has the producers of a partition
-//! where a segment begins, [`room`] is what a writer may leave after its batches, [`newest`] has
-//! what searches by time have found out, and [`names`] has the names of all files.
+//! where a segment begins, [`room`] is what a writer may leave after its batches, [`sectors`] tells
+//! what a power loss took, [`newest`] has what searches by time have found out, and [`names`] has
+//! the names of all files.
 
 pub mod confirm;
 pub mod index;
@@ -12,6 +13,7 @@ pub mod names;
 pub mod newest;
 pub mod reader;
 pub mod room;
+pub mod sectors;
 pub mod segment;
 pub mod snapshot;
 pub mod walk;

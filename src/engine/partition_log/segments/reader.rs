@@ -449,7 +449,7 @@ impl Reader {
     }
 
     /// Where the last byte ends that is not zero; `from` if none follows it.
-    pub(super) fn data_end(&self, disk: &dyn Disk, from: u64) -> Result<u64> {
+    pub fn data_end(&self, disk: &dyn Disk, from: u64) -> Result<u64> {
         let (mut at, mut end) = (from, from);
         let mut buffer = vec![0; WINDOW_LEN];
         while at < self.len

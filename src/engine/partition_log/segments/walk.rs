@@ -1,13 +1,16 @@
 //! The walk over the batches of a segment.
 
 use super::reader::{Here, Reader, Run};
+use super::sectors::lacks_sector;
 use super::waypoints::Waypoint;
-use crate::disk::Disk;
+use crate::disk::{Disk, Holder};
 use crate::error::Result;
 use crate::record::Flaw;
 use crate::record::kafka::Header;
 use crate::record::kafka::header::BATCH_LEN_MAX;
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of batches that a search of the rest of a segment may check.
 const SEARCHED_MAX: u64 = 4 << 30;
@@ -111,6 +114,11 @@ pub struct Walk {
     /// Whether the segment is complete, so that batches are searched for even without an index. The
     /// end of one that is written holds zeros, or half a batch with bytes that others chose.
     pub is_complete: bool,
+    /// The lock of those who write the segment. If nobody holds it, a search finds what recovery
+    /// would.
+    pub lock: Option<Arc<Path>>,
+    /// Whether such a search has found nothing more.
+    pub is_barren: bool,
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
     /// again and again.
     pub left: u64,
@@ -128,6 +136,8 @@ impl Walk {
             left: 2 * reader.len + BATCH_LEN_MAX as u64,
             is_placed: position == 0,
             is_complete: false,
+            lock: None,
+            is_barren: false,
             reader,
             position,
             last: None,
@@ -202,7 +212,7 @@ impl Walk {
                         let next_offset = self.next_offset;
                         self.reader.search(start + 1, next_offset, &mut self.left)?
                     }
-                    false => None,
+                    false => self.search_abandoned(disk, start)?,
                 };
                 found.unwrap_or(self.reader.len.max(position + 1))
             }
@@ -322,6 +332,29 @@ impl Walk {
             true => After::Unknown { data_end },
             false => After::Nothing { data_end },
         })
+    }
+
+    /// Where the first batch is after a flaw in a segment that is not complete, and that nobody
+    /// writes any more. Recovery goes on there unless a power loss took what is missing.
+    fn search_abandoned(&mut self, disk: &dyn Disk, flaw: u64) -> Result<Option<u64>> {
+        let Some(lock) = &self.lock else {
+            return Ok(None);
+        };
+        if disk.probe(lock)? != Holder::Nobody {
+            return Ok(None);
+        }
+        let first = self.next_offset;
+        let found = match self.search_after(disk, flaw)? {
+            After::Batch => Some(self.position),
+            After::Nothing { .. } | After::Unknown { .. } => None,
+        };
+        if let Some(found) = found
+            && !lacks_sector(disk, &self.reader.segment, flaw..found, first)?
+        {
+            return Ok(Some(found));
+        }
+        self.is_barren = true;
+        Ok(None)
     }
 
     /// The bytes of a batch that the walk has found.

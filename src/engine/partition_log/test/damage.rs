@@ -119,7 +119,7 @@ fn offsets_that_go_back_are_damage() {
     assert_eq!(offsets(&engine), [0, 1, 2]);
     made.segment(9, &[batch(3, &[1]), batch(9, &[1])]);
     made.append(9, &batch(10, &[1]));
-    assert_eq!(bounds(&engine), 0..9);
+    assert_eq!(bounds(&engine), 0..11);
 }
 
 #[test]
@@ -167,6 +167,42 @@ fn indexed() -> (Made, usize) {
     let entries: Vec<(u32, u32)> = entries.map(|n| (11 + 2 * n, n * len as u32)).collect();
     index(&made, &entries);
     (made, len)
+}
+
+/// A reader of a log whose writer died sees what the next writer will.
+#[test]
+fn a_wrong_length_in_the_last_segment_hides_nothing_once_nobody_writes_it() {
+    let batches: Vec<Vec<u8>> = (0..40).map(|n| batch(n, &[1])).collect();
+    let begin = |number: usize| batches[..number].iter().map(Vec::len).sum::<usize>();
+    for is_reserved in [false, true] {
+        let made = Made::new();
+        made.segment(0, &batches);
+        if is_reserved {
+            made.append(0, &[0; 5000]);
+        }
+        for number in [1, 20] {
+            change(&made.log(0), begin(number) + 10, 0x41);
+        }
+        let engine = made.open();
+        let whole: Vec<i64> = (0..40).filter(|it| ![1, 20].contains(it)).collect();
+        assert_eq!((bounds(&engine), offsets(&engine)), (0..40, whole));
+        let damaged: Vec<u64> = engine
+            .report()
+            .damage()
+            .iter()
+            .map(|it| it.position)
+            .collect();
+        assert_eq!(damaged, [1, 20].map(|it| begin(it) as u64));
+        assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage.len(), 2);
+        // What a power loss took ends the log.
+        let mut bytes = fs::read(made.log(0)).unwrap();
+        bytes[1024..1536].fill(0);
+        fs::write(made.log(0), bytes).unwrap();
+        let engine = made.open();
+        let whole = (0..40).rfind(|it| begin(*it) <= 1024).unwrap();
+        assert_eq!(bounds(&engine), 0..whole as u64);
+        assert_eq!(bounds(&engine), 0..whole as u64);
+    }
 }
 
 /// The end of a segment is looked for from its index on.

@@ -8,30 +8,21 @@
 //! | below the recovery point | damage | keeps and reports it |
 //!
 //! A power loss may keep any of the sectors that were not synced and lose any other. What follows a
-//! sector that it took was not durable either. A log file is written once, from its begin to its
-//! end, and holds zeros before: a sector that is missing has zeros from the first byte on that was
-//! to be stored. Batches are stored whole, so that this is the first byte of the hole or of the
-//! sector. Anything else in a hole was stored, and damaged later.
+//! sector that it took was not durable either. [`lacks_sector`] tells that from bytes that were
+//! stored, and damaged later.
 //!
 //! If the recovery points are not known, nothing is known of what was durable. Then all holes that
 //! batches follow are damage.
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::partition_of;
+use crate::engine::partition_log::segments::sectors::lacks_sector;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
-use crate::num::index;
 use crate::record::kafka::HEAD_LEN;
 use std::ops::Range;
-
-/// The fewest bytes that a disk stores as a whole.
-const SECTOR: u64 = 512;
-/// Bytes read at once.
-const CHUNK: u64 = 128 * SECTOR;
-/// Bytes of the first offset in a batch.
-const OFFSET_LEN: u64 = 8;
 
 /// Bytes that are not a whole batch.
 #[derive(Debug)]
@@ -81,43 +72,13 @@ impl Hole {
         }
     }
 
-    /// Whether a sector is missing that was to be stored with the batch that begins here.
+    /// [`lacks_sector`] of the batch that begins here.
     ///
     /// # Errors
     ///
     /// Those of reading.
     pub fn lacks_sector(&self, disk: &dyn Disk, segment: &Segment) -> Result<bool> {
-        let mut buffer = vec![0; index(CHUNK)];
-        let end = self.bytes.end.min(segment.len);
-        let mut at = self.bytes.start;
-        while at < end {
-            let until = ((at / CHUNK + 1) * CHUNK).min(segment.len);
-            let chunk = buffer.get_mut(..index(until - at)).unwrap_or_default();
-            let have = disk.read_at(&segment.path, at, chunk)?;
-            let mut rest = chunk.get(..have).unwrap_or_default();
-            while at < end {
-                let next = ((at / SECTOR + 1) * SECTOR).min(until);
-                let (sector, others) = rest.split_at(index(next - at).min(rest.len()));
-                let is_zero = sector.iter().all(|byte| *byte == 0);
-                let is_begin = at == self.bytes.start;
-                if is_zero && !(is_begin && self.begins_with_zeros(next - at)) {
-                    return Ok(true);
-                }
-                (at, rest) = (next, others);
-                if at == until {
-                    break;
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    /// Whether as many first bytes of the batch would be zero if they were stored: offsets begin
-    /// with zeros.
-    fn begins_with_zeros(&self, len: u64) -> bool {
-        let offset = self.first.to_be_bytes();
-        let begin = offset.get(..index(len.min(OFFSET_LEN + 1)));
-        begin.is_some_and(|begin| begin.iter().all(|byte| *byte == 0))
+        lacks_sector(disk, segment, self.bytes.clone(), self.first)
     }
 
     /// Reports the hole. `next` is the first offset after it that is there; `None` if offsets leave
@@ -134,28 +95,4 @@ impl Hole {
         let lost = (self.first..after).map(|offset| (topic.to_owned(), queue, offset));
         report.add_losing(damage, lost);
     }
-}
-
-/// Bytes of a segment from a position to the last one that is not zero.
-///
-/// # Errors
-///
-/// Those of reading.
-pub fn torn_len(disk: &dyn Disk, segment: &Segment, from: u64) -> Result<u64> {
-    let mut buffer = vec![0; index(CHUNK)];
-    let (mut at, mut end) = (from, from);
-    while let Some(data) = disk.next_data(&segment.path, at)? {
-        at = at.max(data.start);
-        let len = index(CHUNK.min(data.end.saturating_sub(at)));
-        let have = disk.read_at(&segment.path, at, buffer.get_mut(..len).unwrap_or_default())?;
-        if have == 0 {
-            break;
-        }
-        let read = buffer.get(..have).unwrap_or_default();
-        if let Some(last) = read.iter().rposition(|byte| *byte != 0) {
-            end = at + last as u64 + 1;
-        }
-        at += have as u64;
-    }
-    Ok(end - from)
 }

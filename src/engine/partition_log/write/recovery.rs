@@ -315,7 +315,8 @@ impl Opening<'_> {
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
             }
-            truncated += torn_len(&**self.disk, &segment, found.len)?;
+            let reader = Reader::open(&**self.disk, &Arc::new(segment.clone()))?;
+            truncated += reader.data_end(&**self.disk, found.len)? - found.len;
             let len = self.keep(&segment, &found)?;
             if let Some((before, _)) = last.replace((Segment { len, ..segment }, found.is_damaged))
             {

@@ -1,0 +1,63 @@
+//! Sectors of a log file that a power loss took.
+//!
+//! A log file is written once, from its begin to its end, and holds zeros before: a sector that is
+//! missing has zeros from the first byte on that was to be stored. Batches are stored whole, so
+//! that this is the first byte of the hole or of the sector. Anything else was stored.
+
+use super::segment::Segment;
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::num::index;
+use std::ops::Range;
+
+/// The fewest bytes that a disk stores as a whole.
+const SECTOR: u64 = 512;
+/// Bytes read at once.
+const CHUNK: u64 = 128 * SECTOR;
+/// Bytes of the first offset in a batch.
+const OFFSET_LEN: u64 = 8;
+
+/// Whether a sector is missing in these bytes of a segment, which are not a whole batch. They were
+/// to be stored with a batch that begins there, with the offset `first`.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn lacks_sector(
+    disk: &dyn Disk,
+    segment: &Segment,
+    bytes: Range<u64>,
+    first: u64,
+) -> Result<bool> {
+    let mut buffer = vec![0; index(CHUNK)];
+    let end = bytes.end.min(segment.len);
+    let mut at = bytes.start;
+    while at < end {
+        let until = ((at / CHUNK + 1) * CHUNK).min(segment.len);
+        let chunk = buffer.get_mut(..index(until - at)).unwrap_or_default();
+        let have = disk.read_at(&segment.path, at, chunk)?;
+        let mut rest = chunk.get(..have).unwrap_or_default();
+        while at < end {
+            let next = ((at / SECTOR + 1) * SECTOR).min(until);
+            let (sector, others) = rest.split_at(index(next - at).min(rest.len()));
+            let is_zero = sector.iter().all(|byte| *byte == 0);
+            let is_begin = at == bytes.start;
+            if is_zero && !(is_begin && begins_with_zeros(first, next - at)) {
+                return Ok(true);
+            }
+            (at, rest) = (next, others);
+            if at == until {
+                break;
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Whether as many first bytes of a batch would be zero if they were stored: offsets begin with
+/// zeros.
+fn begins_with_zeros(first: u64, len: u64) -> bool {
+    let offset = first.to_be_bytes();
+    let begin = offset.get(..index(len.min(OFFSET_LEN + 1)));
+    begin.is_some_and(|begin| begin.iter().all(|byte| *byte == 0))
+}
