@@ -42,7 +42,7 @@ pub fn share(
     shares.owners(current.len())
 }
 
-/// Who has which queue. Members, topics and audiences are numbers.
+/// The queues of each member. Members, topics and audiences are identified by their indexes.
 struct Shares {
     /// The members in ascending order.
     members: Vec<u64>,

@@ -330,7 +330,7 @@ proptest! {
                         let serial = window.deliver_again(offset, model.now + 4).unwrap();
                         model.deliver(offset, serial);
                     } else if from == 0 {
-                        // Who waits until then does not wait in vain for ever.
+                        // A poll waits until then, so it must be later than now.
                         let next = window.next_deadline();
                         prop_assert!(next.is_none_or(|next| next > model.now));
                     }
