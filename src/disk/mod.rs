@@ -4,6 +4,7 @@
 //! implements [`FileSystem`], and the disk adds operation and path to its errors. The hot paths
 //! (stores to a map, loads from it) do not pass through here.
 
+mod blocks;
 mod byte_lock;
 pub mod copying;
 mod durable;
@@ -13,6 +14,7 @@ mod file_system;
 mod hooked;
 mod lock;
 mod open_file;
+mod opening;
 mod process;
 mod real;
 mod syscall;
@@ -339,7 +341,7 @@ fn write_beside(disk: &dyn Disk, path: &Path, contents: &[u8]) -> Result<PathBuf
 /// fail.
 pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
     file.set_len(len)?;
-    real::reserve(file, 0, len)
+    blocks::reserve(file, 0, len)
 }
 
 /// Reads a whole small file; `None` if it is missing. If the file is replaced meanwhile, returns

@@ -1,10 +1,11 @@
 //! The real file system.
 
+use super::blocks::{reserve, write_zeros};
 use super::open_file::read_full;
+use super::opening::{create_unnamed, directory, make_private, open, open_with_len, options};
 use super::{Entry, FileSystem, Kind, NotBegun, OpenFile, Synced, Volume, syscall};
-use crate::num::index;
-use crate::region::{Access, PAGE, Region};
-use std::fs::{self, File, OpenOptions};
+use crate::region::{Access, Region};
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -12,78 +13,6 @@ use std::path::Path;
 /// The operating system's file calls. Keeps no descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
-
-/// Bytes written at a time where one call cannot reserve blocks.
-const COPY_LEN: usize = 1 << 20;
-
-fn options(read: bool, write: bool) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(read).write(write);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        // O_NONBLOCK: opening a FIFO returns at once; it has no effect on files.
-        options
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    }
-    options
-}
-
-fn open(path: &Path, write: bool) -> io::Result<File> {
-    open_with_len(path, write).map(|(file, _)| file)
-}
-
-fn open_with_len(path: &Path, write: bool) -> io::Result<(File, u64)> {
-    let file = options(true, write).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
-    }
-    Ok((file, metadata.len()))
-}
-
-fn make_private(file: &File, mode: u32) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-    }
-    #[cfg(not(unix))]
-    let _ = (file, mode);
-    Ok(())
-}
-
-/// Creates a file that gets its length before its name. Needs `O_TMPFILE` support and `/proc`.
-fn create_unnamed(path: &Path, len: u64) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).mode(0o600);
-        options.custom_flags(libc::O_TMPFILE);
-        let file = options.open(directory(path.parent().unwrap_or(path)))?;
-        make_private(&file, 0o600)?;
-        file.set_len(len)?;
-        syscall::give_name(&file, path)
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (path, len);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-/// A directory path for system calls: the empty path means the current directory.
-fn directory(path: &Path) -> &Path {
-    match path.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => path,
-    }
-}
 
 /// Whether a directory has this path, perhaps through a symbolic link. `Path::is_dir` takes an
 /// error, for example of a file system that has shut down, for absence.
@@ -93,93 +22,6 @@ fn is_directory(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Writes zeros over data only, and skips holes: it allocates no blocks.
-fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
-    write_zeros_where(file, start..start + len, |at| syscall::next_data(file, at))
-}
-
-/// [`write_zeros`], with what finds the data from a position on. It is asked once for each run of
-/// data, since some file systems look at every page of a run to find its end.
-fn write_zeros_where(
-    file: &File,
-    bytes: Range<u64>,
-    mut next_data: impl FnMut(u64) -> io::Result<Option<Range<u64>>>,
-) -> io::Result<()> {
-    let zeros = [0; PAGE];
-    let mut at = bytes.start;
-    while let Some(data) = next_data(at)?.filter(|data| data.start < bytes.end) {
-        at = data.start.max(at);
-        let end = data.end.min(bytes.end);
-        while at < end {
-            let step = (PAGE as u64 - at % PAGE as u64).min(end - at);
-            let part = zeros.get(..index(step)).unwrap_or_default();
-            syscall::write_all_at(file, part, at)?;
-            at += step;
-        }
-    }
-    Ok(())
-}
-
-/// Allocates the blocks of all pages that a range of an open file touches.
-///
-/// A store needs all blocks of its page, and a block may be smaller than a page.
-pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
-    let end = (start + len).next_multiple_of(PAGE as u64);
-    let start = start / PAGE as u64 * PAGE as u64;
-    let len = end - start;
-    match syscall::reserve(file, start, len) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => fill(file, start, len),
-        done => done,
-    }
-}
-
-/// Allocates blocks by writing zeros to pages that are zero, for file systems that cannot reserve.
-/// A page with a nonzero byte already has its block and is not written.
-///
-/// Nobody may store to a page between the read and the write: see [`FileSystem::reserve`].
-fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
-    let end = (start + len).min(file.metadata()?.len());
-    let zeros = vec![0; COPY_LEN];
-    let mut buffer = vec![0; COPY_LEN];
-    let mut at = start;
-    while at < end {
-        // Stop at a multiple of COPY_LEN, so that no page is split.
-        let step = (COPY_LEN as u64 - at % COPY_LEN as u64).min(end - at);
-        let have = match buffer.get_mut(..index(step)) {
-            Some(part) => syscall::read_at(file, part, at)?,
-            None => 0,
-        };
-        if have == 0 {
-            break;
-        }
-        let bytes = buffer.get(..have).unwrap_or_default();
-        for run in zero_runs(bytes, index(at % PAGE as u64)) {
-            let part = zeros.get(..run.len()).unwrap_or_default();
-            syscall::write_all_at(file, part, at + run.start as u64)?;
-        }
-        at += have as u64;
-    }
-    Ok(())
-}
-
-/// Runs of pages that are all zero. The first byte is byte `offset` of its page.
-fn zero_runs(bytes: &[u8], offset: usize) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let to = (at + PAGE - (at + offset) % PAGE).min(bytes.len());
-        let page = bytes.get(at..to).unwrap_or_default();
-        if page.iter().fold(0, |any, byte| any | byte) == 0 {
-            match runs.last_mut() {
-                Some(run) if run.end == at => run.end = to,
-                _ => runs.push(at..to),
-            }
-        }
-        at = to;
-    }
-    runs
 }
 
 /// Makes all files and names in a directory and below it durable; on Windows files only.
@@ -447,54 +289,6 @@ mod test {
     use super::*;
 
     #[test]
-    fn zeros_replace_data_and_fill_no_hole() {
-        use std::os::unix::fs::MetadataExt;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let page = PAGE as u64;
-        RealDisk.create(&path, 400 * page).unwrap();
-        for at in [0, 200 * page] {
-            RealDisk.write_at(&path, at, &[7; 100 * PAGE]).unwrap();
-        }
-        let file = open(&path, true).unwrap();
-        let blocks = file.metadata().unwrap().blocks();
-        let mut asked = 0;
-        let next_data = |at| {
-            asked += 1;
-            syscall::next_data(&file, at)
-        };
-        write_zeros_where(&file, 10..300 * page - 10, next_data).unwrap();
-        assert!(asked <= 3, "{asked}");
-        let bytes = fs::read(&path).unwrap();
-        let left: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
-        let expected = (0..10).chain(300 * PAGE - 10..300 * PAGE);
-        assert!(left.into_iter().eq(expected));
-        assert_eq!(file.metadata().unwrap().blocks(), blocks);
-    }
-
-    /// Without a reserve call, a range is allocated by writing to it; its data must not change.
-    #[test]
-    fn filling_a_range_gives_it_blocks_and_changes_no_byte() {
-        use std::os::unix::fs::MetadataExt;
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let len = 3 * COPY_LEN as u64 + 100;
-        RealDisk.create(&path, len).unwrap();
-        let stored = [0, 5_000, COPY_LEN as u64 - 1, 2 * COPY_LEN as u64 + 77];
-        for at in stored {
-            RealDisk.write_at(&path, at, &[7; 3]).unwrap();
-        }
-        let before = fs::read(&path).unwrap();
-        let file = open(&path, true).unwrap();
-        for (start, part) in [(0, 10), (10, PAGE as u64), (4_106, len), (len, 1 << 20)] {
-            fill(&file, start, part).unwrap();
-        }
-        assert!(fs::read(&path).unwrap() == before);
-        assert!(file.metadata().unwrap().blocks() * 512 >= len);
-        assert_eq!(file.metadata().unwrap().len(), len);
-    }
-
-    #[test]
     fn a_listing_without_lengths_has_the_same_names_and_kinds() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["a.log", "a.index", "b.log"] {
@@ -530,17 +324,5 @@ mod test {
             let error = RealDisk.create_directory(&path).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ELOOP), "{error}");
         }
-    }
-
-    #[test]
-    fn only_pages_that_are_all_zero_are_written() {
-        let mut bytes = vec![0; 5 * PAGE];
-        assert_eq!(zero_runs(&bytes, 0), std::slice::from_ref(&(0..5 * PAGE)));
-        bytes[2 * PAGE] = 1;
-        assert_eq!(zero_runs(&bytes, 0), [0..2 * PAGE, 3 * PAGE..5 * PAGE]);
-        // The nonzero byte's page begins 100 bytes earlier.
-        let runs = [0..2 * PAGE - 100, 3 * PAGE - 100..5 * PAGE];
-        assert_eq!(zero_runs(&bytes, 100), runs);
-        assert!(zero_runs(&[], 7).is_empty());
     }
 }
