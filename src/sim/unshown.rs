@@ -25,13 +25,13 @@ pub const UNSHOWN: &[(&str, &str, What, &str)] = &[
         "as above, for one that is missing; names of segments have their own sync",
     ),
     (
-        "src/engine/directory/page.rs",
+        "src/engine/directory/page_file.rs",
         "create_marks 1",
         What::File,
         "only processes that live at the same time believe the page",
     ),
     (
-        "src/engine/directory/page.rs",
+        "src/engine/directory/page_file.rs",
         "create_marks 1",
         What::Directory,
         "as above",
@@ -252,13 +252,13 @@ pub const UNSHOWN: &[(&str, &str, What, &str)] = &[
         "opening rebuilds a missing one",
     ),
     (
-        "src/engine/directory/page.rs",
+        "src/engine/directory/page_file.rs",
         "create 1",
         What::File,
         "the page is synced again before `abort` is created, so before anything depends on it",
     ),
     (
-        "src/engine/directory/page.rs",
+        "src/engine/directory/page_file.rs",
         "create 1",
         What::Directory,
         "its name becomes durable with that of `abort`, before the directory of the log exists",

@@ -10,7 +10,8 @@
 //! number that another process has overwritten hides queues for as long as a reader trusts a
 //! listing ([`LISTED_MS`]).
 
-use super::page::{AT_EPOCHS, StatePage};
+use super::page::StatePage;
+use super::page_layout::AT_EPOCHS;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Where its fields begin, and how long they are together.

@@ -13,6 +13,8 @@ pub mod member;
 pub mod names;
 pub mod page;
 mod page_cache;
+mod page_file;
+mod page_layout;
 pub mod recognise;
 pub mod salvage;
 mod sharing;

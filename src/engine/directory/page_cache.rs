@@ -1,6 +1,7 @@
 //! Whether the page cache holds what the last writer stored, as the state page says.
 
-use super::page::{AT_BOOT_ID, AT_IDENTITY, Cache, StatePage};
+use super::page::{Cache, StatePage};
+use super::page_layout::{AT_BOOT_ID, AT_IDENTITY};
 use crate::disk::Identity;
 use crate::plant::{Bug, planted};
 

@@ -23,7 +23,8 @@
 //! Any process may have stored anything here, and may have died at any moment. A wrong position
 //! makes an append fail, because the log is checked up to it; a wrong word costs a time-out.
 
-use super::page::{AT_EPOCHS, Mark, StatePage, Word};
+use super::page::{Mark, StatePage, Word};
+use super::page_layout::AT_EPOCHS;
 use crate::engine::service::duty::Desk;
 use crate::num::{low_u32, short};
 use std::time::Duration;

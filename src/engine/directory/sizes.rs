@@ -1,8 +1,9 @@
 //! What never changes after creation: the sizes of the files and the store host.
 
-use super::page::{
+use super::page::StatePage;
+use super::page_layout::{
     AT_CRC, AT_HOST, AT_HOST_LEN, AT_INDEX_ENTRIES, AT_INDEX_SLOTS, AT_LOG_FILE_LEN,
-    AT_QUEUE_FILE_ENTRIES, StatePage,
+    AT_QUEUE_FILE_ENTRIES,
 };
 use crate::engine::directory::geometry::Geometry;
 use crate::num::short;

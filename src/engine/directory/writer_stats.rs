@@ -27,7 +27,8 @@
 //! The page is untrusted: values that were stored in part, that have another checksum or that make
 //! no sense are as good as none. So are those of another epoch, or of a writer that has ended.
 
-use super::page::{AT_EPOCHS, StatePage};
+use super::page::StatePage;
+use super::page_layout::AT_EPOCHS;
 use crate::meter::{Summary, WriterStats};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! The epochs of the state page: which process writes the store, and since when.
 
-use super::page::{
+use super::page::{Cache, StatePage, Word};
+use super::page_layout::{
     AT_BOOT_ID, AT_CHECKSUMS, AT_CLEAN, AT_EPOCH, AT_EPOCH_START, AT_EPOCHS, AT_FOREIGN, AT_PID,
-    Cache, EPOCH_LEN, EPOCHS_KEPT, StatePage, Word,
+    EPOCH_LEN, EPOCHS_KEPT,
 };
 use crate::engine::directory::epochs::{Epoch, Epochs};
 use crate::num::index;

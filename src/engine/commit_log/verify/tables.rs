@@ -6,7 +6,6 @@ use crate::engine::commit_log::tables::inventory::{INVENTORY_NAME, Inventory};
 use crate::engine::commit_log::tables::topics;
 use crate::engine::directory::kept_options;
 use crate::engine::directory::names;
-use crate::engine::directory::page;
 use crate::engine::directory::page::StatePage;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Op, Result};
@@ -32,7 +31,7 @@ pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
             reason,
         ));
     }
-    let page = parts.root.join(page::FILE_NAME);
+    let page = parts.root.join(names::STATE);
     if let Some(len) = len_of(parts, &page)? {
         let opened = match len == PAGE as u64 {
             true => StatePage::open(&*parts.disk, &parts.root, Access::Read)?,
