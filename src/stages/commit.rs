@@ -9,10 +9,9 @@
 //! durable. If a power loss damages a manifest, the commit never happened: the writer removes it,
 //! and the batch runs again.
 
-use super::manifest::{
-    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Slice, files, part_len, read,
-    refusal, sync,
-};
+use super::manifest::{CommitKind, Conflict, Manifest, Resolution, Slice, part_len};
+use super::name::Name;
+use super::pending::{Refusal, files, read, refusal, sync};
 use super::place::{QueryPlace, StagePlace, unique, unlink};
 use super::stager::Stage;
 use crate::clock::{Clock, RealClock};

@@ -24,7 +24,7 @@
 //! another commit has it by then. Commits of different queries take turns of a few parts each. A
 //! lone commit continues until another comes.
 
-use super::manifest::{self, Pending, Refusal};
+use super::pending::{self, Pending, Refusal};
 use super::place::StagePlace;
 use super::staged::Checked;
 use super::stop::Stop;
@@ -299,7 +299,7 @@ fn list(
         if waiting.contains(&place.query) {
             continue;
         }
-        match manifest::of_query(disk, &place) {
+        match pending::of_query(disk, &place) {
             Ok(found) if found.is_empty() => {}
             Ok(found) => queries.push(found.into()),
             Err(error) => {

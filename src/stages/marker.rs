@@ -19,7 +19,8 @@
 //! other values under a number in the log is not a retry. Markers of release 0.1.0 have neither;
 //! for them the number alone decides.
 
-use super::manifest::{CommitKind, Manifest, Name, Resolution, read_contents, write_contents};
+use super::manifest::{CommitKind, Manifest, Resolution, read_contents, write_contents};
+use super::name::Name;
 use super::place::is_query;
 use super::writer::Writer;
 use crate::engine::{Atomicity, Check, Engine, Filter, Point, Rows, Topic};

@@ -10,7 +10,8 @@
 //!
 //! On the writer's side, `intake` lists pending commits and gives each its turns; `take` appends
 //! the parts of one; `staged` and `rows` read and encode the rows; `marker` finds what the log
-//! holds; `manifest` knows the files, and `place` where they are; `sweep` removes unused ones;
+//! holds; `manifest` is what a commit consists of, `pending` its file until it is in the log,
+//! `name` has the names of all files, and `place` where they are; `sweep` removes unused ones;
 //! `hold` keeps retention from deleting markers. All of them use the store through `writer`, and
 //! wake drivers through `words`.
 
@@ -19,6 +20,8 @@ pub mod hold;
 pub mod intake;
 pub mod manifest;
 pub mod marker;
+pub mod name;
+pub mod pending;
 pub mod place;
 pub mod rows;
 pub mod staged;

@@ -1,6 +1,6 @@
 //! Why a commit was not appended: permanently or temporarily.
 
-use super::manifest::Refusal;
+use super::pending::Refusal;
 use crate::error::Error;
 
 /// Why a commit was not appended.

@@ -4,7 +4,8 @@
 //! are removed a day after they were last written. So are temporary files, refusals, and empty
 //! directories of queries. Other names stay, and links are not followed.
 
-use super::manifest::{self, Name};
+use super::name::Name;
+use super::pending;
 use super::place::{QueryPlace, StagePlace, unlink};
 use crate::disk::Disk;
 use crate::error::Result;
@@ -40,11 +41,11 @@ fn sweep_query(disk: &dyn Disk, place: &QueryPlace, clock_ms: i64) -> Result<()>
     };
     // Removing files changes the age of the directory, so it is read first.
     let unused = is_old(&place.folder);
-    let files = manifest::files(disk, place)?;
+    let files = pending::files(disk, place)?;
     let mut named = HashSet::new();
     for (_, name) in &files {
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
-            match manifest::read(disk, place, *name)? {
+            match pending::read(disk, place, *name)? {
                 Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
                 // It was begun or withdrawn meanwhile, so its stages are unknown.
                 None => return Ok(()),

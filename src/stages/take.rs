@@ -1,7 +1,8 @@
 //! Appends the parts of a commit, one after another.
 
-use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
+use super::manifest::{Conflict, Manifest};
 use super::marker::{self, Marker};
+use super::pending::{Pending, Refusal, sync, sync_up};
 use super::rows::PartRows;
 use super::staged::{Checked, Staged};
 use super::stop::Stop;

@@ -18,8 +18,10 @@ use crate::record::rocketmq::{Batch, Record};
 use crate::record::{Draft, HostBytes, RecordStyle};
 use crate::region::Access;
 use crate::stages::commit::{self, Patience, publish_cut};
-use crate::stages::manifest::{self, Name, PART_LEN};
+use crate::stages::manifest::{self, PART_LEN};
 use crate::stages::marker::{self, Marker};
+use crate::stages::name::Name;
+use crate::stages::pending;
 use crate::stages::place::{StagePlace, is_query};
 use crate::stages::stop::Stop;
 use crate::stages::{Commit, CommitKind, CommitState, Conflict, Resolution, Stage, Stager};
@@ -196,9 +198,9 @@ fn a_commit_that_has_begun_is_not_withdrawn() {
     let stages = [stage(root, "q", &[vec![1]], 500)];
     publish(root, "q", &stages, 500);
     let place = StagePlace::nested(root).query("q").unwrap();
-    let name = manifest::Name::Commit(0);
-    let mut first = manifest::read(&RealDisk, &place, name).unwrap().unwrap();
-    let mut second = manifest::read(&RealDisk, &place, name).unwrap().unwrap();
+    let name = Name::Commit(0);
+    let mut first = pending::read(&RealDisk, &place, name).unwrap().unwrap();
+    let mut second = pending::read(&RealDisk, &place, name).unwrap().unwrap();
     assert!(first.begin(&RealDisk).unwrap());
     assert!(!commit::withdraw(&RealDisk, root, "q", 0).unwrap());
     assert!(!second.begin(&RealDisk).unwrap());
@@ -385,7 +387,7 @@ fn run_batch(
     batch: u64,
     bodies: &[Vec<u8>],
     conflict: Conflict,
-) -> Option<manifest::Refusal> {
+) -> Option<pending::Refusal> {
     let stages = [stage(root, "q", bodies, 500)];
     let commit = Commit {
         query: "q",
@@ -663,7 +665,7 @@ fn a_commit_longer_than_a_part_is_divided_into_short_ones() {
         };
         commit::publish(&RealDisk, root, &commit).unwrap();
         let place = StagePlace::nested(root).query("q").unwrap();
-        let found = manifest::of_query(&RealDisk, &place).unwrap().remove(0);
+        let found = pending::of_query(&RealDisk, &place).unwrap().remove(0);
         let parts = found.manifest.unwrap().parts;
         let len = |part: &Vec<manifest::Slice>| part.iter().map(|it| it.end - it.begin).sum();
         let longest: u64 = parts.iter().map(len).max().unwrap();
@@ -696,7 +698,7 @@ fn a_commit_whose_name_is_taken_by_another_is_not_begun() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let place = StagePlace::nested(root).query("q").unwrap();
-    let of = |name| manifest::read(&RealDisk, &place, name).unwrap();
+    let of = |name| pending::read(&RealDisk, &place, name).unwrap();
     let again = || publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
     again();
     let mut first = of(Name::Commit(0)).unwrap();
@@ -737,7 +739,7 @@ fn a_manifest_that_is_being_renamed_is_listed() {
         while !ended {
             // The last listing begins after the last rename.
             ended = renaming.is_finished();
-            let found = manifest::files(&RealDisk, &place).unwrap();
+            let found = pending::files(&RealDisk, &place).unwrap();
             let batches: HashSet<u64> = found
                 .iter()
                 .filter_map(|(_, name)| match name {
