@@ -14,7 +14,7 @@ use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, ROOT, Story, World, hold};
 use super::random::Random;
-use super::rare::{options, said};
+use super::steps::{options, said};
 use crate::consumer::ProgressRow;
 use crate::disk::Disk;
 use crate::engine::Meanings;

@@ -4,7 +4,7 @@ use super::commits::{Commits, FORKED, PART_LEN, QUERY, WRITE_LEN, query};
 use super::disk::{SimDisk, shared};
 use super::faults::Stop;
 use super::frame::{Breach, ROOT};
-use super::rare::{new_disk, said};
+use super::steps::{new_disk, said};
 use super::targets::{TOPICS, Target};
 use crate::disk::{FileSystem, Synced};
 use crate::error::Result as Done;

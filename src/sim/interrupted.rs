@@ -5,7 +5,7 @@ use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, EPOCH_MS, ROOT, Story, hold};
 use super::random::Random;
-use super::rare::{new_disk, next, said};
+use super::steps::{new_disk, next, said};
 use super::targets::Target;
 use crate::disk::FileSystem;
 use crate::engine::Engine;

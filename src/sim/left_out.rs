@@ -13,7 +13,7 @@ use super::shown_by::SHOWN_BY;
 use super::telling::{Tell, tell};
 use super::unshown::UNSHOWN;
 use super::{
-    partition_cases, partition_repairs, rare, repairs, reported, shared_commit_log,
+    partition_cases, partition_repairs, rare, rare_index, repairs, reported, shared_commit_log,
     shared_partition_log, sites,
 };
 use crate::seeds::{Seeds, in_proof};
@@ -56,12 +56,12 @@ const KINDS: [(&str, Tell, bool); 46] = [
     steps!(Commits::is_over),
     steps!(rare::refused_sync),
     steps!(rare::refused_sync_of_the_index),
-    steps!(rare::returning_index_file),
+    steps!(rare_index::returning_index_file),
     steps!(rare::returning_log_file),
-    steps!(rare::index_after_a_life_without),
+    steps!(rare_index::index_after_a_life_without),
     steps!(rare::directories_made_above),
-    steps!(rare::killed_rebuild),
-    steps!(rare::torn_rebuild),
+    steps!(rare_index::killed_rebuild),
+    steps!(rare_index::torn_rebuild),
     steps!(rare::unheard_failure_of_dispatch),
     ("lives", tell::<Lives>, true),
     ("commits", tell::<Commits>, true),

@@ -8,16 +8,17 @@
 //! ```
 //!
 //! [`disk`] is the disk, [`faults`] what goes wrong with it, [`frame`] what all stories have in
-//! common, [`telling`] tells them with many seeds, and [`laws`] has the tests. The stories of
-//! [`life`] are of the commit log; [`model`] knows their messages and checks the store. Those of
-//! [`commits`], with its [`driver`] and the engines in [`targets`], are of rows that are staged,
-//! committed and taken up, each exactly once, those of [`consumers`] of messages that are settled,
-//! retried and delayed: none is skipped. Those of [`partitions`] are of a partition log, those of
-//! [`compactions`] of one that is compacted, those of [`members`] of logs of either kind that
-//! processes share, some of which die ([`locks`]). In [`openings`] each call of an opening fails.
-//! [`rare`], [`partition_cases`], [`reported`], [`interrupted`], [`repairs`] and
-//! [`partition_repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each
-//! sync, and [`seeds`](crate::seeds) chooses the stories.
+//! common, [`steps`] what short ones have, [`telling`] tells them with many seeds, and [`laws`] has
+//! the tests. The stories of [`life`] are of the commit log; [`model`] knows their messages and
+//! checks the store. Those of [`commits`], with its [`driver`] and the engines in [`targets`], are
+//! of rows that are staged, committed and taken up, each exactly once, those of [`consumers`] of
+//! messages that are settled, retried and delayed: none is skipped. Those of [`partitions`] are of
+//! a partition log, those of [`compactions`] of one that is compacted, those of [`members`] of logs
+//! of either kind that processes share ([`herd`]), some of which die ([`deaths`], [`locks`]). In
+//! [`openings`] each call of an opening fails. [`rare`], [`rare_index`], [`partition_cases`],
+//! [`reported`], [`interrupted`], [`repairs`] and [`partition_repairs`] cover cases that these
+//! reach too seldom. [`left_out`] leaves out each sync, and [`seeds`](crate::seeds) chooses the
+//! stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -31,12 +32,14 @@ mod commits;
 mod compactions;
 mod consumers;
 mod controls;
+mod deaths;
 mod disk;
 mod disk_calls;
 mod disk_loss;
 mod driver;
 mod faults;
 mod frame;
+mod herd;
 mod inode;
 mod interrupted;
 mod laws;
@@ -55,12 +58,14 @@ mod partition_repairs;
 mod partitions;
 mod random;
 mod rare;
+mod rare_index;
 mod repairs;
 mod reported;
 mod shared_commit_log;
 mod shared_partition_log;
 mod shown_by;
 mod sites;
+mod steps;
 mod targets;
 mod telling;
 mod unshown;

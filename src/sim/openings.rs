@@ -5,7 +5,7 @@ use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, Life, Stepped, Story, hold};
 use super::partitions::Partitions;
-use super::rare::{new_disk, said};
+use super::steps::{new_disk, said};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::options::{Flush, Options};

@@ -3,7 +3,7 @@
 use super::faults::Stop;
 use super::frame::{Breach, Life, ROOT, Stepped, Story, hold};
 use super::partitions::{Partitions, TOPICS};
-use super::rare::{new_disk, next, said};
+use super::steps::{new_disk, next, said};
 use crate::clock::Clock;
 use crate::disk::{FileSystem, Synced};
 use crate::engine::{Durability, Engine, QueueLogs};

@@ -4,7 +4,9 @@ use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, ROOT, hold};
 use super::random::Random;
-use super::rare::{flushed_is_kept, new_disk, next, open, open_by, open_with, options, said, send};
+use super::steps::{
+    flushed_is_kept, new_disk, next, open, open_by, open_with, options, said, send,
+};
 use crate::disk::{FileSystem, Synced};
 use crate::engine::Engine;
 use crate::engine::commit_log::CommitLog;
@@ -326,7 +328,7 @@ pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
     for number in 0..70 {
-        super::rare::append_to(&engine, &format!("topic-{number}"), 0..1, true).map_err(said)?;
+        super::steps::append_to(&engine, &format!("topic-{number}"), 0..1, true).map_err(said)?;
     }
     engine.step_dispatch();
     engine.parts().save_table().map_err(said)?;

@@ -3,10 +3,11 @@
 use super::disk::SimDisk;
 use super::faults::Stop;
 use super::frame::{Breach, ROOT, Sent, Story, hold};
+use super::herd::{Deed, End, Herd, Opener, Shared, unless_dead};
 use super::life::Lives;
-use super::members::{Deed, End, Herd, Members, Opener, Shared, unless_dead};
+use super::members::Members;
 use super::model::Model;
-use super::rare::new_disk;
+use super::steps::new_disk;
 use crate::engine::Atomicity;
 use crate::engine::commit_log::CommitLog;
 use crate::error::Result as Done;

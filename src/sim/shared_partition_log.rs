@@ -2,7 +2,8 @@
 
 use super::disk::SimDisk;
 use super::frame::{Breach, ROOT, Sent, Story, hold};
-use super::members::{Members, Opener, Shared, unless_dead};
+use super::herd::{Opener, Shared, unless_dead};
+use super::members::Members;
 use super::partitions::{Partitions, Place};
 use crate::engine::partition_log::PartitionLog;
 use crate::engine::service::durability::Durable;

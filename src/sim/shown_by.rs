@@ -38,7 +38,7 @@ pub const SHOWN_BY: &[(&str, &str, What, &str, u64)] = &[
         "src/engine/commit_log/index/mod.rs",
         "flush 1",
         What::Directory,
-        "rare::returning_index_file",
+        "rare_index::returning_index_file",
         0,
     ),
     (
@@ -73,7 +73,7 @@ pub const SHOWN_BY: &[(&str, &str, What, &str, u64)] = &[
         "src/engine/commit_log/recovery/reindex.rs",
         "doubt_index 1",
         What::Range,
-        "rare::torn_rebuild",
+        "rare_index::torn_rebuild",
         63,
     ),
     (
@@ -101,7 +101,7 @@ pub const SHOWN_BY: &[(&str, &str, What, &str, u64)] = &[
         "src/engine/commit_log/repair/mod.rs",
         "rebuild_index 1",
         What::Range,
-        "rare::torn_rebuild",
+        "rare_index::torn_rebuild",
         0,
     ),
     (

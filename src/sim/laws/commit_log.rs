@@ -5,7 +5,7 @@ use crate::sim::life::Lives;
 use crate::sim::telling::{
     CRASHES_TO_FIND, crashes, find, find_each, hold_through, tell, tell_all,
 };
-use crate::sim::{rare, repairs, reported};
+use crate::sim::{rare, rare_index, repairs, reported};
 
 #[test]
 fn what_was_acknowledged_outlives_every_power_loss() {
@@ -89,7 +89,7 @@ fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
 
 #[test]
 fn a_removed_index_file_does_not_come_back() {
-    tell_all(rare::returning_index_file);
+    tell_all(rare_index::returning_index_file);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn what_a_removal_leaves_of_log_queues_and_index_takes_nothing_away() {
 
 #[test]
 fn a_torn_index_is_not_trusted_after_a_life_without_index() {
-    tell_all(rare::index_after_a_life_without);
+    tell_all(rare_index::index_after_a_life_without);
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn the_directories_above_a_store_become_durable_with_it() {
 
 #[test]
 fn an_index_whose_rebuild_was_interrupted_is_rebuilt() {
-    tell_all(rare::killed_rebuild);
-    tell_all(rare::torn_rebuild);
+    tell_all(rare_index::killed_rebuild);
+    tell_all(rare_index::torn_rebuild);
 }
 
 #[test]
