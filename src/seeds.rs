@@ -18,10 +18,13 @@ pub fn in_proof() -> bool {
 /// First of the seeds used in every run.
 const FIXED: u64 = 1;
 
-/// A seed from the clock, far from the fixed ones.
+/// A seed from `FOREBAY_DRAWN`, or else from the clock, far from the fixed ones.
 fn draw() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    1_000_000_000 + now.as_nanos() as u64 % 1_000_000_000_000
+    let drawn = number("FOREBAY_DRAWN").unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        now.as_nanos() as u64
+    });
+    1_000_000_000 + drawn % 1_000_000_000_000
 }
 
 /// Configures proptest with the seed `FOREBAY_SEED`, or else a random seed, which is printed.

@@ -1,7 +1,8 @@
 //! Random numbers, and random choices from many points that a test could try.
 //!
 //! The gate tries some points, `FOREBAY_PROOF` all. Half of the drawn points are the same each
-//! time; the other half depend on `FOREBAY_SEED`, or on a seed that the test prints.
+//! time; the other half depend on `FOREBAY_SEED` or `FOREBAY_DRAWN`, or on a seed that the test
+//! prints.
 
 use proptest::test_runner::{Config, RngSeed};
 use std::fmt::Debug;
@@ -45,12 +46,19 @@ pub(crate) struct Draw {
     pub(crate) all: bool,
 }
 
-/// `FOREBAY_SEED`, or a random seed; a failure prints it.
+/// The seed that an environment variable gives.
+pub(crate) fn given(name: &str) -> Option<u64> {
+    Some(std::env::var(name).ok()?.parse().unwrap())
+}
+
+/// `FOREBAY_DRAWN`, or a random seed.
+pub(crate) fn drawn() -> u64 {
+    given("FOREBAY_DRAWN").unwrap_or_else(|| RandomState::new().hash_one(0u8) >> 32)
+}
+
+/// `FOREBAY_SEED`, or a drawn one; a failure prints it.
 fn seed() -> u64 {
-    let seed = match std::env::var("FOREBAY_SEED") {
-        Ok(text) => text.parse().unwrap(),
-        Err(_) => RandomState::new().hash_one(0u8) >> 32,
-    };
+    let seed = given("FOREBAY_SEED").unwrap_or_else(drawn);
     println!("FOREBAY_SEED={seed}");
     seed
 }
