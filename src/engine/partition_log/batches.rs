@@ -14,6 +14,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::record::Flaw;
 use crate::record::kafka::Lent;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes between two waypoints that a walk keeps.
@@ -31,6 +32,8 @@ pub(super) struct Batches {
     /// End of the partition.
     pub(super) end: u64,
     walk: Option<Walk>,
+    /// Steps that the walk has made already.
+    ahead: VecDeque<Step>,
     /// Position of the last waypoint that was kept.
     kept: u64,
     /// Base of the next segment, if the list was made after the walk had met its offsets.
@@ -49,6 +52,7 @@ impl Batches {
             at,
             end: view.end,
             walk: None,
+            ahead: VecDeque::new(),
             kept: 0,
             confirmed: None,
             lender: None,
@@ -82,6 +86,7 @@ impl Batches {
     }
 
     fn close(&mut self) {
+        self.ahead.clear();
         if let Some(walk) = self.walk.take() {
             self.lender = walk.reader.lender;
         }
@@ -96,7 +101,10 @@ impl Batches {
                     false => return Ok(Step::End),
                 }
             };
-            let step = walk.next(disk)?;
+            let step = match self.ahead.pop_front() {
+                Some(step) => step,
+                None => walk.next(disk)?,
+            };
             let (len, next_offset) = (walk.reader.len, walk.next_offset);
             match step {
                 Step::Batch(found) => {
@@ -243,12 +251,21 @@ impl Batches {
         }
     }
 
-    /// [`Walk::lose`], up to the next segment.
-    pub(super) fn lose(&mut self, found: &FoundBatch) -> Result<u64> {
-        let limit = self.next_base();
-        match &mut self.walk {
-            Some(walk) => Ok(walk.lose(found)?.min(limit)),
-            None => Ok(self.at),
+    /// [`Walk::lose`], up to the next batch, the next segment or the end of the partition: the
+    /// offsets that the lost batch states may be what is wrong in it.
+    pub(super) fn lose(&mut self, disk: &dyn Disk, found: &FoundBatch) -> Result<u64> {
+        let limit = self.next_base().min(self.end);
+        let Some(walk) = &mut self.walk else {
+            return Ok(self.at);
+        };
+        let after = walk.lose(found)?;
+        while !matches!(self.ahead.back(), Some(Step::Batch(_) | Step::End)) {
+            self.ahead.push_back(walk.next(disk)?);
         }
+        let next = match self.ahead.back() {
+            Some(Step::Batch(next)) => next.header.first_offset(),
+            _ => limit,
+        };
+        Ok(after.min(next).min(limit))
     }
 }

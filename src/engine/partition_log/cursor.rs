@@ -107,9 +107,9 @@ impl QueueCursor {
         Ok(true)
     }
 
-    /// Skips to an offset.
+    /// Skips to an offset. That which a damaged header states may be far beyond the end.
     fn move_to(&mut self, offset: u64) {
-        self.batches.at = self.batches.at.max(offset);
+        self.batches.at = self.batches.at.max(offset.min(self.view.bounds.end));
     }
 
     /// Skips to an offset after the end of the range; the range has nothing before it.
@@ -306,7 +306,7 @@ impl QueueCursor {
         self.batch = None;
         let FoundBatch { position, header } = found;
         let at = self.batches.at;
-        let after = self.batches.lose(found)?.max(at);
+        let after = self.batches.lose(&*self.shared.disk, found)?.max(at);
         let lost = at.max(header.first_offset().min(after))..after;
         let bytes = *position..*position + u64::from(header.len);
         if let Some((segment, _)) = self.batches.segment() {
@@ -319,7 +319,7 @@ impl QueueCursor {
 
     /// Reports bytes that are not a batch, unless the log ends there.
     fn pass_over(&self, bytes: Range<u64>, flaw: Flaw) {
-        let is_last = self.batches.next_base() == u64::MAX;
+        let is_last = self.batches.next_base() == u64::MAX && self.batches.at >= self.view.end;
         if let Some((segment, len)) = self.batches.segment()
             && !(is_last && bytes.end >= len)
         {

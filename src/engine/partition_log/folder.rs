@@ -9,6 +9,7 @@ use super::segments::reader::{Here, Reader};
 use super::segments::segment::{Segment, Segments};
 use super::segments::walk::{Step, Walk};
 use super::segments::waypoints::Waypoints;
+use super::segments::writers::Writers;
 use super::write::ends::Ends;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
@@ -23,8 +24,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// The lock of those who write it.
-    lock: Arc<Path>,
+    writers: Arc<Writers>,
     /// Where the partition begins and ends, if this process writes it.
     pub(super) ends: Option<Arc<Ends>>,
     state: Mutex<State>,
@@ -82,9 +82,8 @@ struct Place {
 impl Folder {
     /// A folder of which nothing is known yet.
     pub(super) fn new(path: PathBuf) -> Folder {
-        let root = path.parent().unwrap_or(Path::new("."));
         Folder {
-            lock: root.join(names::LOCK).into(),
+            writers: Arc::new(Writers::of(&path)),
             path,
             ends: None,
             state: Mutex::default(),
@@ -158,13 +157,13 @@ impl Folder {
         } else {
             walk = Walk::new(reader, position);
         }
-        walk.lock = self.lock_of_writers();
+        walk.writers = self.writers();
         Ok(Some(walk))
     }
 
-    /// The lock of those who write the partition; `None` if it is this process.
-    pub(super) fn lock_of_writers(&self) -> Option<Arc<Path>> {
-        self.ends.is_none().then(|| Arc::clone(&self.lock))
+    /// Those who write the partition; `None` if it is this process.
+    pub(super) fn writers(&self) -> Option<Arc<Writers>> {
+        self.ends.is_none().then(|| Arc::clone(&self.writers))
     }
 
     /// Whether the file that was opened has replaced that of the segment. Only the file of a
@@ -218,7 +217,7 @@ impl Folder {
             None => Place::default(),
             Some(last) => {
                 let searched = state.barren == Some((known, last.len));
-                match find_end(disk, last, known, Some((&self.lock, searched))) {
+                match find_end(disk, last, known, Some((&self.writers, searched))) {
                     // The broker has deleted or renamed it since it was listed.
                     Err(error) if error.is_not_found() => known,
                     Err(error) => return Err(error),
@@ -373,21 +372,21 @@ fn bytes_of(
 /// The end of the last segment: after its last whole batch. Continues at `known` if that is still
 /// the end of a batch of this segment, or of the file.
 ///
-/// Damage is skipped if a whole batch follows it; otherwise the segment ends there. If nobody holds
-/// the `lock`, the whole segment is searched for one, unless nothing was found after `known`
-/// before. Also returns whether the search was in vain.
+/// Damage is skipped if a whole batch follows it; otherwise the segment ends there. If there are no
+/// `writers`, the whole segment is searched for one that the next of them will keep, unless nothing
+/// was found after `known` before. Also returns whether the search was in vain.
 fn find_end(
     disk: &dyn Disk,
     segment: &Arc<Segment>,
     known: Place,
-    lock: Option<(&Arc<Path>, bool)>,
+    writers: Option<(&Arc<Writers>, bool)>,
 ) -> Result<(Place, bool)> {
     let is_known = known.base == segment.base && known.position > 0;
     if is_known && known.position == segment.len {
         return Ok((known, false));
     }
     let mut reader = Reader::open(disk, segment)?;
-    if known.base == segment.base && is_still_end(&reader, known)? {
+    if is_known && is_still_end(&reader, known)? {
         return Ok((known, false));
     }
     let start = match is_known && known.position <= reader.len {
@@ -405,13 +404,25 @@ fn find_end(
     let mut end = start;
     let mut walk = Walk::new(reader, start.position);
     walk.next_offset = start.offset;
-    walk.lock = lock
+    walk.writers = writers
         .filter(|(_, searched)| !searched)
         .map(|it| Arc::clone(it.0));
     loop {
         match walk.next(disk)? {
             Step::Batch(found) => {
                 if walk.reader.is_whole(found.position, &found.header)? {
+                    if found.position > end.position
+                        && let Some((writers, _)) = writers
+                        && writers.are_gone(disk)?
+                        && !writers.will_keep(
+                            disk,
+                            segment,
+                            end.position..found.position,
+                            end.offset,
+                        )?
+                    {
+                        return Ok((end, true));
+                    }
                     end.batch = Some(found.position);
                     end.position = walk.position;
                     end.offset = found.header.last_offset() + 1;
@@ -422,8 +433,8 @@ fn find_end(
             Step::Damage(bytes, _) if is_known && bytes.start == start.position => {
                 // The broker may have truncated the segment and written over it.
                 if !still_begins(disk, segment, known)? {
-                    let lock = lock.map(|(lock, _)| (lock, false));
-                    return find_end(disk, segment, Place::default(), lock);
+                    let writers = writers.map(|(writers, _)| (writers, false));
+                    return find_end(disk, segment, Place::default(), writers);
                 }
             }
             Step::Damage(..) => {}
@@ -436,15 +447,11 @@ fn find_end(
 /// reserved space, and the same batch before them. Reads a few bytes, since readers that wait ask
 /// again and again.
 fn is_still_end(reader: &Reader, place: Place) -> Result<bool> {
-    let begins = place.batch.unwrap_or(place.position);
-    if place.position >= reader.len || (begins == place.position && begins > 0) {
+    if place.position >= reader.len || place.batch.is_none() {
         return Ok(false);
     }
     let after = reader.bytes(place.position, HEAD_LEN)?;
-    if after.iter().any(|byte| *byte != 0) {
-        return Ok(false);
-    }
-    Ok(begins == place.position || has_last(reader, place)?)
+    Ok(after.iter().all(|byte| *byte == 0) && has_last(reader, place)?)
 }
 
 /// Whether the same batch is before a place.

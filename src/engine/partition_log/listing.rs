@@ -3,7 +3,7 @@
 use super::PartitionLog;
 use super::folder::TICK_MS;
 use super::partition::Partition;
-use super::segments::names;
+use super::segments::names::{self, CHECKPOINT_LEN_MAX};
 use super::write::tables;
 use crate::clock::{Clock, RealClock};
 use crate::disk::read_small;
@@ -13,9 +13,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Longest checkpoint file that is read.
-const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
 
 impl PartitionLog {
     /// Finds partitions that were added or deleted. Every use of a topic calls this, and the

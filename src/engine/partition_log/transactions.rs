@@ -156,7 +156,7 @@ impl Search {
     fn next(&mut self, disk: &dyn Disk) -> Result<Option<Event>> {
         loop {
             if let Some(found) = self.after.take() {
-                if let Some(event) = self.event(&found)? {
+                if let Some(event) = self.event(disk, &found)? {
                     return Ok(Some(event));
                 }
                 continue;
@@ -187,7 +187,7 @@ impl Search {
     }
 
     /// What a batch is.
-    fn event(&mut self, found: &FoundBatch) -> Result<Option<Event>> {
+    fn event(&mut self, disk: &dyn Disk, found: &FoundBatch) -> Result<Option<Event>> {
         let header = &found.header;
         let first = header.first_offset().max(self.at);
         self.at = header.last_offset() + 1;
@@ -207,7 +207,7 @@ impl Search {
             Ok(None) => Some(Event::Data(*found)),
             Err(flaw) => {
                 let bytes = found.position..found.position + u64::from(header.len);
-                self.at = self.batches.lose(found)?.max(first);
+                self.at = self.batches.lose(disk, found)?.max(first);
                 let damage = damage(self.batches.segment(), bytes, flaw);
                 damage.map(|damage| {
                     Event::Hole(Hole {

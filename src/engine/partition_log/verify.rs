@@ -108,7 +108,7 @@ fn check_segment(
     let mut later = view.segments.iter().map(|it| it.base);
     let next_base = later.find(|base| *base > segment.base).unwrap_or(u64::MAX);
     let mut walk = Walk::new(reader, 0);
-    walk.lock = partition.folder.lock_of_writers();
+    walk.writers = partition.folder.writers();
     walk.is_complete = !is_last;
     let mut damage = |bytes, reason: Flaw| {
         found

@@ -3,8 +3,8 @@
 //! reads them. [`confirm`] compares an index with batches, [`lender`] has memory for bytes that
 //! rows keep, [`segment`] is one file of batches, [`snapshot`] has the producers of a partition
 //! where a segment begins, [`room`] is what a writer may leave after its batches, [`sectors`] tells
-//! what a power loss took, [`newest`] has what searches by time have found out, and [`names`] has
-//! the names of all files.
+//! what a power loss took, [`writers`] what a writer keeps of that, [`newest`] has what searches by
+//! time have found out, and [`names`] has the names of all files.
 
 pub mod confirm;
 pub mod index;
@@ -18,3 +18,4 @@ pub mod segment;
 pub mod snapshot;
 pub mod walk;
 pub mod waypoints;
+pub mod writers;

@@ -20,6 +20,10 @@ pub const OFFSET_MAX: u64 = 1 << 62;
 
 /// Table of the first offsets that retention or a user has left.
 pub const LOG_START: &str = "log-start-offset-checkpoint";
+/// Maximum length of such a table.
+pub const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
+/// Table of the offsets below which all messages are durable.
+pub const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
 /// Exists in a directory that Forebay writes.
 pub const FOREBAY: &str = "forebay.partitionlog";
 /// Says what an atomic batch is about to append to several partitions.

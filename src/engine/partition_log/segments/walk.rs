@@ -1,15 +1,14 @@
 //! The walk over the batches of a segment.
 
 use super::reader::{Here, Reader, Run};
-use super::sectors::lacks_sector;
 use super::waypoints::Waypoint;
-use crate::disk::{Disk, Holder};
+use super::writers::Writers;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::record::Flaw;
 use crate::record::kafka::Header;
 use crate::record::kafka::header::BATCH_LEN_MAX;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of batches that a search of the rest of a segment may check.
@@ -114,9 +113,8 @@ pub struct Walk {
     /// Whether the segment is complete, so that batches are searched for even without an index. The
     /// end of one that is written holds zeros, or half a batch with bytes that others chose.
     pub is_complete: bool,
-    /// The lock of those who write the segment. If nobody holds it, a search finds what recovery
-    /// would.
-    pub lock: Option<Arc<Path>>,
+    /// Those who write the segment. If there are none, a search finds what recovery would.
+    pub writers: Option<Arc<Writers>>,
     /// Whether such a search has found nothing more.
     pub is_barren: bool,
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
@@ -136,7 +134,7 @@ impl Walk {
             left: 2 * reader.len + BATCH_LEN_MAX as u64,
             is_placed: position == 0,
             is_complete: false,
-            lock: None,
+            writers: None,
             is_barren: false,
             reader,
             position,
@@ -335,12 +333,12 @@ impl Walk {
     }
 
     /// Where the first batch is after a flaw in a segment that is not complete, and that nobody
-    /// writes any more. Recovery goes on there unless a power loss took what is missing.
+    /// writes any more. The next writer has to keep it.
     fn search_abandoned(&mut self, disk: &dyn Disk, flaw: u64) -> Result<Option<u64>> {
-        let Some(lock) = &self.lock else {
+        let Some(writers) = self.writers.clone() else {
             return Ok(None);
         };
-        if disk.probe(lock)? != Holder::Nobody {
+        if !writers.are_gone(disk)? {
             return Ok(None);
         }
         let first = self.next_offset;
@@ -349,7 +347,7 @@ impl Walk {
             After::Nothing { .. } | After::Unknown { .. } => None,
         };
         if let Some(found) = found
-            && !lacks_sector(disk, &self.reader.segment, flaw..found, first)?
+            && writers.will_keep(disk, &self.reader.segment, flaw..found, first)?
         {
             return Ok(Some(found));
         }

@@ -1,6 +1,7 @@
 //! Tests of the partition log, over logs that Kafka wrote and over made ones.
 
 mod archive;
+mod behind;
 mod damage;
 mod extremes;
 mod follow;

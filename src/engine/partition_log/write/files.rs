@@ -1,14 +1,14 @@
 //! The small files of a log directory and of a partition, as a broker that is alone writes them.
 
 use crate::disk::{Disk, Kind, read_small, replace};
-use crate::engine::partition_log::segments::names::{self, CLEAN};
+use crate::engine::partition_log::segments::names::{self, CHECKPOINT_LEN_MAX, CLEAN};
 use crate::error::Result;
 use crate::record::coded::base64;
 use std::fmt::Write;
 use std::path::Path;
 
 /// Offsets below which each partition is durable.
-pub const RECOVERY_POINT: &str = "recovery-point-offset-checkpoint";
+pub const RECOVERY_POINT: &str = names::RECOVERY_POINT;
 /// Offsets up to which all replicas of each partition have it.
 pub const HIGH_WATERMARK: &str = "replication-offset-checkpoint";
 /// First offsets of each partition that compaction has not covered.
@@ -21,8 +21,6 @@ pub const METADATA: &str = "partition.metadata";
 const METADATA_START: &str = "version: 0\ntopic_id: ";
 /// The small files of a partition.
 pub const SMALL: [&str; 2] = [METADATA, EPOCHS];
-/// Longest checkpoint that is read.
-const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
 /// Longest small file of a partition that is read.
 const SMALL_LEN_MAX: u64 = 1 << 20;
 

@@ -89,7 +89,9 @@ impl Hole {
         let folder = segment.path.parent().and_then(|folder| folder.file_name());
         let folder = folder.and_then(|name| name.to_str());
         let partition = folder.and_then(partition_of);
-        let (Some((topic, queue)), Some(after)) = (partition, self.after.or(next)) else {
+        // What the batch states may be wrong.
+        let after = [self.after, next].into_iter().flatten().min();
+        let (Some((topic, queue)), Some(after)) = (partition, after) else {
             return report.add(damage);
         };
         let lost = (self.first..after).map(|offset| (topic.to_owned(), queue, offset));

@@ -187,13 +187,15 @@ impl Opening<'_> {
         }
         let files = names::log_files_of(&entries);
         let segments: Vec<Segment> = files.iter().map(|file| segment(&folder, file)).collect();
+        let index = segments.last().map(|last| beside(&last.path, OFFSETS));
+        let has_index = index.is_some_and(|index| has_bytes(&entries, &index));
         let found = match self.is_clean {
-            true => {
-                let index = segments.last().map(|last| beside(&last.path, OFFSETS));
-                let has_index = index.is_some_and(|index| has_bytes(&entries, &index));
-                self.open_clean(folder, (segments, has_index), known)?
-            }
-            false => {
+            true => self.open_clean(&folder, (&segments, has_index), known)?,
+            false => None,
+        };
+        let found = match found {
+            Some(found) => found,
+            None => {
                 // A broker may have written since Forebay did.
                 let is_own = self.is_own && snapshot::offsets(&entries).is_empty();
                 self.recover(folder, (segments, is_own), known)?
@@ -233,14 +235,22 @@ impl Opening<'_> {
         Ok(false)
     }
 
+    /// Opens a partition whose last writer stopped cleanly. `None` if its last segment ends with
+    /// damage that may hide messages.
     fn open_clean(
         &self,
-        folder: PathBuf,
-        (segments, has_index): (Vec<Segment>, bool),
+        folder: &Path,
+        (segments, has_index): (&[Segment], bool),
         known: Known,
-    ) -> Result<Recovered> {
+    ) -> Result<Option<Recovered>> {
         let Some((last, sealed)) = segments.split_last() else {
-            return Ok(self.found(folder, Vec::new(), known, (nothing(known), false)));
+            let found = self.found(
+                folder.to_owned(),
+                Vec::new(),
+                known,
+                (nothing(known), false),
+            );
+            return Ok(Some(found));
         };
         let last = Arc::new(last.clone());
         let mut reader = Reader::open(&**self.disk, &last)?;
@@ -251,6 +261,12 @@ impl Opening<'_> {
         let len = reader.len;
         let mut walk = Walk::new(reader, begin);
         let (mut whole, mut next, mut checked) = (begin, last.base, 0);
+        let mut hole = None;
+        let report = |hole: Option<(Range<u64>, Flaw)>| {
+            if let Some((bytes, flaw)) = hole {
+                self.report(&last.path, bytes, flaw);
+            }
+        };
         loop {
             match walk.next(&**self.disk)? {
                 Step::Batch(found) if walk.reader.is_whole(found.position, &found.header)? => {
@@ -259,10 +275,14 @@ impl Opening<'_> {
                     checked += 1;
                 }
                 Step::Batch(_) => {}
-                Step::Damage(bytes, flaw) => self.report(&last.path, bytes, flaw),
+                Step::Damage(bytes, flaw) => report(hole.replace((bytes, flaw))),
                 Step::End => break,
             }
         }
+        if next < known.point && walk.reader.data_end(&**self.disk, whole)? > whole {
+            return Ok(None);
+        }
+        report(hole);
         self.compare(&last, next, known);
         let end = End {
             base: last.base,
@@ -271,9 +291,10 @@ impl Opening<'_> {
             offset: next.max(known.point).max(known.start),
         };
         let continues = whole == len;
-        let mut found = self.found(folder, sealed.to_vec(), known, (end, continues));
+        let of = (end, continues);
+        let mut found = self.found(folder.to_owned(), sealed.to_vec(), known, of);
         found.checked = checked;
-        Ok(found)
+        Ok(Some(found))
     }
 
     fn recover(

@@ -14,7 +14,7 @@ use super::files::{self, EPOCHS, FIRST_DIRTY, HIGH_WATERMARK, MARKER, METADATA, 
 use super::follow;
 use crate::disk::{Disk, Kind, put, read_small, replace};
 use crate::engine::directory::salvage;
-use crate::engine::partition_log::segments::names::{self, LOG_START};
+use crate::engine::partition_log::segments::names::{self, CHECKPOINT_LEN_MAX, LOG_START};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Step, Walk};
@@ -26,8 +26,7 @@ use std::sync::Arc;
 
 /// Tables of offsets in a log directory.
 const CHECKPOINTS: [&str; 4] = [RECOVERY_POINT, HIGH_WATERMARK, LOG_START, FIRST_DIRTY];
-/// Longest of them, and longest other small file that is read.
-const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
+/// Longest other small file that is read.
 const SMALL_LEN_MAX: u64 = 1 << 20;
 
 /// What is wrong with the contents of a file, if anything is.

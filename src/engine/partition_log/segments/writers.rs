@@ -1,0 +1,90 @@
+//! Those who write a partition, and what one of them will keep of a log that the last one left.
+//!
+//! Opening for writing ends a partition at a hole that a power loss left. Any other hole with whole
+//! batches behind it is damage, and the partition goes on behind it: if the hole lies below the
+//! recovery point, if that is not known, or if the last writer stopped cleanly. Readers of a log
+//! that nobody writes end it at the same place.
+
+use super::names::{CHECKPOINT_LEN_MAX, CLEAN, LOCK, RECOVERY_POINT, each_start, partition_of};
+use super::sectors::lacks_sector;
+use super::segment::Segment;
+use crate::disk::{Disk, Holder, read_small};
+use crate::error::Result;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Those who write a partition.
+#[derive(Debug)]
+pub struct Writers {
+    /// The log directory.
+    root: PathBuf,
+    /// Byte 0 of this file is locked by them.
+    lock: PathBuf,
+    topic: String,
+    queue: u32,
+}
+
+impl Writers {
+    /// Those who write the partition in a folder.
+    pub fn of(folder: &Path) -> Writers {
+        let root = folder.parent().unwrap_or(Path::new("."));
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let (topic, queue) = name.and_then(partition_of).unwrap_or_default();
+        Writers {
+            root: root.to_owned(),
+            lock: root.join(LOCK),
+            topic: topic.to_owned(),
+            queue,
+        }
+    }
+
+    /// Whether there are none.
+    ///
+    /// # Errors
+    ///
+    /// Those of looking at the lock.
+    pub fn are_gone(&self, disk: &dyn Disk) -> Result<bool> {
+        Ok(disk.probe(&self.lock)? == Holder::Nobody)
+    }
+
+    /// Whether the next writer will keep what follows a hole of the last segment, whole batches,
+    /// if there is none now. A batch with the offset `first` should begin there.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn will_keep(
+        &self,
+        disk: &dyn Disk,
+        segment: &Segment,
+        hole: Range<u64>,
+        first: u64,
+    ) -> Result<bool> {
+        let is_clean = disk.stat(&self.root.join(CLEAN))?.is_some();
+        let point = self.recovery_point(disk)?;
+        if is_clean || point.is_none_or(|point| first < point) {
+            return Ok(true);
+        }
+        Ok(!lacks_sector(disk, segment, hole, first)?)
+    }
+
+    /// All offsets below are durable. `None` if no table says so.
+    fn recovery_point(&self, disk: &dyn Disk) -> Result<Option<u64>> {
+        let path = self.root.join(RECOVERY_POINT);
+        let bytes = match read_small(disk, &path, CHECKPOINT_LEN_MAX) {
+            Err(error) if error.kind() == Some(ErrorKind::InvalidData) => None,
+            read => read?,
+        };
+        let Some(bytes) = bytes else {
+            return Ok(None);
+        };
+        let mut point = 0;
+        let read = each_start(&bytes, &mut |topic, queue, offset| {
+            if topic == self.topic && queue == self.queue {
+                point = offset;
+            }
+        });
+        Ok(read.is_ok().then_some(point))
+    }
+}

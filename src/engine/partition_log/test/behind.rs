@@ -1,0 +1,196 @@
+//! Whole batches behind damage are read, by readers and by the next writer alike.
+
+use super::write::{send, writing};
+use super::*;
+use crate::engine::{Damage, QueueLogs};
+use std::ops::Range;
+
+const COUNT: usize = 40;
+/// The mark of a clean stop.
+const CLEAN: &str = ".kafka_cleanshutdown";
+
+/// How a store was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Its writer stopped.
+    Cleanly,
+    /// Its writer died, and all is below the recovery point.
+    Durable,
+    /// Its writer died, and nothing is.
+    Unsynced,
+}
+
+fn batches() -> Vec<Vec<u8>> {
+    (0..COUNT as u64).map(|base| batch(base, &[1])).collect()
+}
+
+/// Where each batch begins.
+fn begins() -> Vec<usize> {
+    let batches = batches();
+    let begin = |number| batches[..number].iter().map(Vec::len).sum();
+    (0..COUNT).map(begin).collect()
+}
+
+/// A partition of batches with a message each, with changed bytes in its only segment.
+fn left(how: Left, change: impl Fn(&mut [u8], &[usize])) -> Made {
+    let made = Made::new();
+    let mut bytes = batches().concat();
+    change(&mut bytes, &begins());
+    made.segment(0, &[bytes]);
+    let root = made.root.path();
+    fs::write(root.join("forebay.partitionlog"), "7\n").unwrap();
+    let point = match how {
+        Left::Cleanly | Left::Durable => COUNT,
+        Left::Unsynced => 0,
+    };
+    let points = format!("0\n1\nt 0 {point}\n");
+    fs::write(root.join("recovery-point-offset-checkpoint"), points).unwrap();
+    if how == Left::Cleanly {
+        fs::write(root.join(CLEAN), "{\"version\":0,\"brokerEpoch\":-1}").unwrap();
+    }
+    made
+}
+
+fn all_but(lost: Range<usize>) -> Vec<i64> {
+    (0..COUNT)
+        .filter(|it| !lost.contains(it))
+        .map(|it| it as i64)
+        .collect()
+}
+
+fn lost(damage: &[Damage]) -> Vec<u64> {
+    damage
+        .iter()
+        .flat_map(|it| it.lost.iter().map(|(_, _, offset)| *offset))
+        .collect()
+}
+
+/// The reader, the writer after it, and the reader after that find the same.
+fn check(made: &Made, expected: &[i64], end: u64, what: &str) {
+    let engine = made.open();
+    assert_eq!(offsets(&engine), expected, "{what}, reader");
+    drop(engine);
+    let engine = writing(made.root.path(), &Options::default()).unwrap();
+    assert_eq!(offsets(&engine), expected, "{what}, writer");
+    assert_eq!(bounds(&engine), 0..end, "{what}, writer");
+    let lost = lost(&engine.report().damage());
+    let holes: Vec<u64> = (0..end)
+        .filter(|it| !expected.contains(&it.cast_signed()))
+        .collect();
+    assert_eq!(lost, holes, "{what}, writer");
+    assert_eq!(
+        send(&engine, "t", &[(0, end.to_string().as_bytes())]),
+        [end]
+    );
+    let more = [expected, &[end.cast_signed()]].concat();
+    assert_eq!(offsets(&engine), more, "{what}, writer");
+    assert_eq!(offsets(&made.open()), more, "{what}, reader beside it");
+}
+
+/// The length of a batch leads nowhere, or into a message.
+#[test]
+fn a_wrong_length_costs_its_message_alone() {
+    for how in [Left::Cleanly, Left::Durable, Left::Unsynced] {
+        for number in [0, 5, 10] {
+            for at in [8, 10, 11] {
+                let made = left(how, |bytes, begins| bytes[begins[number] + at] ^= 0x10);
+                let expected = all_but(number..number + 1);
+                let what = format!("{how:?}, byte {at} of batch {number}");
+                check(&made, &expected, COUNT as u64, &what);
+            }
+        }
+    }
+}
+
+/// A batch with a wrong last offset, which cannot be read, must not hide those behind it, nor move
+/// a reader beyond the end.
+#[test]
+fn a_wrong_last_offset_beside_other_damage_hides_nothing() {
+    for how in [Left::Cleanly, Left::Durable, Left::Unsynced] {
+        for number in [0, 5, COUNT - 2] {
+            for at in [8, 16, 23, 60] {
+                let made = left(how, |bytes, begins| {
+                    bytes[begins[number] + 23] ^= 0x10;
+                    bytes[begins[number + 1] + at] ^= 0x7F;
+                });
+                // What a crash has left at the end was not durable.
+                let is_end = number + 2 == COUNT && how == Left::Unsynced;
+                let end = if is_end { number } else { COUNT };
+                let expected = all_but(number..number + 2);
+                let what = format!("{how:?}, batch {number}, byte {at} of the next");
+                check(&made, &expected, end as u64, &what);
+            }
+        }
+        let last = COUNT - 1;
+        let made = left(how, |bytes, begins| bytes[begins[last] + 23] ^= 0x10);
+        let end = if how == Left::Unsynced { last } else { COUNT };
+        check(&made, &all_but(last..COUNT), end as u64, "the last batch");
+    }
+}
+
+/// Zeros that begin where a batch begins.
+#[test]
+fn zeros_end_a_log_only_where_a_power_loss_can_have_left_them() {
+    for number in [0, 4] {
+        for len in [61, 600] {
+            for how in [Left::Cleanly, Left::Durable, Left::Unsynced] {
+                let made = left(how, |bytes, begins| {
+                    bytes[begins[number]..][..len].fill(0);
+                });
+                let zeros_end = begins()[number] + len;
+                let after = begins().partition_point(|it| *it < zeros_end);
+                let has_sector = len == 600;
+                let (expected, end) = match how == Left::Unsynced && has_sector {
+                    true => (all_but(number..COUNT), number),
+                    false => (all_but(number..after), COUNT),
+                };
+                let what = format!("{how:?}, {len} zeros from batch {number} on");
+                check(&made, &expected, end as u64, &what);
+            }
+        }
+    }
+}
+
+/// The header of a batch within which sectors are missing may be whole.
+#[test]
+fn a_sector_that_is_missing_behind_a_header_ends_a_log_that_was_not_durable() {
+    for how in [Left::Cleanly, Left::Durable, Left::Unsynced] {
+        let from = begins()[3] + 61;
+        let until = (from / 512 + 2) * 512;
+        let made = left(how, |bytes, _| bytes[from..until].fill(0));
+        let after = begins().partition_point(|it| *it < until);
+        let (expected, end) = match how {
+            Left::Unsynced => (all_but(3..COUNT), 3),
+            Left::Cleanly | Left::Durable => (all_but(3..after), COUNT),
+        };
+        check(&made, &expected, end as u64, &format!("{how:?}"));
+    }
+}
+
+/// A complete segment that was cut short, and an empty one after it.
+#[test]
+fn the_lost_end_of_a_complete_segment_is_reported_to_the_readers_of_its_writer() {
+    let root = TempDir::new().unwrap();
+    let engine = writing(root.path(), &Options::default()).unwrap();
+    for number in 0..4_u64 {
+        send(&engine, "t", &[(0, number.to_string().as_bytes())]);
+    }
+    engine.roll().unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    let log = root.path().join("t-0/00000000000000000000.log");
+    let len = fs::metadata(&log).unwrap().len();
+    let file = fs::OpenOptions::new().write(true).open(&log).unwrap();
+    file.set_len(len - 10).unwrap();
+    let engine = writing(root.path(), &Options::default()).unwrap();
+    let topic = topic(&engine, "t");
+    let mut rows = Rows::default();
+    let mut cursor = engine
+        .cursor(&topic, 0, 0..4, &Filter::default(), Check::Full)
+        .unwrap();
+    cursor.next(100, &mut rows).unwrap();
+    assert_eq!((rows.rows.len(), cursor.offset()), (3, 4));
+    let damage = engine.report().damage();
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    assert_eq!(damage[0].path, log);
+}
