@@ -2,13 +2,24 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any, Literal, Protocol, Self, TypeAlias, final, overload
+from typing import Any, Literal, Never, Protocol, Self, TypeAlias, final, overload
 
 from typing_extensions import Buffer, CapsuleType
 
 from forebay.archive.copying import Archived
-from forebay.bounds import Bound
-from forebay.options import Ack, BodyType, EngineName, Mode, Order
+from forebay.options import (
+    Ack,
+    ArrowArray,
+    ArrowStream,
+    BodyType,
+    Bound,
+    Duration,
+    EngineName,
+    Headers,
+    Mode,
+    Order,
+    Start,
+)
 from forebay.store import ReadStatus
 
 __version__: str
@@ -37,26 +48,6 @@ __all__ = [
     "writer_of",
 ]  # fmt: skip
 
-_Text: TypeAlias = str | bytes
-_Keys: TypeAlias = Iterable[_Text]
-_Properties: TypeAlias = Mapping[str, str]
-_Headers: TypeAlias = Iterable[tuple[str, Buffer | None]]
-_Time: TypeAlias = datetime | int
-_Limit: TypeAlias = Bound
-_Tags: TypeAlias = str | Iterable[str]
-_Seconds: TypeAlias = float | timedelta
-_Start: TypeAlias = (
-    Literal["earliest", "latest"] | datetime | timedelta | Mapping[tuple[str, int], int]
-)
-
-class _ArrowStream(Protocol):
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-
-class _ArrowArray(Protocol):
-    def __arrow_c_array__(
-        self, requested_schema: object | None = None
-    ) -> tuple[object, object]: ...
-
 @final
 class SendResult:
     """Where a message was stored.
@@ -83,6 +74,7 @@ class SendResult:
     ('orders', 0)
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def topic(self) -> str:
         """The topic. A delayed message is in SCHEDULE_TOPIC_XXXX if it has a delay level and the
@@ -127,6 +119,7 @@ class BatchResult:
         Whether all messages were durable when the call returned.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def count(self) -> int:
         """Number of messages."""
@@ -156,6 +149,7 @@ class Ticket:
     True
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     def done(self) -> bool:
         """Return whether `result` would return or raise without waiting."""
     def result(self, timeout: float | timedelta | None = None) -> SendResult:
@@ -199,6 +193,7 @@ class BatchTicket:
     {0: range(0, 2)}
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     def done(self) -> bool:
         """Return whether `result` would return or raise without waiting."""
     def result(self, timeout: float | timedelta | None = None) -> BatchResult:
@@ -239,6 +234,7 @@ class Producer:
     b'order 2'
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def topic(self) -> str:
         """The topic's name."""
@@ -257,16 +253,16 @@ class Producer:
         self,
         body: Buffer | None,
         *,
-        key: _Text | None = None,
-        keys: _Keys | None = None,
-        tags: _Text | None = None,
-        properties: _Properties | None = None,
-        headers: _Headers | None = None,
+        key: str | bytes | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        tags: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
         flush: bool | None = None,
-        delay: _Seconds | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Send one message.
@@ -323,15 +319,15 @@ class Producer:
         self,
         body: Buffer | None,
         *,
-        key: _Text | None = None,
-        keys: _Keys | None = None,
-        tags: _Text | None = None,
-        properties: _Properties | None = None,
-        headers: _Headers | None = None,
+        key: str | bytes | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        tags: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
-        delay: _Seconds | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> Ticket:
         """Send one message, and return a ticket without waiting for the disk.
@@ -361,10 +357,10 @@ class Producer:
         self,
         bodies: Iterable[Buffer | None],
         *,
-        keys: Iterable[_Text | _Keys | None] | None = None,
-        tags: _Text | Iterable[_Text | None] | None = None,
-        properties: _Properties | Iterable[_Properties | None] | None = None,
-        headers: _Headers | Iterable[_Headers | None] | None = None,
+        keys: Iterable[str | bytes | Iterable[str | bytes] | None] | None = None,
+        tags: str | bytes | Iterable[str | bytes | None] | None = None,
+        properties: Mapping[str, str] | Iterable[Mapping[str, str] | None] | None = None,
+        headers: Headers | Iterable[Headers | None] | None = None,
         queue: int | None = None,
         atomic: bool = False,
         timestamp: datetime | None = None,
@@ -421,10 +417,10 @@ class Producer:
         self,
         bodies: Iterable[Buffer | None],
         *,
-        keys: Iterable[_Text | _Keys | None] | None = None,
-        tags: _Text | Iterable[_Text | None] | None = None,
-        properties: _Properties | Iterable[_Properties | None] | None = None,
-        headers: _Headers | Iterable[_Headers | None] | None = None,
+        keys: Iterable[str | bytes | Iterable[str | bytes] | None] | None = None,
+        tags: str | bytes | Iterable[str | bytes | None] | None = None,
+        properties: Mapping[str, str] | Iterable[Mapping[str, str] | None] | None = None,
+        headers: Headers | Iterable[Headers | None] | None = None,
         queue: int | None = None,
         atomic: bool = False,
         timestamp: datetime | None = None,
@@ -448,7 +444,7 @@ class Producer:
         """
     def send_arrow(
         self,
-        data: _ArrowStream | _ArrowArray,
+        data: ArrowStream | ArrowArray,
         *,
         atomic: bool = False,
         flush: bool | None = None,
@@ -555,6 +551,7 @@ class Message(Buffer):
     (b'body', '42', {'region': 'eu'})
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def topic(self) -> str:
         """The topic."""
@@ -669,6 +666,7 @@ class ReadBatch:
     (<ReadStatus.FOUND: 'found'>, [b'a', b'b'], 2)
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def status(self) -> ReadStatus:
         """A `ReadStatus`."""
@@ -717,6 +715,7 @@ class Consumer:
     b'pears'
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def group(self) -> str:
         """The name of the group."""
@@ -726,7 +725,7 @@ class Consumer:
     @property
     def assignment(self) -> list[tuple[str, int]]:
         """The queues that this consumer owns, as a sorted list of ``(topic, queue)``."""
-    def poll(self, max_messages: int = 64, timeout: _Seconds | None = None) -> list[Message]:
+    def poll(self, max_messages: int = 64, timeout: Duration | None = None) -> list[Message]:
         """Take messages, without settling them.
 
         Parameters
@@ -825,7 +824,7 @@ class Consumer:
         CorruptError
             As `nack`.
         """
-    def extend(self, message: Message, seconds: _Seconds) -> None:
+    def extend(self, message: Message, seconds: Duration) -> None:
         """Keep a message for longer before it is delivered again.
 
         Parameters
@@ -878,7 +877,7 @@ class Consumer:
     ) -> None: ...
     @overload
     def run(self, handler: Callable[[list[Message]], object], threads: int, batch: int) -> None: ...
-    def seek(self, to: _Start) -> None:
+    def seek(self, to: Start) -> None:
         """Continue elsewhere in the queues that this consumer owns.
 
         Messages of these queues that it holds can no longer be settled.
@@ -992,6 +991,7 @@ class GroupQueue:
         When ``committed`` last moved, or None.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def group(self) -> str:
         """The group."""
@@ -1057,6 +1057,7 @@ class Tail:
     [b'body']
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
     def close(self) -> None:
@@ -1147,6 +1148,7 @@ class Scan:
     [b'a', b'b']
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def store(self) -> Store:
         """The store."""
@@ -1190,6 +1192,7 @@ class Topic:
     [0, 1]
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def name(self) -> str:
         """Name of the topic."""
@@ -1223,6 +1226,7 @@ class Queue:
         First offset, and the next offset to be written.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def id(self) -> int:
         """Number of the queue."""
@@ -1253,6 +1257,7 @@ class Recovery:
         Duration of the opening in seconds.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def clean(self) -> bool:
         """Whether the store had been closed properly."""
@@ -1304,6 +1309,7 @@ class Damage:
         If no file is damaged: retention or clock.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def path(self) -> str:
         """The file."""
@@ -1344,6 +1350,7 @@ class Latency:
         The non-empty buckets, as (exclusive upper end in seconds, number of durations).
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def count(self) -> int:
         """Number of durations."""
@@ -1395,6 +1402,7 @@ class WriterStats:
         How long senders and tickets waited for durability, as a `Latency` without buckets.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def pid(self) -> int:
         """Its process id."""
@@ -1496,6 +1504,7 @@ class Stats:
         process writes it, no process does, or nothing was shown yet.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def messages_sent(self) -> int:
         """Messages appended."""
@@ -1627,6 +1636,7 @@ class Verification:
         A list of all `Damage`.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def ok(self) -> bool:
         """Whether nothing is damaged."""
@@ -1662,6 +1672,7 @@ class Compaction:
         Whether nothing is left that could be dropped.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def partitions(self) -> int:
         """Number of queues that were compacted."""
@@ -1702,6 +1713,7 @@ class RepairStep:
         Messages known to be lost, as (topic, queue, offset).
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def path(self) -> str:
         """The file."""
@@ -1737,6 +1749,7 @@ class Repair:
         A list of all `Damage` that remains.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def ok(self) -> bool:
         """Whether all damage is repaired."""
@@ -1780,6 +1793,7 @@ class Store:
     b'body'
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def path(self) -> str:
         """The path as passed to `forebay.open`."""
@@ -1813,16 +1827,16 @@ class Store:
         topic: str,
         body: Buffer | None,
         *,
-        key: _Text | None = None,
-        keys: _Keys | None = None,
-        tags: _Text | None = None,
-        properties: _Properties | None = None,
-        headers: _Headers | None = None,
+        key: str | bytes | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        tags: str | bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
         flush: bool | None = None,
-        delay: _Seconds | None = None,
+        delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Send one message to a topic; the topic is created if it does not exist.
@@ -1985,7 +1999,7 @@ class Store:
         offset: int,
         max_messages: int = 32,
         max_bytes: int | None = None,
-        tags: _Tags | None = None,
+        tags: str | Iterable[str] | None = None,
     ) -> ReadBatch:
         """Read messages of a queue.
 
@@ -2037,9 +2051,9 @@ class Store:
     def query(
         self,
         topic: str,
-        key: _Text,
-        begin: _Time | None = None,
-        end: _Time | None = None,
+        key: str | bytes,
+        begin: datetime | int | None = None,
+        end: datetime | int | None = None,
         max_messages: int = 32,
     ) -> list[Message]:
         """Return the messages of a topic that have exactly this key, newest first.
@@ -2063,7 +2077,7 @@ class Store:
         ...     [message.body for message in store.query("orders", key="42")]
         [b'b', b'a']
         """
-    def offset_at(self, topic: str, queue: int, time: _Time) -> int:
+    def offset_at(self, topic: str, queue: int, time: datetime | int) -> int:
         """Return the offset of a queue's first message stored at or after a time.
 
         Parameters
@@ -2087,10 +2101,10 @@ class Store:
     def tail(
         self,
         topic: str,
-        start: _Limit = "latest",
+        start: Bound = "latest",
         follow: bool = True,
         *,
-        timeout: _Seconds | None = None,
+        timeout: Duration | None = None,
     ) -> Tail:
         """Iterate over the messages of all queues of a topic, in the order they were stored.
 
@@ -2128,15 +2142,15 @@ class Store:
         topics: str | Iterable[str],
         *,
         group: str,
-        start: _Start = "earliest",
+        start: Start = "earliest",
         order: Order = "none",
-        tags: _Tags | None = None,
+        tags: str | Iterable[str] | None = None,
         ack: Ack = "auto",
-        visibility_timeout: _Seconds = 900,
+        visibility_timeout: Duration = 900,
         max_unsettled: int = 2000,
         retry_in_place: int = 16,
         prefetch: int = 64,
-        session_timeout: _Seconds = 10,
+        session_timeout: Duration = 10,
     ) -> Consumer:
         """Join a group of consumers.
 
@@ -2199,7 +2213,7 @@ class Store:
         ``config/consumerOffset.json``; in a partition log by ``forebay.consumerOffset.json``.
         Reads 20 bytes of the queue for each message that is not consumed.
         """
-    def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
+    def reset_offsets(self, group: str, topic: str, to: Bound) -> None:
         """Set how far a group has consumed a topic; durable on return.
 
         Consumers of the group continue there. Messages that they hold can no longer be settled.
@@ -2227,10 +2241,10 @@ class Store:
         *,
         columns: Sequence[str] | None = None,
         queues: Iterable[int] | None = None,
-        start: _Limit = "earliest",
-        end: _Limit = "latest",
-        tags: _Tags | None = None,
-        key: _Text | None = None,
+        start: Bound = "earliest",
+        end: Bound = "latest",
+        tags: str | Iterable[str] | None = None,
+        key: str | bytes | None = None,
         batch_rows: int = 65536,
         batch_bytes: int = 16777216,
         body_type: BodyType = "binary",
@@ -2300,7 +2314,7 @@ class Store:
         ...     store.verify().ok
         True
         """
-    def delete_before(self, topic: str, to: _Limit) -> dict[int, int]:
+    def delete_before(self, topic: str, to: Bound) -> dict[int, int]:
         """Delete the messages of a topic before an offset or a time.
 
         The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in
@@ -2499,6 +2513,7 @@ class Conversion:
         Whether an earlier call had begun.
     """
 
+    def __new__(cls, made_by_forebay: Never) -> Self: ...
     @property
     def messages(self) -> int:
         """Number of messages that this call has copied."""
@@ -2654,8 +2669,8 @@ def offsets_between(
     source: Any,
     topic: str,
     queues: Sequence[_Queue],
-    start: _Limit,
-    end: _Limit,
+    start: Bound,
+    end: Bound,
 ) -> list[QueueOffsets]:
     """The offsets between two bounds, of queues of a topic. `source` is a store or an archive: its
     `offset_at` is asked for the offset of a time.
@@ -2956,7 +2971,7 @@ class Stager:
     """Writes the rows of one task to a stage."""
 
     def __new__(cls, path: str | PathLike[str], query: str, topic: str | None = None) -> Self: ...
-    def write(self, batch: _ArrowStream | _ArrowArray) -> None:
+    def write(self, batch: ArrowStream | ArrowArray) -> None:
         """Add the rows of a record batch."""
     def finish(self) -> Staged | None:
         """Complete the stage, without making it durable; ``None`` if no row was written."""

@@ -1,4 +1,4 @@
-"""Types of the arguments of `forebay.open` and of others that have few values.
+"""Types of arguments.
 
 They are for type checkers, and for annotations in programs that pass such arguments on.
 
@@ -14,27 +14,33 @@ Examples
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from typing import Literal, TypeAlias, TypedDict, get_args
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, get_args
 
-from forebay.bounds import Bound
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "Ack",
     "AppendLock",
+    "ArrowArray",
+    "ArrowStream",
     "BodyType",
+    "Bound",
     "CleanupPolicy",
     "Compression",
     "Duration",
     "EngineName",
     "FileEngine",
     "Flush",
+    "Headers",
     "Isolation",
     "Mode",
     "OpenOptions",
     "Options",
     "Order",
     "ScanOptions",
+    "Start",
     "TimestampType",
 ]
 
@@ -66,6 +72,28 @@ Ack: TypeAlias = Literal["auto", "manual"]
 """Whether iteration acknowledges messages."""
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
+Bound: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[int, int]
+"""Where a read begins or ends: ``"earliest"``, ``"latest"``, a time, or offsets by queue."""
+Start: TypeAlias = (
+    Literal["earliest", "latest"] | datetime | timedelta | Mapping[tuple[str, int], int]
+)
+"""Where a group begins: as `Bound`, or so long ago; offsets are by topic and queue."""
+Headers: TypeAlias = "Iterable[tuple[str, Buffer | None]]"
+"""Names and values of a message's headers, in their order."""
+
+
+class ArrowStream(Protocol):
+    """Arrow data in parts, such as a table or a reader of record batches."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the stream in a capsule."""
+
+
+class ArrowArray(Protocol):
+    """Arrow data in one part, such as a record batch."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Return the schema and the data in capsules."""
 
 
 class Options(TypedDict, total=False):

@@ -40,8 +40,7 @@ from forebay.times import milliseconds
 if TYPE_CHECKING:
     import polars
 
-    from forebay._forebay import _Limit, _Tags, _Text
-    from forebay.options import BodyType
+    from forebay.options import BodyType, Bound
 
 __all__ = ["scan"]
 
@@ -64,10 +63,10 @@ def scan(
     *,
     columns: Sequence[str] | None = None,
     queues: Iterable[int] | None = None,
-    start: _Limit = "earliest",
-    end: _Limit = "latest",
-    tags: _Tags | None = None,
-    key: _Text | None = None,
+    start: Bound = "earliest",
+    end: Bound = "latest",
+    tags: str | Iterable[str] | None = None,
+    key: str | bytes | None = None,
     body_type: BodyType = "binary",
     verify: bool = True,
 ) -> polars.LazyFrame:
@@ -170,8 +169,8 @@ class _Source:
         store: Store,
         topics: list[str] | None,
         queues: list[int] | None,
-        start: _Limit,
-        end: _Limit,
+        start: Bound,
+        end: Bound,
         others: dict[str, Any],
     ) -> None:
         self._store = store

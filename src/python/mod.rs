@@ -20,6 +20,7 @@ mod handle;
 mod joining;
 mod loading;
 mod log;
+mod made;
 mod mapping;
 mod meanings;
 mod message;

@@ -590,3 +590,23 @@ def test_ctrl_c_in_the_code_of_an_argument_ends_the_call(tmp_path):
             except Exception as error:
                 ended[name] = repr(error)
     assert ended == {}
+
+
+MADE = [
+    name
+    for name in forebay.__all__
+    if getattr(forebay._forebay, name, None) is getattr(forebay, name) and name != "__version__"
+]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_class_that_only_forebay_makes_says_where_one_comes_from(name):
+    for given, named in (((), {}), (("events",), {}), ((1, 2), {"three": 3})):
+        with pytest.raises(TypeError) as caught:
+            getattr(forebay, name)(*given, **named)
+        said = re.fullmatch(
+            rf"{name} cannot be called: get one from (\w+)\.(\w+)", str(caught.value)
+        )
+        assert said is not None, str(caught.value)
+        owner = forebay if said[1] == "forebay" else getattr(forebay, said[1])
+        assert hasattr(owner, said[2])

@@ -1,5 +1,6 @@
 """The reference has every public name, and the check of that notices what is missing."""
 
+import ast
 import importlib
 import re
 import zlib
@@ -62,3 +63,28 @@ def opened(mode: str = "a", adopt: bool = False, **options: int) -> None:
         found = [(it.name, str(it.annotation), it.value) for it in section.value]
     assert found[:2] == [("mode", "str", "'a'"), ("adopt", "bool", "False")]
     assert found[2][:2] == ("**options", "int")
+
+
+def test_no_signature_speaks_of_a_private_type():
+    """A reader can look up no such name, and cannot import it for an annotation."""
+    assert reference.private() == []
+
+
+def test_a_private_type_in_a_signature_is_noticed():
+    code = """
+Alias: TypeAlias = _One | int
+def opened(path: _Two, *_raised: object) -> forebay._Three: ...
+class Store:
+    kind: _Four
+    def send(self, key: list[_Five]) -> None: ...
+    def _private(self, key: _Six) -> None: ...
+"""
+    found = [
+        definition
+        for node in ast.parse(code).body
+        for name in ("Alias", "opened", "Store")
+        for definition in reference.typed(node, name, name)
+    ]
+    assert [path for path, _ in found] == ["Alias", "opened", "Store.kind", "Store.send"]
+    words = [reference.private_words(definition) for _, definition in found]
+    assert words == [["_One"], ["_Two", "_Three"], ["_Four"], ["_Five"]]

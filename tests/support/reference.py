@@ -5,11 +5,21 @@ built. A name is public if ``__all__`` of a public
 module has it; so do the methods and properties of such a class whose names have no underscore.
 """
 
+import ast
+import functools
 import importlib
 import inspect
+import re
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+
+from forebay import _forebay
+
+#: What has types in its signature.
+Typed = ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign
 
 SITE = Path(__file__).parents[2] / "site"
 INVENTORY = SITE / "objects.inv"
@@ -49,16 +59,80 @@ def public_names() -> set[str]:
 
 
 def members(value: type) -> list[str]:
-    """Return the methods and properties that a class defines."""
+    """Return the methods and properties that a class defines, or inherits from Forebay's."""
     kinds = (property, staticmethod, classmethod)
-    defined = vars(value).items()
-    is_typed = issubclass(value, dict)
+    if issubclass(value, dict | BaseException):
+        own = [] if issubclass(value, dict) else [value]
+    else:
+        own = [one for one in value.__mro__ if one.__module__.partition(".")[0] == "forebay"]
     return [
         name
-        for name, member in defined
-        if not name.startswith("_") and not is_typed
+        for one in own
+        for name, member in vars(one).items()
+        if not name.startswith("_")
         if callable(member) or isinstance(member, kinds) or inspect.isdatadescriptor(member)
     ]
+
+
+def private() -> list[str]:
+    """Return the private names that signatures of public functions and methods speak of."""
+    found = []
+    for path in MODULES:
+        module = importlib.import_module(path)
+        for name in module.__all__:
+            if name.startswith("_"):
+                continue
+            tree = _tree(_home(module, getattr(module, name)))
+            for node in tree.body:
+                for place, definition in typed(node, name, f"{path}.{name}"):
+                    words = private_words(definition)
+                    found += [f"the signature of {place} has {word}" for word in words]
+    return sorted(found)
+
+
+def _home(module: ModuleType, value: object) -> Path:
+    """Return the file that defines a public value: the stub, or a module."""
+    defined = inspect.getmodule(value) or module
+    if inspect.isclass(value) and getattr(_forebay, value.__name__, None) is value:
+        return Path(str(_forebay.__file__)).with_name("_forebay.pyi")
+    is_own = defined.__name__.partition(".")[0] == "forebay"
+    return Path(str((defined if is_own else module).__file__))
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def typed(node: ast.stmt, name: str, place: str) -> Iterator[tuple[str, Typed]]:
+    """Yield the definition of a name, if `node` is that, and those of its public members."""
+    if _name(node) != name:
+        return
+    if isinstance(node, Typed):
+        yield place, node
+    for member in node.body if isinstance(node, ast.ClassDef) else ():
+        own = _name(member)
+        if not own.startswith("_"):
+            yield from typed(member, own, f"{place}.{own}")
+
+
+def _name(node: ast.stmt) -> str:
+    if isinstance(node, ast.AnnAssign):
+        return ast.unparse(node.target)
+    return getattr(node, "name", "_")
+
+
+def private_words(node: Typed) -> list[str]:
+    """Return the private names in the types of a definition."""
+    if isinstance(node, ast.AnnAssign):
+        # An alias is what it stands for.
+        is_alias = ast.unparse(node.annotation) == "TypeAlias"
+        types = [node.annotation, node.value if is_alias else None]
+    else:
+        types = [one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+        types.append(node.returns)
+    text = " ".join(ast.unparse(one) for one in types if one is not None)
+    return re.findall(r"\b_\w+", text)
 
 
 def rendered(inventory: bytes) -> set[str]:

@@ -12,8 +12,23 @@ import forebay.aio
 import forebay.hooks
 import forebay.serde
 import forebay.testing
-from forebay.options import Mode, Options
+from forebay.options import ArrowStream, Bound, Duration, Headers, Mode, Options, Start
 from forebay.progress import Bar
+
+
+def passes_on(
+    store: forebay.Store,
+    at: Bound,
+    start: Start,
+    wait: Duration,
+    headers: Headers,
+    rows: ArrowStream,
+) -> None:
+    store.tail("orders", at, timeout=wait)
+    store.consumer("orders", group="billing", start=start, visibility_timeout=wait)
+    store.send("orders", b"a", headers=headers)
+    store.producer("orders").send_arrow(rows)
+    rows = store.scan("orders", start=at)
 
 
 def open_with(path: Path, mode: Mode, **options: Unpack[Options]) -> forebay.Store:

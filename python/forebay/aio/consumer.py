@@ -14,22 +14,22 @@ from forebay.errors import StoreClosedError
 from forebay.given import check_seconds
 
 if TYPE_CHECKING:
-    from forebay._forebay import Pause, _Seconds, _Start, _Tags
-    from forebay.options import Ack, Order
+    from forebay._forebay import Pause
+    from forebay.options import Ack, Duration, Order, Start
 
 
 class Joining(TypedDict, total=False):
     """How a consumer joins a group."""
 
-    start: _Start
+    start: Start
     order: Order
-    tags: _Tags | None
+    tags: str | Iterable[str] | None
     ack: Ack
-    visibility_timeout: _Seconds
+    visibility_timeout: Duration
     max_unsettled: int
     retry_in_place: int
     prefetch: int
-    session_timeout: _Seconds
+    session_timeout: Duration
 
 
 class Consumer:
@@ -87,7 +87,7 @@ class Consumer:
     def __aiter__(self) -> AsyncIterator[Message]:
         return _Messages(self)
 
-    async def poll(self, max_messages: int = 64, timeout: _Seconds | None = None) -> list[Message]:
+    async def poll(self, max_messages: int = 64, timeout: Duration | None = None) -> list[Message]:
         """Take messages, without settling them; wait for the first one up to `timeout`.
 
         A poll that is cancelled gives back what it has taken.
@@ -129,11 +129,11 @@ class Consumer:
         """Make a message a dead letter."""
         await self._waits.call((await self._join()).reject, message, reason)
 
-    async def extend(self, message: Message, seconds: _Seconds) -> None:
+    async def extend(self, message: Message, seconds: Duration) -> None:
         """Keep a message for longer before it is delivered again."""
         (await self._join()).extend(message, seconds)
 
-    async def seek(self, to: _Start) -> None:
+    async def seek(self, to: Start) -> None:
         """Go on elsewhere in the queues that this consumer owns."""
         await self._waits.call((await self._join()).seek, to)
 

@@ -12,22 +12,14 @@ from forebay.aio.waits import Waits
 from forebay.given import check
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime, timedelta
     from typing import Unpack
 
     from typing_extensions import Buffer
 
-    from forebay._forebay import (
-        BatchResult,
-        SendResult,
-        _ArrowArray,
-        _ArrowStream,
-        _Headers,
-        _Keys,
-        _Properties,
-        _Seconds,
-        _Text,
-    )
+    from forebay._forebay import BatchResult, SendResult
+    from forebay.options import ArrowArray, ArrowStream, Duration, Headers
 
 _T = TypeVar("_T")
 
@@ -35,25 +27,25 @@ _T = TypeVar("_T")
 class Fields(TypedDict, total=False):
     """What a message has beside its body."""
 
-    key: _Text | None
-    keys: _Keys | None
-    tags: _Text | None
-    properties: _Properties | None
-    headers: _Headers | None
+    key: str | bytes | None
+    keys: Iterable[str | bytes] | None
+    tags: str | bytes | None
+    properties: Mapping[str, str] | None
+    headers: Headers | None
     queue: int | None
     delay_level: int
     timestamp: datetime | None
-    delay: _Seconds | None
+    delay: Duration | None
     deliver_at: datetime | None
 
 
 class BatchFields(TypedDict, total=False):
     """What the messages of a batch have beside their bodies."""
 
-    keys: Iterable[_Text | _Keys | None] | None
-    tags: _Text | Iterable[_Text | None] | None
-    properties: _Properties | Iterable[_Properties | None] | None
-    headers: _Headers | Iterable[_Headers | None] | None
+    keys: Iterable[str | bytes | Iterable[str | bytes] | None] | None
+    tags: str | bytes | Iterable[str | bytes | None] | None
+    properties: Mapping[str, str] | Iterable[Mapping[str, str] | None] | None
+    headers: Headers | Iterable[Headers | None] | None
     queue: int | None
     atomic: bool
     timestamp: datetime | None
@@ -110,7 +102,7 @@ class Producer:
 
     async def send_arrow(
         self,
-        data: _ArrowStream | _ArrowArray,
+        data: ArrowStream | ArrowArray,
         *,
         atomic: bool = False,
         flush: bool | None = None,

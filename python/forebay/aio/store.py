@@ -15,6 +15,7 @@ from forebay.aio.waits import Waits, in_thread
 from forebay.given import check, check_seconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Unpack
 
     from typing_extensions import Buffer
@@ -32,15 +33,10 @@ if TYPE_CHECKING:
         Stats,
         Topic,
         Verification,
-        _Limit,
-        _Seconds,
-        _Tags,
-        _Text,
-        _Time,
     )
     from forebay.aio.consumer import Joining
     from forebay.aio.producer import Fields
-    from forebay.options import EngineName, Mode, ScanOptions
+    from forebay.options import Bound, Duration, EngineName, Mode, ScanOptions
 
 
 class Opening:
@@ -186,7 +182,7 @@ class Store:
         offset: int,
         max_messages: int = 32,
         max_bytes: int | None = None,
-        tags: _Tags | None = None,
+        tags: str | Iterable[str] | None = None,
     ) -> ReadBatch:
         """Read messages of a queue."""
         read = self.plain.read
@@ -199,25 +195,25 @@ class Store:
     async def query(
         self,
         topic: str,
-        key: _Text,
-        begin: _Time | None = None,
-        end: _Time | None = None,
+        key: str | bytes,
+        begin: datetime | int | None = None,
+        end: datetime | int | None = None,
         max_messages: int = 32,
     ) -> list[Message]:
         """Return the messages of a topic that have exactly this key, newest first."""
         return await self._waits.call(self.plain.query, topic, key, begin, end, max_messages)
 
-    async def offset_at(self, topic: str, queue: int, time: _Time) -> int:
+    async def offset_at(self, topic: str, queue: int, time: datetime | int) -> int:
         """Return the offset of a queue's first message stored at or after a time."""
         return await self._waits.call(self.plain.offset_at, topic, queue, time)
 
     def tail(
         self,
         topic: str,
-        start: _Limit = "latest",
+        start: Bound = "latest",
         follow: bool = True,
         *,
-        timeout: _Seconds | None = None,
+        timeout: Duration | None = None,
     ) -> Tail:
         """Iterate over the messages of all queues of a topic with ``async for``."""
         begins = functools.partial(self.plain.tail, topic, start, follow)
@@ -231,7 +227,7 @@ class Store:
         joins = functools.partial(self.plain.consumer, topics, group=group, **options)
         return Consumer(self._waits, joins, group)
 
-    async def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
+    async def reset_offsets(self, group: str, topic: str, to: Bound) -> None:
         """Set how far a group has consumed a topic; durable on return."""
         await self._waits.call(self.plain.reset_offsets, group, topic, to)
 
@@ -251,7 +247,7 @@ class Store:
         """Drop messages that have a later one with the same key. Cancelling stops it."""
         return await self._waits.long_call(functools.partial(self.plain.compact, topic), progress)
 
-    async def delete_before(self, topic: str, to: _Limit) -> dict[int, int]:
+    async def delete_before(self, topic: str, to: Bound) -> dict[int, int]:
         """Delete the messages of a topic before an offset or a time; durable on return."""
         return await self._waits.call(self.plain.delete_before, topic, to)
 

@@ -18,14 +18,13 @@ from forebay.archive.names import folder_of, name_of
 from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic, Range
 from forebay.archive.scan import ArchiveScan, iterable, milliseconds_of, plain_offsets
 from forebay.archive.tables import LogFile, log_files, segments
-from forebay.bounds import Bound
 from forebay.errors import (
     NotAStoreError,
     StoreNotFoundError,
     UnknownTopicError,
 )
 from forebay.given import check_function
-from forebay.options import BodyType, EngineName
+from forebay.options import BodyType, Bound, EngineName
 
 if TYPE_CHECKING:
     import os

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 import forebay
-from forebay.bounds import Bound
+from forebay.options import Bound
 from forebay.store import open_writer
 
 __all__ = [

@@ -11,7 +11,6 @@ from typing import Any
 
 import forebay
 from forebay import _forebay
-from forebay.bounds import Bound
 from forebay.cli.arguments import (
     TIME,
     UsageError,
@@ -25,6 +24,7 @@ from forebay.cli.arguments import (
 )
 from forebay.cli.inspect import damage_line, places
 from forebay.cli.rows import FORMATS, Writer
+from forebay.options import Bound
 from forebay.output import counted, plain, stdout
 
 __all__ = ["Slice", "add", "report_damage"]
