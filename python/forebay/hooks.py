@@ -37,13 +37,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 from forebay import _forebay
 from forebay.given import check, check_function, check_has_run
 from forebay.selection import require
+from forebay.wrapping import ConsumerWrapper, ProducerWrapper
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from opentelemetry.trace import Tracer
 
+    import forebay
     from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
+    from forebay.options import Duration
 
 __all__ = ["ConsumeHook", "Consumer", "Producer", "SendHook", "consumer", "producer", "tracing"]
 
@@ -53,7 +54,7 @@ ConsumeHook: TypeAlias = Callable[["Message"], "AbstractContextManager[Any] | No
 """Called before a message is handled."""
 
 
-def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:
+def producer(producer: forebay.Producer | Producer, hook: SendHook) -> Producer:
     """Return a producer that calls a hook before each send.
 
     For a batch the hook is called once, and what it adds becomes a property of every message. If
@@ -64,7 +65,7 @@ def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:
     return Producer(producer, hook)
 
 
-def consumer(consumer: _forebay.Consumer, hook: ConsumeHook) -> Consumer:
+def consumer(consumer: forebay.Consumer | Consumer, hook: ConsumeHook) -> Consumer:
     """Return a consumer that calls a hook before each message is handled.
 
     The hook surrounds the handler in `run`, and the body of the loop in iteration; `poll` calls no
@@ -75,23 +76,18 @@ def consumer(consumer: _forebay.Consumer, hook: ConsumeHook) -> Consumer:
     return Consumer(consumer, hook)
 
 
-class Producer:
+class Producer(ProducerWrapper["forebay.Producer | Producer"]):
     """Sends to one topic through a hook; made by `producer`.
 
     Its methods have the parameters, results and errors of `forebay.Producer`.
     """
 
-    def __init__(self, plain: _forebay.Producer, hook: SendHook) -> None:
-        self._plain = plain
+    def __init__(self, plain: forebay.Producer | Producer, hook: SendHook) -> None:
+        super().__init__(plain)
         self._hook = hook
 
     def __repr__(self) -> str:
         return f"<forebay.hooks.Producer of {self._plain!r} with {self._hook!r}>"
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-        return self._plain.topic
 
     def send(
         self, body: Any, *, properties: Mapping[str, str] | None = None, **fields: Any
@@ -128,22 +124,20 @@ class Producer:
             return self._plain.send_batch_nowait(bodies, properties=merged, **fields)
 
 
-class Consumer:
+class Consumer(ConsumerWrapper["forebay.Consumer | Consumer"]):
     """Handles messages within a hook; made by `consumer`.
 
     Its methods have the parameters, results and errors of `forebay.Consumer`.
     """
 
-    def __init__(self, plain: _forebay.Consumer, hook: ConsumeHook) -> None:
-        self._plain = plain
+    def __init__(self, plain: forebay.Consumer | Consumer, hook: ConsumeHook) -> None:
+        super().__init__(plain)
         self._hook = hook
 
     def __repr__(self) -> str:
         return f"<forebay.hooks.Consumer of {self._plain!r} with {self._hook!r}>"
 
-    def poll(
-        self, max_messages: int = 64, timeout: float | timedelta | None = None
-    ) -> list[Message]:
+    def poll(self, max_messages: int = 64, timeout: Duration | None = None) -> list[Message]:
         """Take messages, without a hook."""
         return self._plain.poll(max_messages, timeout)
 
@@ -179,18 +173,6 @@ class Consumer:
                 check_has_run("handler", handler(given))
 
         self._plain.run(handle, threads, batch)
-
-    def ack(self, messages: Message | Iterable[Message]) -> None:
-        """Acknowledge messages."""
-        self._plain.ack(messages)
-
-    def nack(self, message: Message, delay_level: int | None = None) -> None:
-        """Have a message delivered again later."""
-        self._plain.nack(message, delay_level)
-
-    def reject(self, message: Message, reason: str | None = None) -> None:
-        """Send a message to the dead letters."""
-        self._plain.reject(message, reason)
 
 
 def tracing(tracer: Tracer | None = None) -> tuple[SendHook, ConsumeHook]:

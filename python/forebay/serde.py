@@ -11,15 +11,18 @@ Examples
 >>> with forebay.open(":memory:") as store:
 ...     orders = as_json.producer(store.producer("orders"))
 ...     _ = orders.send({"fruit": "apple", "count": 3}, key="42")
-...     with store.consumer("orders", group="billing") as consumer:
-...         for received in as_json.consumer(consumer).poll():
+...     with as_json.consumer(store.consumer("orders", group="billing")) as consumer:
+...         for received in consumer.poll():
 ...             print(received.value["count"], received.message.key)
-...             consumer.ack(received.message)
+...             consumer.ack(received)
 3 42
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import functools
 import json as _json
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -30,13 +33,15 @@ from forebay import _forebay, hooks
 from forebay.errors import ForebayError
 from forebay.given import check, check_callable, check_function, check_has_run
 from forebay.selection import require
+from forebay.wrapping import ConsumerWrapper, ProducerWrapper
 
 if TYPE_CHECKING:
-    from datetime import timedelta
     from typing import Unpack
 
+    import forebay
     from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
     from forebay.aio.producer import BatchFields, Fields
+    from forebay.options import Duration
 
 __all__ = [
     "Consumer",
@@ -98,6 +103,7 @@ class Serde(Generic[T]):
             If they are not of this form. A lack of memory or descriptors is not taken for that.
         """
         data = body.body if isinstance(body, _forebay.Message) else body
+        check("body", data, (bytes, bytearray, memoryview), "bytes or a Message")
         try:
             return self._loads(data)
         except (MemoryError, OSError):
@@ -106,20 +112,20 @@ class Serde(Generic[T]):
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DecodeError(f"the body cannot be decoded: {reason}") from error
 
-    def producer(self, producer: _forebay.Producer | hooks.Producer) -> Producer[T]:
+    def producer(self, producer: forebay.Producer | hooks.Producer) -> Producer[T]:
         """Return a producer that sends values; the one given may have a hook."""
         check("producer", producer, (_forebay.Producer, hooks.Producer), "a producer")
         return Producer(self, producer)
 
     def consumer(
-        self, consumer: _forebay.Consumer | hooks.Consumer, *, reject: bool = True
+        self, consumer: forebay.Consumer | hooks.Consumer, *, reject: bool = True
     ) -> Consumer[T]:
         """Return a consumer that gets values.
 
         Parameters
         ----------
         consumer
-            The consumer to take messages from; it settles them, and is closed, as before.
+            The consumer to take messages from.
         reject
             Whether a message that cannot be decoded goes to the dead letters at once, with the
             reason; trying again would not help. With False `DecodeError` is raised, and the
@@ -138,20 +144,15 @@ class Received(Generic[T]):
     message: Message
 
 
-class Producer(Generic[T]):
+class Producer(ProducerWrapper["forebay.Producer | hooks.Producer"], Generic[T]):
     """Sends values to one topic; made by `Serde.producer`."""
 
-    def __init__(self, serde: Serde[T], plain: _forebay.Producer | hooks.Producer) -> None:
+    def __init__(self, serde: Serde[T], plain: forebay.Producer | hooks.Producer) -> None:
+        super().__init__(plain)
         self._serde = serde
-        self._plain = plain
 
     def __repr__(self) -> str:
         return f"<forebay.serde.Producer of {self._plain!r} by {self._serde!r}>"
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-        return self._plain.topic
 
     def send(self, value: T, *, flush: bool | None = None, **fields: Unpack[Fields]) -> SendResult:
         """Send a value, with the parameters of `forebay.Producer.send`."""
@@ -176,22 +177,23 @@ class Producer(Generic[T]):
         return self._plain.send_batch_nowait(bodies, **fields)
 
 
-class Consumer(Generic[T]):
-    """Gets values from a consumer; made by `Serde.consumer`."""
+class Consumer(ConsumerWrapper["forebay.Consumer | hooks.Consumer"], Generic[T]):
+    """Gets values from a consumer; made by `Serde.consumer`.
+
+    What it settles are messages, or values as it has returned them.
+    """
 
     def __init__(
-        self, serde: Serde[T], plain: _forebay.Consumer | hooks.Consumer, reject: bool
+        self, serde: Serde[T], plain: forebay.Consumer | hooks.Consumer, reject: bool
     ) -> None:
+        super().__init__(plain)
         self._serde = serde
-        self._plain = plain
-        self._reject = reject
+        self._rejects = reject
 
     def __repr__(self) -> str:
         return f"<forebay.serde.Consumer of {self._plain!r} by {self._serde!r}>"
 
-    def poll(
-        self, max_messages: int = 64, timeout: float | timedelta | None = None
-    ) -> list[Received[T]]:
+    def poll(self, max_messages: int = 64, timeout: Duration | None = None) -> list[Received[T]]:
         """Take messages as `forebay.Consumer.poll` does.
 
         The list is empty if the time is over, or if no message could be decoded.
@@ -213,12 +215,31 @@ class Consumer(Generic[T]):
 
         self._plain.run(handle, threads)
 
+    def ack(self, messages: Message | Received[Any] | Iterable[Message | Received[Any]]) -> None:
+        """Acknowledge messages."""
+        if isinstance(messages, Iterable):
+            super().ack(_message(one) for one in messages)
+        else:
+            super().ack(_message(messages))
+
+    def nack(self, message: Message | Received[Any], delay_level: int | None = None) -> None:
+        """Have a message delivered again later."""
+        super().nack(_message(message), delay_level)
+
+    def reject(self, message: Message | Received[Any], reason: str | None = None) -> None:
+        """Send a message to the dead letters."""
+        super().reject(_message(message), reason)
+
+    def extend(self, message: Message | Received[Any], seconds: Duration) -> None:
+        """Keep a message for longer before it is delivered again."""
+        super().extend(_message(message), seconds)
+
     def _decode(self, message: Message) -> list[Received[T]]:
         """Return the message decoded; nothing if it was rejected."""
         try:
             return [Received(self._serde.loads(message), message)]
         except DecodeError as error:
-            if not self._reject:
+            if not self._rejects:
                 raise
             place = (message.topic, message.queue, message.offset)
             _logger.warning(
@@ -226,6 +247,10 @@ class Consumer(Generic[T]):
             )
             self._plain.reject(message, reason=str(error))
             return []
+
+
+def _message(given: Message | Received[Any]) -> Message:
+    return given.message if isinstance(given, Received) else given
 
 
 def _name(call: object) -> str:
@@ -237,6 +262,7 @@ def json() -> Serde[Any]:
 
     It uses orjson or msgspec where installed, else `json`. All take dicts with str keys, lists,
     str, int of 64 bits, finite float, bool and None; the libraries take more, such as datetimes.
+    A float that is not finite is a ValueError, since JSON has no such numbers.
 
     Examples
     --------
@@ -249,12 +275,12 @@ def json() -> Serde[Any]:
     except ImportError:
         pass
     else:
-        return Serde(orjson.dumps, orjson.loads)
+        return Serde(_finite(orjson.dumps), orjson.loads)
     try:
         import msgspec
     except ImportError:
         return Serde(_dumps_json, _loads_json)
-    return Serde(msgspec.json.encode, msgspec.json.decode)
+    return Serde(_finite(msgspec.json.encode), msgspec.json.decode)
 
 
 def _dumps_json(value: Any) -> bytes:
@@ -262,9 +288,48 @@ def _dumps_json(value: Any) -> bytes:
     return text.encode()
 
 
+def _finite(dumps: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return `dumps` of a library that writes null for a float that is not finite, as an error."""
+
+    @functools.wraps(dumps)
+    def checked(value: Any) -> bytes:
+        body = dumps(value)
+        if b"null" in body:
+            _check_finite(value)
+        return body
+
+    return checked
+
+
+def _check_finite(value: Any) -> None:
+    """Raise `ValueError` if a float in `value` is not finite, in the words of `json`."""
+    _json.dumps(value, allow_nan=False, skipkeys=True, default=_parts)
+
+
+def _parts(value: Any) -> Any:
+    """Return what a value of a type that `json` does not know consists of."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    fields = getattr(type(value), "__struct_fields__", ())
+    if dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value)]
+    return [getattr(value, name, None) for name in fields]
+
+
 def _loads_json(body: bytes) -> Any:
     # `json` would guess UTF-16, and accept surrogates.
     return _json.loads(body.decode())
+
+
+def _has_lost(value: Any, written: Any) -> bool:
+    """Return whether a float in `value` has been written as null."""
+    if isinstance(value, dict):
+        return any(_has_lost(one, written.get(name)) for name, one in value.items())
+    if isinstance(value, list):
+        return any(map(_has_lost, value, written))
+    return isinstance(value, float) and written is None
 
 
 def msgpack() -> Serde[Any]:
@@ -294,7 +359,9 @@ def pydantic(kind: type[T]) -> Serde[T]:
     """Return a serde of JSON that checks values against a type, by pydantic.
 
     Values are checked in both directions, and converted as pydantic does: ``"3"`` is sent as the
-    int 3. A value of another type is not sent: `dumps` raises pydantic's error, a ValueError.
+    int 3. A value of another type is not sent: `dumps` raises pydantic's error, a ValueError. So
+    is a float that is not finite, unless ``ser_json_inf_nan`` of its model's configuration has
+    another form for it than null.
 
     Parameters
     ----------
@@ -330,6 +397,11 @@ def pydantic(kind: type[T]) -> Serde[T]:
         # An instance of a model is taken as valid, though its attributes may have been set since:
         # of those pydantic would only warn.
         valid = adapter.validate_python(value)
-        return cast("bytes", adapter.dump_json(valid, by_alias=True, warnings="error"))
+        body = cast("bytes", adapter.dump_json(valid, by_alias=True, warnings="error"))
+        if b"null" in body:
+            plain = adapter.dump_python(valid, mode="json", by_alias=True)
+            if _has_lost(plain, _json.loads(body)):
+                raise ValueError("a float that is not finite cannot be written as JSON")
+        return body
 
     return Serde(checked_json, adapter.validate_json)

@@ -1,5 +1,7 @@
 """Values instead of bytes: every library, producers, consumers, and what cannot be decoded."""
 
+import dataclasses
+import enum
 import sys
 from typing import Annotated
 
@@ -8,6 +10,7 @@ import pytest
 from meanings import MEANINGS
 
 import forebay
+import forebay.hooks
 import forebay.serde
 import forebay.testing
 
@@ -45,6 +48,46 @@ def test_libraries_of_json_agree(as_json, value):
     assert as_json.loads(b" " + data + b"\n") == value
 
 
+class Limit(enum.Enum):
+    NONE = float("inf")
+
+
+@dataclasses.dataclass
+class Price:
+    amount: float | None
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(NAN, float("inf"), -float("inf"), [None, [NAN]], {"a": {"b": (1.0, NAN)}}),
+        *(Price(NAN), {"prices": [Price(1.0), Price(NAN)]}, Limit.NONE),
+    ],
+    ids=str,
+)
+def test_a_float_that_is_not_finite_is_not_sent_as_null(as_json, value):
+    """Orjson and msgspec write null for it, so that it would come back as another value."""
+    with pytest.raises((ValueError, TypeError)):
+        as_json.dumps(value)
+
+
+def test_none_is_sent_as_null_by_every_library(as_json):
+    assert as_json.dumps([None, {"a": None, "b": 0.25, "c": "null"}, 0.5]) == (
+        b'[null,{"a":null,"b":0.25,"c":"null"},0.5]'
+    )
+
+
+@pytest.mark.parametrize("library", ["orjson", "msgspec"])
+def test_none_within_the_types_of_a_library_is_sent_as_null(monkeypatch, library):
+    if library == "msgspec":
+        monkeypatch.setitem(sys.modules, "orjson", None)
+    as_json = forebay.serde.json()
+    assert as_json.dumps([Price(None), Price(0.5)]) == b'[{"amount":null},{"amount":0.5}]'
+
+
 @pytest.mark.parametrize("value", VALUES)
 def test_libraries_of_msgpack_agree(as_msgpack, value):
     assert as_msgpack.loads(as_msgpack.dumps(value)) == value
@@ -56,6 +99,12 @@ def test_what_is_not_json_is_one_error(as_json, body):
         as_json.loads(body)
     assert isinstance(caught.value, forebay.ForebayError | ValueError)
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("body", ["{}", 1, None])
+def test_what_is_no_body_is_a_type_error(as_json, body):
+    with pytest.raises(TypeError, match="body must be bytes or a Message, got "):
+        as_json.loads(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x92\x01", b"\x01\x01"])
@@ -99,6 +148,33 @@ def test_what_is_not_of_the_type_is_not_sent(store, kind, value):
         with pytest.raises(ValueError, match=r"int|count"):
             send([value])
     assert "orders" not in store.topics or store.topics["orders"].queues[0].max_offset == 0
+
+
+class Weight(pydantic.BaseModel):
+    grams: float
+    unit: str | None = None
+
+
+def test_pydantic_sends_no_float_that_is_not_finite_as_null():
+    weights = forebay.serde.pydantic(Weight)
+    assert weights.dumps(Weight(grams=1.5)) == b'{"grams":1.5,"unit":null}'
+    for kind, value in (
+        (float, NAN),
+        (Weight, Weight(grams=NAN)),
+        (dict[str, list[Weight | None]], {"a": [None, Weight(grams=-NAN)]}),
+    ):
+        with pytest.raises(ValueError, match="a float that is not finite cannot be"):
+            forebay.serde.pydantic(kind).dumps(value)
+
+
+@pytest.mark.parametrize("form", ["strings", "constants"])
+def test_a_model_chooses_how_floats_that_are_not_finite_are_written(form):
+    class Chosen(Weight, ser_json_inf_nan=form):
+        pass
+
+    weights = forebay.serde.pydantic(Chosen)
+    sent = Chosen(grams=float("inf"))
+    assert weights.loads(weights.dumps(sent)) == sent
 
 
 def test_a_value_that_pydantic_converts_is_sent_as_its_type():
@@ -220,3 +296,53 @@ def test_rejection_can_be_turned_off(mixed):
         values = forebay.serde.json().consumer(consumer, reject=False)
         with pytest.raises(forebay.serde.DecodeError):
             values.poll(timeout=0)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_consumer_of_values_settles_and_closes_as_the_one_within(store, hooked):
+    """The wrapper had neither: one settled messages, and closed, by the consumer within."""
+    as_json = forebay.serde.json()
+    with as_json.producer(store.producer("orders", queue=0)) as orders:
+        orders.send_batch([0, 1, 2, 3, 4])
+    plain = store.consumer("orders", group="billing")
+    within = forebay.hooks.consumer(plain, lambda message: None) if hooked else plain
+    with as_json.consumer(within) as consumer:
+        assert (consumer.group, consumer.topics) == ("billing", ("orders",))
+        assert consumer.assignment == plain.assignment
+        received = consumer.poll(timeout=0)
+        assert [one.value for one in received] == [0, 1, 2, 3, 4]
+        consumer.ack(received[0])
+        consumer.ack([received[1], received[2].message])
+        consumer.extend(received[3], 60)
+        consumer.ack(iter(received[3:4]))
+        consumer.reject(received[4], reason="too many")
+        for settle in (consumer.ack, consumer.nack, consumer.reject):
+            with pytest.raises(forebay.AlreadySettledError):
+                settle(received[4])
+        with pytest.raises(TypeError, match="messages must be"):
+            consumer.ack(17)
+        assert consumer.lag()["orders", 0] == 0
+        consumer.commit()
+        consumer.seek({("orders", 0): 4})
+        (again,) = consumer.poll(timeout=10)
+        assert again.value == 4
+        consumer.nack(again, delay_level=18)
+        with pytest.raises(forebay.AlreadySettledError):
+            plain.ack(again.message)
+    assert dead(store) == [(b"4", "too many")]
+    consumer.close()
+    for closed in (consumer, plain):
+        with pytest.raises(forebay.StoreClosedError):
+            closed.poll(timeout=0)
+
+
+def test_a_producer_of_values_gives_up_the_queue_of_the_one_within(tmp_path):
+    with forebay.open(tmp_path / "store", "share") as store:
+        plain = store.producer("orders", "own", name="till-1")
+        within = forebay.hooks.producer(plain, lambda topic, properties: None)
+        with forebay.serde.json().producer(within) as orders:
+            assert orders.name == within.name == plain.name == "till-1"
+            orders.send(1)
+        for closed in (lambda: orders.send(2), lambda: within.send(b"2"), lambda: plain.send(b"2")):
+            with pytest.raises(forebay.OwnershipLostError):
+                closed()

@@ -175,6 +175,13 @@ def serdes(store: forebay.Store) -> None:
     orders.send(3, key="42")
     for received in numbers.consumer(store.consumer("orders", group="billing")):
         assert_type(received.value, int)
+    with numbers.consumer(store.consumer("orders", group="stock")) as consumer:
+        taken = consumer.poll()
+        consumer.ack(taken)
+        consumer.ack([taken[0], taken[1].message])
+        consumer.nack(taken[0], delay_level=3)
+        consumer.reject(taken[0].message, reason="no such fruit")
+        assert_type(consumer.lag(), dict[tuple[str, int], int])
 
 
 def hook(topic: str, properties: dict[str, str]) -> AbstractContextManager[None] | None:

@@ -137,6 +137,12 @@ def serdes(store: forebay.Store) -> None:
     numbers = forebay.serde.pydantic(int)
     numbers.producer(store.producer("orders")).send("three")  # type: ignore[arg-type]
     forebay.hooks.producer(store.producer("orders"), len)  # type: ignore[arg-type]
+    consumer = numbers.consumer(store.consumer("orders", group="billing"))
+    consumer.ack(17)  # type: ignore[arg-type]
+    consumer.nack(consumer.poll())  # type: ignore[arg-type]
+    consumer.reject("apples")  # type: ignore[arg-type]
+    consumer.extend(consumer.poll()[0], "5 s")  # type: ignore[arg-type]
+    forebay.serde.json().loads("{}")  # type: ignore[arg-type]
 
 
 def makes(store: forebay.Store) -> None:
