@@ -85,7 +85,8 @@ class Clock:
         Parameters
         ----------
         seconds
-            How far, as a number of seconds or a timedelta.
+            How far, as a number of seconds or a timedelta. The sum is rounded up to whole
+            milliseconds, so that at least this time has passed.
         minutes, hours
             Added to the seconds.
         """
@@ -96,13 +97,15 @@ class Clock:
             if not isinstance(seconds, timedelta):
                 seconds = timedelta(seconds=seconds)
             by = seconds + timedelta(minutes=minutes, hours=hours)
+            # A deadline that is due after this time must be due.
+            by = -(-by // _MILLISECOND) * _MILLISECOND
             until = self.now + by
         except (OverflowError, ValueError):
             raise ValueError(
                 f"the clock cannot move by {seconds} s, {minutes} min and {hours} h"
             ) from None
         if by < timedelta(0):
-            raise ValueError(f"the clock moves forward only, got {by}")
+            raise ValueError(f"the clock moves forward only, got {by.total_seconds():g} s")
         if until > _LAST:
             raise ValueError(f"the clock moves to the year 2500 at most, got {until}")
         self._core.advance(by // _MILLISECOND)

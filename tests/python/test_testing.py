@@ -145,7 +145,7 @@ def test_a_clock_stands_still_until_it_is_moved():
         assert store.send("orders", b"a").timestamp == begin.timestamp() * 1000
         clock.advance(timedelta(hours=1))
         clock.advance(0.0015, minutes=1, hours=1)
-        assert clock.now == begin + timedelta(hours=2, minutes=1, milliseconds=1)
+        assert clock.now == begin + timedelta(hours=2, minutes=1, milliseconds=2)
         message = store.get("orders", *_place(store.send("orders", b"b")))
         assert message.store_time == message.born_time == clock.now
     # Closed stores are left alone.
@@ -154,6 +154,23 @@ def test_a_clock_stands_still_until_it_is_moved():
         clock.advance(-1)
     with pytest.raises(ValueError, match="time zone"):
         forebay.testing.Clock(at=datetime(2026, 1, 1))
+
+
+def test_what_is_due_after_a_fraction_of_a_millisecond_is_due():
+    """The clock had dropped fractions: it stood still however often it was moved by one."""
+    clock = forebay.testing.Clock()
+    begin = clock.now
+    odd = timedelta(microseconds=1001)
+    for by, moved in ((0, 0), (1e-6, 1), (0.0005, 1), (odd, 2), (0.003, 3)):
+        before = clock.now
+        clock.advance(by)
+        assert clock.now - before == timedelta(milliseconds=moved)
+    assert clock.now - begin == timedelta(milliseconds=7)
+    with forebay.testing.open(clock=clock) as store:
+        store.send("orders", b"apples", delay=0.1)
+        for _ in range(3):
+            clock.advance(0.1 / 3)
+        assert [one.body for one in store.tail("orders", "earliest", follow=False)] == [b"apples"]
 
 
 @pytest.mark.parametrize("year", [1, 1969, 2501, 9999])
