@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import re
 import sys
 from collections.abc import Container, Iterable, Sequence
@@ -86,15 +87,35 @@ class Parser(argparse.ArgumentParser):
         arguments = list(sys.argv[1:] if args is None else args)
         if self._subparsers is None:
             arguments = self._options_first(arguments)
+        else:
+            # Else the complaint would be that there is no verb.
+            self._check_before_verb(arguments)
         found, extra = super().parse_known_args(arguments, namespace)
-        for argument in extra:
-            option = argument.partition("=")[0]
-            near = difflib.get_close_matches(option, self._option_string_actions, 1)
-            if option.startswith("--") and near:
-                self.error(f"unrecognized argument {option}, did you mean {near[0]}?")
-        if extra:
-            self.error(f"unrecognized arguments: {' '.join(extra)}")
+        # One of these stands before the arguments that are no options.
+        self._refuse([one for one in extra if one != "--"])
         return found, extra
+
+    def _check_before_verb(self, arguments: list[str]) -> None:
+        """Report options in front of the verb that are unknown there."""
+        options = itertools.takewhile(_looks_like_option, arguments)
+        names = [one.partition("=")[0] for one in options if one != "--"]
+        unknown = [one for one in names if one not in self._option_string_actions]
+        for name in unknown:
+            if any(name in self.options_of(verb) for verb in self._verbs()):
+                self.error(f"{name} is an option of a verb, and must come after it")
+        self._refuse(unknown)
+
+    def _refuse(self, arguments: list[str]) -> None:
+        """Report unknown arguments, if there are any, and what may have been meant."""
+        # Two dashes that all begin with make none of them near.
+        names = [one[2:] for one in self._option_string_actions if one.startswith("--")]
+        for argument in arguments:
+            option = argument.partition("=")[0]
+            near = difflib.get_close_matches(option.removeprefix("--"), names, 1)
+            if option.startswith("--") and near:
+                self.error(f"unrecognized argument {option}, did you mean --{near[0]}?")
+        if arguments:
+            self.error(f"unrecognized arguments: {' '.join(arguments)}")
 
     def _options_first(self, arguments: list[str]) -> list[str]:
         """Move options before the other arguments.
