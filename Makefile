@@ -36,7 +36,7 @@ OLDEST := .venv-oldest
 OLDEST_READY := $(OLDEST)/.python-ready
 # The tests of what optional packages do.
 OPTIONAL := tests/python/spark tests/python/cli/test_cli_export.py tests/python/cli/test_cli_spark.py \
-	$(patsubst %,tests/python/test_%.py,archive archive_remote arrow console engines hooks metrics notebook progress serde)
+	$(patsubst %,tests/python/test_%.py,archive archive_remote arrow console console_pages engines hooks metrics notebook progress serde)
 # The extension of the tests, and that of people and benchmarks: one library, the last that was asked for.
 CHECKED := $(VENV)/.extension-dev
 OPTIMISED := $(VENV)/.extension-quick

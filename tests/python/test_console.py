@@ -18,7 +18,7 @@ import harness
 import httpx
 import pytest
 import store_files
-from console_support import chromium, serving
+from console_support import browsing, serving
 from golden_stores import unpack
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -680,18 +680,8 @@ def test_who_opens_the_address_before_the_server_runs_is_not_refused():
 
 @pytest.fixture
 def browser():
-    """Return a headless Chromium."""
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        harness.lacks("chromium", "playwright is not installed")
-    with sync_playwright() as playwright:
-        try:
-            browser = chromium(playwright)
-        except Error as error:
-            harness.lacks("chromium", f"no Chromium starts: {error}")
+    with browsing() as browser:
         yield browser
-        browser.close()
 
 
 def test_the_pages_show_hostile_text_as_text_and_redrive(own, browser):

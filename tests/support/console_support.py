@@ -37,3 +37,19 @@ def chromium(playwright: Playwright) -> Browser:
     """Start a headless Chromium: the one on the path, if there is one."""
     found = shutil.which("chromium") or shutil.which("google-chrome")
     return playwright.chromium.launch(executable_path=found)
+
+
+@contextlib.contextmanager
+def browsing() -> Iterator[Browser]:
+    """Yield a headless Chromium; skip the test where there is none."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        harness.lacks("chromium", "playwright is not installed")
+    with sync_playwright() as playwright:
+        try:
+            browser = chromium(playwright)
+        except Error as error:
+            harness.lacks("chromium", f"no Chromium starts: {error}")
+        yield browser
+        browser.close()

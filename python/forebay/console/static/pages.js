@@ -136,7 +136,7 @@ function messageForm(args, ids) {
 }
 
 function topic(args) {
-  const messages = messageTable("Messages", [{ title: "Tags", class: "minor", text: (one) => one.tags ?? "" }]);
+  const messages = messageTable("Messages", [{ title: "Tags", class: "name minor", text: (one) => one.tags ?? "" }]);
   const queues = table("Queues", [
     { title: "Queue", text: (one) => String(one.id), href: (one) => `#${address("/topic", { topic: args.topic, queue: one.id })}` },
     { title: "Min offset", class: "number", text: (one) => count(one.min) },
@@ -274,7 +274,7 @@ function lettersOf(group) {
   const rows = messageTable("The first dead letters that wait", [
     { title: "Original topic", class: "name", text: (one) => one.original_topic ?? "unknown" },
     { title: "Attempts", class: "number minor", text: (one) => count(one.attempts) },
-    { title: "Reason", class: "name", text: (one) => one.reason ?? "" },
+    { title: "Reason", class: "reason", text: (one) => one.reason ?? "" },
   ]);
   const about = note("");
   const action = h("div");
