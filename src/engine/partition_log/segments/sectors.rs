@@ -29,11 +29,13 @@ pub fn lacks_sector(
     bytes: Range<u64>,
     first: u64,
 ) -> Result<bool> {
-    let mut buffer = vec![0; index(CHUNK)];
     let end = bytes.end.min(segment.len);
+    // The last sector is read to its end.
+    let read_end = end.next_multiple_of(SECTOR).min(segment.len);
     let mut at = bytes.start;
+    let mut buffer = vec![0; index(read_end.saturating_sub(at).min(CHUNK))];
     while at < end {
-        let until = ((at / CHUNK + 1) * CHUNK).min(segment.len);
+        let until = ((at / CHUNK + 1) * CHUNK).min(read_end);
         let chunk = buffer.get_mut(..index(until - at)).unwrap_or_default();
         let have = disk.read_at(&segment.path, at, chunk)?;
         let mut rest = chunk.get(..have).unwrap_or_default();

@@ -40,7 +40,11 @@ pub struct Hole {
 
 /// Adds a hole, in which the last ones may be: their lengths were damaged then.
 pub fn add(holes: &mut Vec<Hole>, hole: Hole) {
-    holes.retain(|it| it.bytes.start < hole.bytes.start);
+    // They are in order.
+    while holes
+        .pop_if(|it| it.bytes.start >= hole.bytes.start)
+        .is_some()
+    {}
     holes.push(hole);
 }
 
