@@ -62,7 +62,7 @@ impl State {
             let is_moved = fence.committed != self.window.committed();
             self.shrunk = self.shrunk.filter(|_| !is_moved);
             if next == Some(fence.epoch) && fence.committed == self.window.committed() {
-                self.window.recall_from(0, now.steady_ms);
+                self.window.recall(now.steady_ms);
             } else {
                 self.window.begin_again(fence.committed);
             }
@@ -76,7 +76,7 @@ impl State {
     /// Takes the lane from its owner, whose unsettled messages become due at once.
     pub(super) fn leave(&mut self, now: Moment) {
         self.owner = None;
-        self.window.recall_from(0, now.steady_ms);
+        self.window.recall(now.steady_ms);
     }
 
     /// Gives the lane to its heir if its owner holds nothing.

@@ -42,7 +42,8 @@ pub struct Consumer {
 #[derive(Default)]
 pub(super) struct Turn {
     pub(super) lanes: Arc<[Arc<Lane>]>,
-    generation: Option<u64>,
+    /// The number of the consumer, and the generation of its group, for which these were found.
+    of: Option<(u64, u64)>,
     next: usize,
     /// When new queues were last looked for, by the steady clock.
     refreshed: i64,
@@ -174,10 +175,11 @@ impl Consumer {
             }
             (turn.refreshed, turn.queues) = (now_ms, queues);
         }
-        let generation = self.group.generation();
-        if turn.generation != Some(generation) {
-            turn.lanes = self.group.lanes_of(self.number()).into();
-            turn.generation = Some(generation);
+        // In this order: a consumer that joins again has its new number after the table has it.
+        let of = (self.number(), self.group.generation());
+        if turn.of != Some(of) {
+            turn.lanes = self.group.lanes_of(of.0).into();
+            turn.of = Some(of);
         }
         turn.next = turn.next.wrapping_add(1);
         Ok((Arc::clone(&turn.lanes), turn.next % turn.lanes.len().max(1)))

@@ -43,6 +43,12 @@ impl Consumer {
         self.number.load(Ordering::Acquire)
     }
 
+    /// Gives the consumer another number, and returns its own.
+    #[cfg(test)]
+    pub fn swap_number(&self, number: u64) -> u64 {
+        self.number.swap(number, Ordering::AcqRel)
+    }
+
     /// Checks that the other processes still count this consumer as a member. They do not after its
     /// process has shown no sign of life for the session time-out.
     pub(super) fn check_member(&self) -> Result<()> {

@@ -255,6 +255,17 @@ impl Window {
         self.slots.get(offset).map_or(0, |slot| slot.attempts)
     }
 
+    /// Takes back everything delivered, for another consumer: it becomes due at `now`. A message that
+    /// was refused, and those that wait for it, keep their time.
+    pub fn recall(&mut self, now: i64) {
+        self.slots.change_all(0..u64::MAX, |slot| {
+            if matches!(slot.state, State::Out | State::Back) {
+                slot.state = State::Back;
+                slot.deadline = now;
+            }
+        });
+    }
+
     /// Takes back everything delivered from `offset` on: it becomes due at `due`.
     pub fn recall_from(&mut self, offset: u64, due: i64) {
         self.slots.change_all(offset..u64::MAX, |slot| {

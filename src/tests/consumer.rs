@@ -1,6 +1,7 @@
 //! Consumers of a store in memory and of one in files, by a clock that the test moves.
 
 mod limits;
+mod members;
 mod set_clock;
 mod waiting;
 
