@@ -255,8 +255,8 @@ impl Window {
         self.slots.get(offset).map_or(0, |slot| slot.attempts)
     }
 
-    /// Takes back everything delivered, for another consumer: it becomes due at `now`. A message that
-    /// was refused, and those that wait for it, keep their time.
+    /// Takes back everything delivered, for another consumer: it becomes due at `now`. A message
+    /// that was refused, and those that wait for it, keep their time.
     pub fn recall(&mut self, now: i64) {
         self.slots.change_all(0..u64::MAX, |slot| {
             if matches!(slot.state, State::Out | State::Back) {
