@@ -17,6 +17,7 @@ mod recovery;
 mod removal;
 mod retention;
 mod shared;
+mod roll;
 mod stats;
 mod taken;
 mod time;

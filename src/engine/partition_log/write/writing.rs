@@ -63,7 +63,7 @@ pub struct Writing {
     pub continues: bool,
     /// The last segment, once a message was appended.
     pub last: Option<Last>,
-    /// The epoch of the leader, once a message was appended.
+    /// The epoch of the leader, once it is known that the small files exist.
     epoch: Option<i32>,
     /// Segments that were completed since the last sync: path and length.
     sealed: Vec<(PathBuf, u64)>,
@@ -228,13 +228,15 @@ impl Writing {
     }
 
     /// Creates the segment that begins with the offset `base`, with blocks for `len` bytes. It
-    /// follows one with this base and length.
+    /// follows one with this base and length. The next batch may be stored in it at once, so the
+    /// small files exist on return.
     pub fn begin(
         &mut self,
         with: &Appender<'_>,
         (base, len): (u64, u64),
         before: (u64, u64),
     ) -> Result<Last> {
+        self.prepare_files(with)?;
         if before.1 > 0 && !self.ends.is_durable(before.0) {
             // Recovery takes the first segment that it finds for the beginning of the partition, so
             // the earlier names must be durable.
@@ -250,9 +252,7 @@ impl Writing {
     /// The plan of the first batch of an append. Opens the last segment.
     fn first_plan(&mut self, with: &Appender<'_>) -> Result<Plan> {
         let (base, len) = self.place;
-        if self.epoch.is_none() {
-            self.epoch = Some(self.prepare_files(with)?);
-        }
+        self.prepare_files(with)?;
         if self.last.is_none() && self.continues && len < with.rules.segment_bytes {
             let path = self.ends.path_of(base);
             let place = (base, len, self.next);
@@ -288,8 +288,12 @@ impl Writing {
             && !self.must_roll(&plan, with, size, part.max_timestamp())
     }
 
-    /// Makes sure that the small files exist. Returns the epoch of the leader.
-    fn prepare_files(&mut self, with: &Appender<'_>) -> Result<i32> {
+    /// Makes sure that the small files exist, and finds the epoch of the leader, unless an earlier
+    /// call has.
+    fn prepare_files(&mut self, with: &Appender<'_>) -> Result<()> {
+        if self.epoch.is_some() {
+            return Ok(());
+        }
         let (disk, folder) = (&**with.disk, &self.ends.folder);
         let (epoch, written) = match &self.id {
             Some(id) => (0, files::make(disk, folder, id, self.next).map(|()| true)?),
@@ -301,7 +305,8 @@ impl Writing {
         }
         self.prepared |= written;
         self.id = None;
-        Ok(epoch)
+        self.epoch = Some(epoch);
+        Ok(())
     }
 
     /// Whether a batch needs another segment.
