@@ -77,9 +77,7 @@ impl PartitionLog {
                 engine.update()?;
                 let clean = engine.disk().stat(&root.join(names::CLEAN))?.is_some();
                 let end = engine.check_all()?;
-                for damage in promised.missing(&engine)? {
-                    engine.shared.report.add(damage);
-                }
+                engine.tell_missing(&promised)?;
                 Recovery {
                     clean,
                     end,
@@ -112,12 +110,20 @@ impl PartitionLog {
         }
         let begun = self.begin_services((machine, options), holds, &writer);
         self.writer = Some(writer);
+        let begun = begun.and_then(|()| self.tell_missing(&Promised::read(self)?));
         if let Err(error) = begun {
             // The threads that did start would go on without the locks.
             let _ = self.close();
             return Err(error);
         }
         Ok(recovery)
+    }
+
+    /// Reports what is missing.
+    fn tell_missing(&self, promised: &Promised) -> Result<()> {
+        let missing = promised.missing(self)?.into_iter();
+        missing.for_each(|it| it.tell(&self.shared.report));
+        Ok(())
     }
 
     /// Starts what removes and compacts segments.

@@ -132,6 +132,14 @@ fn copy(
             Step::End => break,
         }
     }
+    if segment.len == 0 {
+        holes.open = Some(Hole {
+            bytes: 0..0,
+            reason: "the file has no data".to_owned(),
+            lost: 0..0,
+            has_headers: false,
+        });
+    }
     holes.close(next_base);
     Ok(holes.done)
 }

@@ -111,7 +111,8 @@ impl Work<'_> {
         for index in indexes.iter().filter(is_left) {
             self.mend_index(index)?;
         }
-        for segment in &inspection.unindexed {
+        let unindexed = inspection.unindexed.iter();
+        for segment in unindexed.filter(|it| !logs.contains(&*it.path)) {
             self.add_indexes(segment)?;
         }
         Ok(())

@@ -76,7 +76,14 @@ pub(super) fn inspect(
     }
     let damage = &mut inspection.found.damage;
     damage.extend(tables::of_root(disk, &engine.root)?);
-    damage.extend(promised.missing(engine)?);
+    for missing in promised.missing(engine)? {
+        // Zeros without an end were met as such above.
+        let place = |it: &Damage| (it.path.clone(), it.position);
+        if !damage.iter().any(|it| place(it) == place(&missing.damage)) {
+            damage.push(missing.damage.clone());
+        }
+        missing.tell(&engine.shared.report);
+    }
     let kind = EngineKind::PartitionLog;
     if let Some(reason) = kept_options::flaw(disk, &engine.root, kind)? {
         let path = engine.root.join(kept_options::FILE_NAME);

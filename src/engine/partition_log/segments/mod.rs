@@ -3,10 +3,12 @@
 //! reads them. [`confirm`] compares an index with batches, [`lender`] has memory for bytes that
 //! rows keep, [`segment`] is one file of batches, [`snapshot`] has the producers of a partition
 //! where a segment begins, [`room`] is what a writer may leave after its batches, [`sectors`] tells
-//! what a power loss took, [`writers`] what a writer keeps of that, [`newest`] has what searches by
-//! time have found out, and [`names`] has the names of all files.
+//! what a power loss took, [`writers`] what a writer keeps of that, and [`emptied`] which log files
+//! have lost everything. [`newest`] has what searches by time have found out, and [`names`] the
+//! names of all files.
 
 pub mod confirm;
+pub mod emptied;
 pub mod index;
 pub mod lender;
 pub mod names;

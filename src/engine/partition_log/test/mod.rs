@@ -3,6 +3,7 @@
 mod archive;
 mod behind;
 mod damage;
+mod emptied;
 mod extremes;
 mod follow;
 mod golden;

@@ -6,7 +6,7 @@ use crate::engine::{Durability, QueueLogs};
 use crate::options::Mode;
 
 /// A closed store with five segments of ten messages each.
-fn closed(root: &Path) -> Vec<PathBuf> {
+pub(super) fn closed(root: &Path) -> Vec<PathBuf> {
     let engine = writing(root, &Options::default()).unwrap();
     engine.create_topic("t", 1, Durability::Written).unwrap();
     for _ in 0..5 {

@@ -15,12 +15,14 @@
 //!
 //! Below the recovery point everything was durable. Damage there is reported and kept, and so is
 //! damage above it that batches follow, in the same partition or after an atomic batch in another:
-//! they may have been acknowledged. Compaction leaves gaps
-//! between offsets, in segments that were below the recovery point. If the point is not known, a
-//! gap anywhere may be one of these.
+//! they may have been acknowledged. So is a log file that was [emptied], with its indexes, which
+//! tell that. Compaction leaves gaps between offsets, in segments that were below the recovery
+//! point. If the point is not known, a gap anywhere may be one of these.
 //!
 //! Below the first offset any segment may be missing: a power failure during a removal need not
 //! keep the order in which names were removed.
+//!
+//! [emptied]: crate::engine::partition_log::segments::emptied
 
 use super::ends::{End, Ends};
 use super::follow::{Log, follow};
@@ -30,6 +32,7 @@ use super::producers;
 use super::rules::Rules;
 use super::swap;
 use crate::disk::{Disk, Entry};
+use crate::engine::partition_log::segments::emptied::{had_messages, has_data};
 use crate::engine::partition_log::segments::names::{self, LogFile, beside};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
@@ -41,6 +44,7 @@ use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Flaw;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,6 +96,18 @@ pub struct Recovered {
     pub truncated: u64,
     /// Whether batches of producers were checked.
     has_producers: bool,
+}
+
+/// The segments that recovery finds, in order.
+#[derive(Default)]
+struct Found {
+    /// Those that may have messages.
+    used: Vec<Segment>,
+    /// Those of them that have lost all that was durable in them: the base of each, and the offset
+    /// before which it ended.
+    emptied: BTreeMap<u64, u64>,
+    /// Those without messages.
+    empty: Vec<Segment>,
 }
 
 /// What is known of the segments of a partition beside the one that is checked.
@@ -243,15 +259,16 @@ impl Opening<'_> {
         (segments, has_index): (&[Segment], bool),
         known: Known,
     ) -> Result<Option<Recovered>> {
-        let Some((last, sealed)) = segments.split_last() else {
-            let found = self.found(
-                folder.to_owned(),
-                Vec::new(),
-                known,
-                (nothing(known), false),
-            );
-            return Ok(Some(found));
+        let without_last = |segments: &[Segment]| {
+            let end = End::without_segments(known.point.max(known.start));
+            self.found(folder.to_owned(), segments.to_vec(), known, (end, false))
         };
+        let Some((last, sealed)) = segments.split_last() else {
+            return Ok(Some(without_last(&[])));
+        };
+        if self.is_emptied(last, None, known)? {
+            return Ok(Some(without_last(segments)));
+        }
         let last = Arc::new(last.clone());
         let mut reader = Reader::open(&**self.disk, &last)?;
         let begin = match has_index {
@@ -303,7 +320,11 @@ impl Opening<'_> {
         (segments, is_own): (Vec<Segment>, bool),
         known: Known,
     ) -> Result<Recovered> {
-        let (segments, empty) = self.without_strays(&folder, segments, known)?;
+        let Found {
+            used: segments,
+            emptied,
+            empty,
+        } = self.without_strays(&folder, segments, known)?;
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
@@ -327,6 +348,13 @@ impl Opening<'_> {
             empty: &empty,
         };
         while let Some(segment) = rest.next() {
+            if let Some(end) = emptied.get(&segment.base) {
+                // Its indexes stay as they are.
+                sealed.extend(last.take().map(|(before, _)| before));
+                sealed.push(segment);
+                next = *end;
+                continue;
+            }
             let later = rest.peek().map(|later| later.base);
             let (mut found, count) = self.check(&segment, (known, later))?;
             checked += count;
@@ -345,8 +373,9 @@ impl Opening<'_> {
             }
         }
         self.remove(&folder, empty)?;
-        if let Some((last, _)) = &last {
-            let all: Vec<Segment> = sealed.iter().chain([last]).cloned().collect();
+        let all = sealed.iter().chain(last.iter().map(|(last, _)| last));
+        let all: Vec<Segment> = all.cloned().collect();
+        if !all.is_empty() {
             let of = (checked_from, next.max(floor));
             let is_own = is_own && !has_producers;
             follow(&**self.disk, &Log::new(&folder, &all, of), is_own)?;
@@ -358,7 +387,7 @@ impl Opening<'_> {
                 let offset = next.max(floor);
                 (End { base, len, offset }, !is_damaged)
             }
-            None => (nothing(known), false),
+            None => (End::without_segments(next.max(floor)), false),
         };
         let mut found = self.found(folder, sealed, known, (end, continues));
         (found.checked, found.truncated) = (checked, truncated);
@@ -367,29 +396,44 @@ impl Opening<'_> {
     }
 
     /// Sorts out segments without messages, which appends that failed and power losses leave: all
-    /// others have messages, but the last one if all before it are being removed. Removes those
-    /// that begin at the limit or later. Returns the others, and those without messages.
-    fn without_strays(
-        &self,
-        folder: &Path,
-        segments: Vec<Segment>,
-        known: Known,
-    ) -> Result<(Vec<Segment>, Vec<Segment>)> {
-        let (mut used, mut empty, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
-        for segment in segments {
-            let is_first = used.is_empty() && empty.is_empty() && beyond.is_empty();
+    /// others have messages or have lost them, but the last one if all before it are being removed.
+    /// Removes those that begin at the limit or later.
+    fn without_strays(&self, folder: &Path, segments: Vec<Segment>, known: Known) -> Result<Found> {
+        let (mut found, mut beyond) = (Found::default(), Vec::new());
+        let mut segments = segments.into_iter().peekable();
+        while let Some(segment) = segments.next() {
+            let later = segments.peek().map(|later| later.base);
+            let later = later.filter(|later| *later < known.limit);
+            let is_first = found.used.is_empty() && found.empty.is_empty() && beyond.is_empty();
             let is_begun = segment.base <= known.start && !planted(Bug::EndAtRemoved);
             let is_used = is_first || !self.is_own || is_begun;
             if segment.base >= known.limit {
                 beyond.push(segment);
-            } else if is_used || self.disk.next_data(&segment.path, 0)?.is_some() {
-                used.push(segment);
+            } else if self.is_emptied(&segment, later, known)? {
+                let end = later.unwrap_or(known.point);
+                found.emptied.insert(segment.base, end);
+                found.used.push(segment);
+            } else if is_used || has_data(&**self.disk, &segment)? {
+                found.used.push(segment);
             } else {
-                empty.push(segment);
+                found.empty.push(segment);
             }
         }
         self.remove(folder, beyond)?;
-        Ok((used, empty))
+        Ok(found)
+    }
+
+    /// Whether a segment has lost all messages that were durable in it. The next one begins at the
+    /// offset `later`.
+    fn is_emptied(&self, segment: &Segment, later: Option<u64>, known: Known) -> Result<bool> {
+        let disk = &**self.disk;
+        let was_durable = segment.base < known.point
+            // What is not the last one was.
+            || later.is_some() && !self.are_points_known;
+        if !was_durable || later.unwrap_or(known.point) <= known.start {
+            return Ok(false);
+        }
+        Ok(!has_data(disk, segment)? && (later.is_none() || had_messages(disk, segment)?))
     }
 
     /// Checks the batches of a segment, before one that begins at the offset `later`.
@@ -645,16 +689,6 @@ fn has_bytes(entries: &[Entry], path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let mut entries = entries.iter();
     entries.any(|entry| entry.name.as_deref() == name && entry.len > 0)
-}
-
-/// The end of a partition without segments.
-fn nothing(known: Known) -> End {
-    let offset = known.point.max(known.start);
-    End {
-        base: offset,
-        len: 0,
-        offset,
-    }
 }
 
 fn segment(folder: &Path, file: &LogFile) -> Segment {

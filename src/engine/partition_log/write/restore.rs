@@ -4,6 +4,7 @@ use super::ends::Ends;
 use super::indexes::{Indexes, OFFSETS, TIMES};
 use super::rules::Rules;
 use crate::disk::{Disk, Kind, replace};
+use crate::engine::partition_log::segments::emptied::has_data;
 use crate::engine::partition_log::segments::names::{self, beside};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
@@ -47,7 +48,9 @@ pub fn restore_missing(disk: &dyn Disk, ends: &Ends, rules: &Rules) -> Result<()
             .is_some_and(|name| names.contains(&*name.to_string_lossy()))
     };
     for segment in &segments {
-        if !has(segment, OFFSETS) || !has(segment, TIMES) {
+        let is_complete = has(segment, OFFSETS) && has(segment, TIMES);
+        // By its indexes it is known that a log file was emptied.
+        if !is_complete && has_data(disk, segment)? {
             restore(disk, segment, rules)?;
         }
     }
