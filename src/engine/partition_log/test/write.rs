@@ -647,7 +647,7 @@ pub(super) fn torn(from: &Path, to: &Path, torn: Option<&str>) {
         let log = to.join(name).join(format!("{:020}.log", 0));
         let mut bytes = fs::read(&log).unwrap();
         let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-        bytes[last] ^= 0xff;
+        bytes[last - 3..=last].fill(0);
         fs::write(&log, bytes).unwrap();
     }
 }

@@ -16,11 +16,13 @@
 //!
 //! If something follows the rows in one of the partitions, all rows had been appended. Then rows
 //! that are not whole are judged as [`holes`](super::holes) that batches follow are: damage is kept
-//! and reported, and takes nothing from the other partitions. Here, too, the recovery points say so
-//! before the intent goes: without it, damage at the end of a partition is a torn tail.
+//! and reported, and takes nothing from the other partitions. So are rows that nothing follows if
+//! all of their bytes were [`stored`]. Here, too, the recovery points say so before the intent
+//! goes: without it, damage at the end of a partition is a torn tail.
 
 use super::files::{self, RECOVERY_POINT};
 use super::recovery::{Known, Opening};
+use super::stored;
 use crate::disk::{Disk, read_small, replace};
 use crate::engine::partition_log::segments::names::{self, INTENT};
 use crate::engine::{Damage, DamageKind};
@@ -169,6 +171,18 @@ fn is_followed(opening: &Opening<'_>, root: &Path, shares: &[Share]) -> Result<b
     Ok(false)
 }
 
+/// Whether all bytes of these rows were stored.
+fn are_stored(opening: &Opening<'_>, root: &Path, shares: &[Share]) -> Result<bool> {
+    let disk = &**opening.disk;
+    for share in shares {
+        match folder(disk, root, share)? {
+            Some(folder) if stored::are_stored(disk, &folder, &share.offsets)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
 /// Saves recovery points. Those that are not known stay so, for an opening after a crash in
 /// between. Durable on return.
 fn save_points(opening: &Opening<'_>, root: &Path, points: &Table) -> Result<()> {
@@ -189,7 +203,8 @@ fn decide(
     let disk = &**opening.disk;
     let of = |table: &Table, key: &(String, u32)| table.get(key).copied().unwrap_or_default();
     let (mut there, mut is_whole, mut truncated) = (Vec::new(), true, 0);
-    let is_followed = is_followed(opening, root, shares)?;
+    // In either case all rows had been appended.
+    let is_followed = is_followed(opening, root, shares)? || are_stored(opening, root, shares)?;
     let mut is_damaged = false;
     for share in shares {
         let key = (share.topic.to_string(), share.queue);

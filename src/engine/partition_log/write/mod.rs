@@ -9,7 +9,8 @@
 //! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
 //! [`rules`] the options. [`gone`] are partitions without their folders, and [`room`] is what a
 //! segment has after its batches. [`swap`] replaces segments. [`intent`] makes a batch of several
-//! partitions atomic. [`showing`] shows readers in other processes how long sends take.
+//! partitions atomic, and [`stored`] tells damage in it from a torn one. [`showing`] shows readers
+//! in other processes how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
 //! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
@@ -39,6 +40,7 @@ pub mod rules;
 pub mod services;
 pub mod shared;
 pub mod showing;
+mod stored;
 pub mod swap;
 mod table;
 pub mod tables;

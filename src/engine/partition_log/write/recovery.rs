@@ -78,7 +78,7 @@ pub struct Known {
     pub start: u64,
     /// What begins at this offset or later is cut off, if the last writer did not stop cleanly.
     pub limit: u64,
-    /// More was appended after all offsets below: damage there is kept, even at the end.
+    /// All offsets below were appended: damage there is kept, even at the end.
     pub followed: u64,
 }
 
@@ -158,6 +158,12 @@ impl Checked {
         holes::add(&mut self.holes, Hole::new(bytes, offsets, reason));
     }
 
+    /// Whether the last hole ends at a position.
+    fn ends_at(&self, position: u64) -> bool {
+        let last = self.holes.last();
+        last.is_some_and(|hole| hole.bytes.end == position)
+    }
+
     /// Adds a hole from a flaw on that ends with the segment as far as the walk knows, and has the
     /// walk go on with the batches behind it.
     fn search_after(
@@ -172,6 +178,8 @@ impl Checked {
                 bytes.end = walk.position;
                 self.meet(bytes, (first, None), flaw);
             }
+            // The zeros after the last batch, whose offset is damaged.
+            After::Nothing { data_end } if data_end == bytes.start && self.ends_at(data_end) => {}
             After::Nothing { data_end } => {
                 if walk.reader.is_whole_but_length(bytes.start, data_end)? {
                     self.holes.retain(|hole| hole.bytes.start < bytes.start);
@@ -558,6 +566,13 @@ impl Opening<'_> {
         let (next, known) = (found.next, around.known);
         let was_durable = next < known.point;
         let is_followed = later.is_some_and(|later| next < later) || next < known.followed;
+        if let Some(hole) = found.holes.last_mut()
+            && next < known.followed
+            && later.is_none()
+        {
+            // Its header may be what is damaged.
+            hole.after = Some(known.point.max(known.followed));
+        }
         if let Some(hole) = found.holes.last()
             && (was_durable
                 || found.is_unsearched

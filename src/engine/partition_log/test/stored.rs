@@ -1,0 +1,153 @@
+//! Damage in an atomic batch that nothing follows, whose writer died.
+
+use super::write::{bodies, send, send_whole, torn, writing};
+use super::*;
+use crate::machine::Drive;
+use crate::num::be_u32;
+
+const QUEUES: [(&str, u32); 3] = [("a", 0), ("a", 1), ("b", 0)];
+
+/// Copies of a store that ends with rows of an atomic batch in three queues, two of which have an
+/// earlier message.
+struct Left {
+    root: TempDir,
+    path: PathBuf,
+}
+
+impl Left {
+    fn new() -> Left {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("store");
+        let options = Options {
+            default_queues: Some(2),
+            segment_bytes: Some(16 << 10),
+            ..Options::default()
+        };
+        // Nothing changes the files while they are copied.
+        let machine = Machine {
+            drive: Drive::Steps,
+            ..Machine::real()
+        };
+        let engine = PartitionLog::open(&machine, &path, &options).unwrap();
+        send(&engine, "a", &[(0, b"before"), (1, b"before")]);
+        engine.flush(&mut || true).unwrap();
+        let long = [b'1'; 2000];
+        let rows = QUEUES.map(|(topic, queue)| (topic, queue, &long[..]));
+        send_whole(&engine, &rows).unwrap();
+        // It is never closed.
+        std::mem::forget(engine);
+        Left { root, path }
+    }
+
+    fn copy(&self, number: usize) -> PathBuf {
+        let copy = self.root.path().join(format!("copy-{number}"));
+        fs::create_dir(&copy).unwrap();
+        torn(&self.path, &copy, None);
+        assert!(copy.join("forebay.intent").exists());
+        copy
+    }
+}
+
+fn log(path: &Path, (topic, queue): (&str, u32)) -> PathBuf {
+    path.join(format!("{topic}-{queue}/{:020}.log", 0))
+}
+
+/// Where the last batch of a log is.
+fn last(bytes: &[u8]) -> std::ops::Range<usize> {
+    let mut found = 0..0;
+    while be_u32(&bytes[found.end..], 8) > 0 {
+        found = found.end..found.end + 12 + be_u32(&bytes[found.end..], 8) as usize;
+    }
+    found
+}
+
+/// Changes the bytes of the last batch of a queue. Returns where it begins.
+fn change(path: &Path, of: (&str, u32), how: impl FnOnce(&mut [u8])) -> u64 {
+    let log = log(path, of);
+    let mut bytes = fs::read(&log).unwrap();
+    let batch = last(&bytes);
+    how(&mut bytes[batch.clone()]);
+    fs::write(log, bytes).unwrap();
+    batch.start as u64
+}
+
+fn counts(engine: &PartitionLog) -> [usize; 3] {
+    QUEUES.map(|(topic, queue)| match engine.topics().get(topic) {
+        Some(_) => bodies(engine, topic, queue).len(),
+        None => 0,
+    })
+}
+
+/// All of it was removed from all queues without a word, as the torn end of a crash.
+#[test]
+fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() {
+    let left = Left::new();
+    let places = [
+        (0, 0x80),
+        (7, 1),
+        (16, 1),
+        (17, 1),
+        (26, 1),
+        (65, 1),
+        (900, 1),
+    ];
+    let cases = QUEUES.iter().enumerate();
+    let cases = cases.flat_map(|(number, of)| places.map(|place| (number, *of, place)));
+    // No checksum covers an offset, and nothing is beside this one.
+    let cases = cases.filter(|(number, _, place)| (*number, place.0) != (2, 7));
+    for (case, (number, of, (at, bits))) in cases.enumerate() {
+        let what = format!("byte {at}, {bits:x} of {of:?}");
+        let (first, second) = (left.copy(2 * case), left.copy(2 * case + 1));
+        fs::remove_dir_all(&second).unwrap();
+        fs::create_dir(&second).unwrap();
+        let begin = change(&first, of, |batch| batch[at] ^= bits);
+        let engine = writing(&first, &Options::default()).unwrap();
+        // It dies again at once.
+        torn(&first, &second, None);
+        let mut expected = [2, 2, 1];
+        expected[number] -= 1;
+        let again = writing(&second, &Options::default()).unwrap();
+        for (engine, path) in [(engine, &first), (again, &second)] {
+            assert_eq!(counts(&engine), expected, "{what}");
+            let found = engine.report().damage();
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            assert_eq!(found[0].path, log(path, of), "{what}");
+            assert_eq!(found[0].position, begin, "{what}");
+            let offset = [1, 1, 0][number];
+            assert_eq!(found[0].lost, [(of.0.to_owned(), of.1, offset)], "{what}");
+            assert!(!path.join("forebay.intent").exists(), "{what}");
+            assert_eq!(send(&engine, of.0, &[(of.1, b"2")]), [offset + 1], "{what}");
+            engine.close().unwrap();
+        }
+    }
+}
+
+/// The end of a batch that was never stored holds zeros, and so does a sector that a power loss
+/// took. Nothing proves that a length is right if it leads elsewhere.
+#[test]
+fn an_atomic_batch_that_may_be_torn_is_absent_without_a_word() {
+    type How = fn(&mut [u8]);
+    let cases: [How; 6] = [
+        |batch| {
+            let end = batch.len();
+            batch[end - 4..].fill(0);
+        },
+        |batch| batch[1000..].fill(0),
+        |batch| batch[600..1624].fill(0),
+        |batch| batch.fill(0),
+        |batch| batch[10] ^= 0x10,
+        |batch| batch[11] ^= 0x40,
+    ];
+    let left = Left::new();
+    for (number, how) in cases.into_iter().enumerate() {
+        let copy = left.copy(number);
+        change(&copy, QUEUES[2], how);
+        // Damage in another queue changes nothing.
+        change(&copy, QUEUES[0], |batch| batch[900] ^= 1);
+        let engine = writing(&copy, &Options::default()).unwrap();
+        assert_eq!(counts(&engine), [1, 1, 0], "{number}");
+        assert_eq!(engine.report().damage(), [], "{number}");
+        assert_eq!(send(&engine, "a", &[(1, b"1")]), [1], "{number}");
+        engine.close().unwrap();
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether all bytes of an atomic batch were stored, of which some were damaged later.
+//!
+//! Before a batch is stored, its place holds zeros. A process that dies leaves the last bytes as
+//! they were, and a power loss leaves whole sectors. So all of a batch was stored if its length
+//! leads to the end of what the file holds or to another batch, no sector of it is missing, and it
+//! does not end with more zeros than a batch may.
+
+use crate::disk::Disk;
+use crate::engine::partition_log::segments::names::{self, State};
+use crate::engine::partition_log::segments::reader::{Here, Reader};
+use crate::engine::partition_log::segments::sectors::lacks_sector;
+use crate::engine::partition_log::segments::segment::Segment;
+use crate::error::Result;
+use crate::num::be_u32;
+use crate::record::kafka::HEAD_LEN;
+use crate::record::kafka::header::{BATCH_LEN_MAX, LEN_END};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a batch states how many bytes follow its length.
+const LEN_AT: usize = 8;
+/// Zeros with which a batch may end: a last record without a value and headers has three.
+const LAST_ZEROS: usize = 3;
+
+/// Whether all batches with these offsets were stored in a partition.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn are_stored(disk: &dyn Disk, folder: &Path, offsets: &Range<u64>) -> Result<bool> {
+    let mut files = names::log_files(disk, folder)?;
+    files.retain(|file| file.state == State::Used && file.base < offsets.end);
+    let first = files.partition_point(|file| file.base <= offsets.start);
+    let mut next = offsets.start;
+    let mut files = files.into_iter().skip(first.saturating_sub(1)).peekable();
+    while let Some(file) = files.next() {
+        let segment = Segment {
+            base: file.base,
+            path: folder.join(format!("{:020}.log", file.base)),
+            len: file.len,
+        };
+        let end = files.peek().map_or(offsets.end, |later| later.base);
+        match batches(disk, &Arc::new(segment), next..end)? {
+            true => next = end,
+            false => return Ok(false),
+        }
+    }
+    Ok(next == offsets.end)
+}
+
+/// Whether a segment ends with batches that were stored, with these offsets.
+fn batches(disk: &dyn Disk, segment: &Arc<Segment>, offsets: Range<u64>) -> Result<bool> {
+    let mut reader = Reader::open(disk, segment)?;
+    let mut position = reader.seek(disk, offsets.start)?;
+    let mut before = 0;
+    while let Here::Batch(header) = reader.here(position)?
+        && (before..offsets.start).contains(&header.last_offset())
+    {
+        position += u64::from(header.len);
+        before = header.last_offset() + 1;
+    }
+    let data_end = reader.data_end(disk, position)?;
+    let mut next = offsets.start;
+    while next < offsets.end {
+        if let Here::Batch(header) = reader.here(position)?
+            && header.first_offset() == next
+            && reader.is_whole(position, &header)?
+        {
+            position += u64::from(header.len);
+            next = header.last_offset() + 1;
+            continue;
+        }
+        let Some(end) = end_of(disk, &reader, (position, next))? else {
+            return Ok(false);
+        };
+        next = match reader.here(end)? {
+            Here::Batch(later) if (next + 1..=offsets.end).contains(&later.first_offset()) => {
+                later.first_offset()
+            }
+            _ if end >= data_end => offsets.end,
+            _ => return Ok(false),
+        };
+        position = end;
+    }
+    Ok(next == offsets.end)
+}
+
+/// Where a damaged batch ends of which all bytes were stored; `None` if some may not have been.
+fn end_of(disk: &dyn Disk, reader: &Reader, (position, first): (u64, u64)) -> Result<Option<u64>> {
+    let head = reader.bytes(position, LEN_END)?;
+    if head.len() < LEN_END {
+        return Ok(None);
+    }
+    let len = be_u32(&head, LEN_AT) as usize + LEN_END;
+    let end = position + len as u64;
+    if !(HEAD_LEN..=BATCH_LEN_MAX).contains(&len) || end > reader.len {
+        return Ok(None);
+    }
+    let last = reader.bytes(end - LAST_ZEROS as u64 - 1, LAST_ZEROS + 1)?;
+    let is_whole = last.iter().any(|byte| *byte != 0)
+        && !lacks_sector(disk, &reader.segment, position..end, first)?;
+    Ok(is_whole.then_some(end))
+}
