@@ -114,7 +114,7 @@ fn copy(
                 let flaw = match count(raw.clone(), &batch) {
                     Ok(_) if batch.header.last_offset() >= next_base => Flaw::Field("offset"),
                     Ok(_) => {
-                        holes.close(batch.header.first_offset());
+                        holes.close(batch.position, batch.header.first_offset());
                         holes.next = batch.header.last_offset() + 1;
                         output.push(disk, &batch.header, &raw)?;
                         continue;
@@ -140,7 +140,7 @@ fn copy(
             has_headers: false,
         });
     }
-    holes.close(next_base);
+    holes.close(u64::MAX, next_base);
     Ok(holes.done)
 }
 
@@ -169,11 +169,13 @@ impl Holes {
         hole.lost = hole.lost.start.min(lost.start)..hole.lost.end.max(lost.end);
     }
 
-    /// Ends the hole at a batch with this first offset.
-    fn close(&mut self, before: u64) {
+    /// Ends the hole at a batch with this position and first offset. A damaged length may have led
+    /// beyond it.
+    fn close(&mut self, position: u64, before: u64) {
         let Some(mut hole) = self.open.take() else {
             return;
         };
+        hole.bytes.end = hole.bytes.end.min(position);
         let between = self.next..before.max(self.next);
         hole.lost = match hole.has_headers {
             true => {

@@ -117,11 +117,7 @@ fn check_segment(
     let mut walk = Walk::new(reader, 0);
     walk.writers = partition.folder.writers();
     walk.is_complete = !is_last;
-    let mut damage = |bytes, reason: Flaw| {
-        found
-            .damage
-            .push(Damage::new(DamageKind::Log, &segment.path, bytes, reason));
-    };
+    let mut places = Places::new(&segment.path, &mut found.damage);
     let (mut records, mut newest) = (0, -1);
     loop {
         match walk.next(disk)? {
@@ -130,17 +126,21 @@ fn check_segment(
                 newest = newest.max(batch.header.max_timestamp);
                 match count(walk.batch(&batch)?, &batch) {
                     Ok(_) if batch.header.last_offset() >= next_base => {
-                        damage(bytes.clone(), Flaw::Field("offset"));
+                        places.add(bytes.clone(), Flaw::Field("offset"));
                     }
-                    Ok(count) => records += count,
+                    Ok(count) => {
+                        places.close(batch.position);
+                        records += count;
+                    }
                     // A batch that is being written.
                     Err(_) if is_last && batch.header.first_offset() >= view.bounds.end => {}
                     Err(flaw) => {
                         walk.lose(&batch)?;
-                        damage(bytes.clone(), flaw);
+                        places.add(bytes.clone(), flaw);
                     }
                 }
                 if !go_on(bytes.end - bytes.start) {
+                    places.close(walk.position);
                     return Ok(false);
                 }
             }
@@ -148,10 +148,11 @@ fn check_segment(
                 if is_last && bytes.end >= walk.reader.len && walk.next_offset >= view.end => {}
             // A writer died between beginning the next segment and cutting this one.
             Step::Damage(bytes, flaw) if is_room(&walk, &bytes, &flaw, next_base) => {}
-            Step::Damage(bytes, flaw) => damage(bytes, flaw),
+            Step::Damage(bytes, flaw) => places.add(bytes, flaw),
             Step::End => break,
         }
     }
+    places.close(u64::MAX);
     found.records += records;
     let has_damage = found
         .damage
@@ -166,6 +167,46 @@ fn check_segment(
         inspection.unindexed.push(Arc::clone(segment));
     }
     Ok(true)
+}
+
+/// The damaged places of a segment, in order, each once.
+struct Places<'a> {
+    path: &'a Path,
+    found: &'a mut Vec<Damage>,
+    /// The last one. A damaged length may lead anywhere, so it ends where the walk goes on.
+    open: Option<(Range<u64>, Flaw)>,
+}
+
+impl<'a> Places<'a> {
+    fn new(path: &'a Path, found: &'a mut Vec<Damage>) -> Places<'a> {
+        Places {
+            path,
+            found,
+            open: None,
+        }
+    }
+
+    /// Adds a place. If the last one begins there too, it was a batch whose length leads to these
+    /// bytes.
+    fn add(&mut self, bytes: Range<u64>, flaw: Flaw) {
+        if let Some((open, _)) = &mut self.open
+            && bytes.start <= open.start
+        {
+            open.end = bytes.end;
+            return;
+        }
+        self.close(bytes.start);
+        self.open = Some((bytes, flaw));
+    }
+
+    /// Ends the last place before a position.
+    fn close(&mut self, before: u64) {
+        if let Some((bytes, flaw)) = self.open.take() {
+            let bytes = bytes.start..bytes.end.min(before);
+            let damage = Damage::new(DamageKind::Log, self.path, bytes, flaw);
+            self.found.push(damage);
+        }
+    }
 }
 
 /// Whether a complete segment has both indexes, and the time index ends with the largest time.

@@ -8,6 +8,7 @@ mod extremes;
 mod follow;
 mod golden;
 mod half_read;
+mod lengths;
 mod lent;
 mod linger;
 mod live;
