@@ -328,11 +328,8 @@ impl Opening<'_> {
         (segments, is_own): (Vec<Segment>, bool),
         known: Known,
     ) -> Result<Recovered> {
-        let Found {
-            used: segments,
-            emptied,
-            empty,
-        } = self.without_strays(&folder, segments, known)?;
+        let found = self.without_strays(&folder, segments, known)?;
+        let (segments, emptied, empty) = (found.used, found.emptied, found.empty);
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
@@ -343,13 +340,12 @@ impl Opening<'_> {
         // saved.
         let after = segments.partition_point(|segment| segment.base < floor);
         let first = after.saturating_sub(1);
-        let (mut sealed, mut rest) = (segments, Vec::new());
-        rest.extend(sealed.drain(first.min(sealed.len())..));
-        let checked_from = sealed.len();
-        let mut next = floor;
-        let (mut checked, mut truncated, mut has_producers) = (0, 0, false);
-        let mut last: Option<(Segment, bool)> = None;
+        let mut sealed = segments;
+        let rest = sealed.split_off(first.min(sealed.len()));
         let mut rest = rest.into_iter().peekable();
+        let checked_from = sealed.len();
+        let (mut next, mut checked, mut truncated, mut has_producers) = (floor, 0, 0, false);
+        let mut last: Option<(Segment, bool)> = None;
         let around = Around {
             known,
             gaps_below: gaps_below(known, floor),
@@ -372,34 +368,28 @@ impl Opening<'_> {
             if !goes_on && !planted(Bug::KeepLaterSegments) {
                 self.remove(&folder, rest.by_ref().collect())?;
             }
-            let reader = Reader::open(&**self.disk, &Arc::new(segment.clone()))?;
-            truncated += reader.data_end(&**self.disk, found.len)? - found.len;
+            truncated += self.data_after(&segment, found.len)?;
             let len = self.keep(&segment, &found)?;
-            if let Some((before, _)) = last.replace((Segment { len, ..segment }, found.is_damaged))
-            {
-                sealed.push(before);
-            }
+            let before = last.replace((Segment { len, ..segment }, found.is_damaged));
+            sealed.extend(before.map(|(before, _)| before));
         }
         self.remove(&folder, empty)?;
         let all = sealed.iter().chain(last.iter().map(|(last, _)| last));
         let all: Vec<Segment> = all.cloned().collect();
         if !all.is_empty() {
-            let of = (checked_from, next.max(floor));
-            let is_own = is_own && !has_producers;
-            follow(&**self.disk, &Log::new(&folder, &all, of), is_own)?;
+            let log = Log::new(&folder, &all, (checked_from, next.max(floor)));
+            follow(&**self.disk, &log, is_own && !has_producers)?;
         }
-        let (end, continues) = match last {
+        let end = match last {
             Some((segment, is_damaged)) => {
                 self.compare(&segment, next, known);
-                let (base, len) = (segment.base, segment.len);
-                let offset = next.max(floor);
+                let (base, len, offset) = (segment.base, segment.len, next.max(floor));
                 (End { base, len, offset }, !is_damaged)
             }
             None => (End::without_segments(next.max(floor)), false),
         };
-        let mut found = self.found(folder, sealed, known, (end, continues));
-        (found.checked, found.truncated) = (checked, truncated);
-        found.has_producers = has_producers;
+        let mut found = self.found(folder, sealed, known, end);
+        (found.checked, found.truncated, found.has_producers) = (checked, truncated, has_producers);
         Ok(found)
     }
 
@@ -610,6 +600,12 @@ impl Opening<'_> {
         let gone = format!("offsets {next} to {} are missing after it", later - 1);
         self.report(&segment.path, end..end, gone);
         Ok(true)
+    }
+
+    /// How many bytes there are after a position of a segment, up to the last one that is not zero.
+    fn data_after(&self, segment: &Segment, position: u64) -> Result<u64> {
+        let reader = Reader::open(&**self.disk, &Arc::new(segment.clone()))?;
+        Ok(reader.data_end(&**self.disk, position)? - position)
     }
 
     /// Makes what is kept of a segment durable, and cuts off the rest. Returns its length.
