@@ -4,6 +4,7 @@
 //! first bytes that are not a whole batch: replacing them would lose what can still be recovered.
 
 use crate::disk::Disk;
+use crate::engine::partition_log::segments::emptied::had_messages;
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::room::is_room;
 use crate::engine::partition_log::segments::segment::Segment;
@@ -27,12 +28,16 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// Errors of reading; [`Error::Corrupt`] if the file is shorter than the segment.
+    /// Errors of reading; [`Error::Corrupt`] if the file is shorter than the segment, or was
+    /// emptied.
     pub fn open(disk: &dyn Disk, segment: &Arc<Segment>, limit: u64, from: u64) -> Result<Source> {
         let mut reader = Reader::open(disk, segment)?;
         if reader.len < segment.len {
             let reason = format!("the file ends here, and the segment has {}", segment.len);
             return Err(Error::corrupt(&segment.path, reader.len, reason));
+        }
+        if segment.len == 0 && had_messages(disk, segment)? {
+            return Err(Error::corrupt(&segment.path, 0, "the file has no data"));
         }
         let begin = match from > segment.base {
             true => reader.seek(disk, from)?,

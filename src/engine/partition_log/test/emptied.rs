@@ -3,6 +3,7 @@
 use super::promised::closed;
 use super::write::send;
 use super::*;
+use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::engine::partition_log::segments::names::CLEAN;
 use crate::engine::{Damage, DamageKind, QueueLogs};
 use crate::error::Error;
@@ -118,6 +119,27 @@ fn each_process_that_shares_a_store_tells_what_was_emptied() {
         made.check(engine, "shared");
     }
     all.iter().for_each(|engine| engine.close().unwrap());
+}
+
+/// A replacement of segments would hide it.
+#[test]
+fn an_emptied_log_file_is_not_compacted_away() {
+    let made = Emptied::new(2, false, true);
+    let options = Options {
+        compaction: Compaction {
+            cleanup_policy: CleanupPolicy {
+                default: Policy::Compact,
+                ..CleanupPolicy::default()
+            },
+            ..Compaction::default()
+        },
+        ..Options::default()
+    };
+    let engine = PartitionLog::open(&Machine::real(), made.root.path(), &options).unwrap();
+    let refused = engine.compact(Some("t"), &mut |_, _| true);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    made.check(&engine, "compacted");
+    engine.close().unwrap();
 }
 
 #[test]
