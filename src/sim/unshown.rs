@@ -220,13 +220,13 @@ pub const UNSHOWN: &[(&str, &str, What, &str)] = &[
         "a small file that is torn is written again before the next append",
     ),
     (
-        "src/engine/partition_log/write/recovery.rs",
+        "src/engine/partition_log/write/kept.rs",
         "keep 1",
         What::Directory,
         "as above",
     ),
     (
-        "src/engine/partition_log/write/recovery.rs",
+        "src/engine/partition_log/write/strays.rs",
         "remove 1",
         What::Directory,
         "`keep` syncs the same directory before anything is appended",

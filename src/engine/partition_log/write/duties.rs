@@ -8,8 +8,8 @@
 use super::ends::{End, Ends, Place, Undone};
 use super::files;
 use super::intent;
+use super::kept::rewrite;
 use super::parts::{One, Parts};
-use super::recovery::rewrite;
 use super::shared::{Role, Shared};
 use super::table::Table;
 use super::tail::Key;

@@ -21,7 +21,7 @@
 //! goes: without it, damage at the end of a partition is a torn tail.
 
 use super::files::{self, RECOVERY_POINT};
-use super::recovery::{Known, Opening};
+use super::opening::{Known, Opening};
 use super::stored;
 use crate::disk::{Disk, read_small, replace};
 use crate::engine::partition_log::segments::names::{self, INTENT};

@@ -4,8 +4,9 @@
 //! [`parts`] appends, and [`durable`] syncs, with [`unsynced`]. [`tail`] has the ends of all
 //! partitions under the append lock: [`writing`] is the end of one, [`last`] its last segment, and
 //! [`indexes`] its indexes. [`linger`] has the batches of messages that linger. [`recovery`]
-//! repairs a partition when it is opened, with [`holes`] in it, [`follow`] the files that a broker
-//! keeps beside it, and [`producers`] what it must know of its producers.
+//! repairs a partition for an [`opening`]: [`strays`] sorts its segments, [`checked`] checks one
+//! with the [`holes`] in it, [`kept`] stores what is kept, [`follow`] repairs the files that a
+//! broker keeps beside it, and [`producers`] has what it must know of its producers.
 //! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
 //! [`rules`] the options. [`gone`] are partitions without their folders, and [`room`] is what a
 //! segment has after its batches. [`swap`] replaces segments. [`intent`] makes a batch of several
@@ -16,6 +17,7 @@
 //! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
 //! [`duties`] has what one of them does for all, and [`indexing`] its indexes.
 
+mod checked;
 mod durable;
 mod duties;
 pub mod ends;
@@ -27,10 +29,12 @@ pub mod indexes;
 mod indexing;
 pub mod intent;
 mod join;
+mod kept;
 mod last;
 pub mod linger;
 mod mend;
 mod open;
+mod opening;
 pub mod parts;
 mod producers;
 mod recovery;
@@ -41,6 +45,7 @@ pub mod services;
 pub mod shared;
 pub mod showing;
 mod stored;
+mod strays;
 pub mod swap;
 mod table;
 pub mod tables;
