@@ -18,6 +18,7 @@ from forebay.options import (
     Headers,
     Mode,
     Order,
+    Progress,
     Start,
 )
 from forebay.store import ReadStatus
@@ -2293,7 +2294,7 @@ class Store:
         ...     pyarrow.table(store.scan("trades", columns=["offset", "body"])).num_rows
         2
         """
-    def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification:
+    def verify(self, progress: Progress | None = None) -> Verification:
         """Check the whole store: records, queue entries and index entries.
 
         Parameters
@@ -2355,9 +2356,7 @@ class Store:
         {0: 2}
         b'2'
         """
-    def compact(
-        self, topic: str | None = None, progress: Callable[[int, int], object] | None = None
-    ) -> Compaction:
+    def compact(self, topic: str | None = None, progress: Progress | None = None) -> Compaction:
         """Drop messages that have a later one with the same key.
 
         Compacts the complete segments of a partition log, of all topics with
@@ -2402,7 +2401,7 @@ class Store:
         target: str | PathLike[str],
         *,
         filesystem: Any = None,
-        progress: Callable[[int, int], object] | None = None,
+        progress: Progress | None = None,
     ) -> Archived:
         """Copy sealed log files or complete segments, which are never written again, to an archive.
 
@@ -2423,7 +2422,7 @@ class Store:
         forebay.archive.Archived
             What was copied, and the position up to which the archive has the log.
         """
-    def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair:
+    def repair(self, progress: Progress | None = None) -> Repair:
         """Save damaged bytes beside the log, and repair what can be repaired.
 
         Damaged bytes are saved in the store's directory `damaged`. Holes in the log are filled
@@ -2544,7 +2543,7 @@ def convert_store(
     isolation: str,
     flush: str | None,
     given: dict[str, Any],
-    progress: Callable[[int, int], object] | None,
+    progress: Progress | None,
 ) -> Conversion:
     """Convert a store; `forebay.convert` checks and documents the arguments."""
 

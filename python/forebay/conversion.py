@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Unpack
 
@@ -19,7 +19,7 @@ from forebay.given import (
     check_word,
     listed,
 )
-from forebay.options import FILE_ENGINES, FileEngine, Flush, Options
+from forebay.options import FILE_ENGINES, FileEngine, Flush, Options, Progress
 
 __all__ = ["convert"]
 
@@ -32,7 +32,7 @@ def convert(
     topics: str | Iterable[str] | None = None,
     names: Mapping[str, str] | None = None,
     renumber: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     flush: Flush | None = None,
     **options: Unpack[Options],
 ) -> Conversion:

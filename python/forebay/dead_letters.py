@@ -17,6 +17,7 @@ from typing import Any
 from forebay._forebay import Message, Store
 from forebay.errors import ForebayError
 from forebay.given import check_text
+from forebay.options import Progress
 
 __all__ = [
     "LetterQueue",
@@ -140,7 +141,7 @@ class Redriver:
         #: How many were sent, by topic.
         self.sent: collections.Counter[str] = collections.Counter()
 
-    def redrive(self, limit: int | None, progress: Callable[[int, int], object]) -> None:
+    def redrive(self, limit: int | None, progress: Progress) -> None:
         """Redrive waiting dead letters, at most `limit`; `progress` gets their number and total."""
         queues = letter_queues(self._store, self._group)
         left = sum(one.waiting for one in queues)

@@ -13,7 +13,7 @@ Examples
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, get_args
 
@@ -25,20 +25,24 @@ __all__ = [
     "AppendLock",
     "ArrowArray",
     "ArrowStream",
+    "BatchFields",
     "BodyType",
     "Bound",
     "CleanupPolicy",
     "Compression",
+    "ConsumerOptions",
     "Duration",
     "EngineName",
     "FileEngine",
     "Flush",
     "Headers",
     "Isolation",
+    "MessageFields",
     "Mode",
     "OpenOptions",
     "Options",
     "Order",
+    "Progress",
     "ScanOptions",
     "Start",
     "TimestampType",
@@ -78,6 +82,8 @@ Start: TypeAlias = (
     Literal["earliest", "latest"] | datetime | timedelta | Mapping[tuple[str, int], int]
 )
 """Where a group begins: as `Bound`, or so long ago; offsets are by topic and queue."""
+Progress: TypeAlias = Callable[[int, int], object]
+"""Called with how much is done, and how much there is."""
 Headers: TypeAlias = "Iterable[tuple[str, Buffer | None]]"
 """Names and values of a message's headers, in their order."""
 
@@ -175,3 +181,44 @@ class ScanOptions(TypedDict, total=False):
     batch_bytes: int
     body_type: BodyType
     verify: bool
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The parameters of `forebay.Store.consumer` beside the topics and the group."""
+
+    start: Start
+    order: Order
+    tags: str | Iterable[str] | None
+    ack: Ack
+    visibility_timeout: Duration
+    max_unsettled: int
+    retry_in_place: int
+    prefetch: int
+    session_timeout: Duration
+
+
+class MessageFields(TypedDict, total=False):
+    """The parameters of `forebay.Producer.send` that are parts of a message beside its body."""
+
+    key: str | bytes | None
+    keys: Iterable[str | bytes] | None
+    tags: str | bytes | None
+    properties: Mapping[str, str] | None
+    headers: Headers | None
+    queue: int | None
+    delay_level: int
+    timestamp: datetime | None
+    delay: Duration | None
+    deliver_at: datetime | None
+
+
+class BatchFields(TypedDict, total=False):
+    """The parameters of `forebay.Producer.send_batch` beside the bodies and ``flush``."""
+
+    keys: Iterable[str | bytes | Iterable[str | bytes] | None] | None
+    tags: str | bytes | Iterable[str | bytes | None] | None
+    properties: Mapping[str, str] | Iterable[Mapping[str, str] | None] | None
+    headers: Headers | Iterable[Headers | None] | None
+    queue: int | None
+    atomic: bool
+    timestamp: datetime | None

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
     import forebay
     from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
-    from forebay.aio.producer import BatchFields, Fields
-    from forebay.options import Duration
+    from forebay.options import BatchFields, Duration, MessageFields
 
 __all__ = [
     "Consumer",
@@ -138,7 +137,15 @@ class Serde(Generic[T]):
 
 @dataclass(frozen=True)
 class Received(Generic[T]):
-    """A value, and the message that it came in, by which it is settled."""
+    """A value, and the message that it came in, by which it is settled.
+
+    Attributes
+    ----------
+    value
+        What the body is decoded to.
+    message
+        The message.
+    """
 
     value: T
     message: Message
@@ -154,11 +161,13 @@ class Producer(ProducerWrapper["forebay.Producer | hooks.Producer"], Generic[T])
     def __repr__(self) -> str:
         return f"<forebay.serde.Producer of {self._plain!r} by {self._serde!r}>"
 
-    def send(self, value: T, *, flush: bool | None = None, **fields: Unpack[Fields]) -> SendResult:
+    def send(
+        self, value: T, *, flush: bool | None = None, **fields: Unpack[MessageFields]
+    ) -> SendResult:
         """Send a value, with the parameters of `forebay.Producer.send`."""
         return self._plain.send(self._serde.dumps(value), flush=flush, **fields)
 
-    def send_nowait(self, value: T, **fields: Unpack[Fields]) -> Ticket:
+    def send_nowait(self, value: T, **fields: Unpack[MessageFields]) -> Ticket:
         """Send a value, with the parameters of `forebay.Producer.send_nowait`."""
         return self._plain.send_nowait(self._serde.dumps(value), **fields)
 

@@ -12,8 +12,6 @@ from opentelemetry.metrics import get_meter
 
 import forebay
 import forebay.aio
-import forebay.aio.consumer
-import forebay.aio.producer
 import forebay.archive
 import forebay.console
 import forebay.duckdb
@@ -22,15 +20,21 @@ import forebay.metrics
 import forebay.polars
 import forebay.serde
 import forebay.testing
-from forebay.options import OpenOptions, Options, ScanOptions
+from forebay.options import (
+    BatchFields,
+    ConsumerOptions,
+    MessageFields,
+    OpenOptions,
+    Options,
+    ScanOptions,
+)
 
 
 class Odd:
     """A value of a type that no argument takes."""
 
 
-ONE, MANY = forebay.aio.producer.Fields, forebay.aio.producer.BatchFields
-JOINING = forebay.aio.consumer.Joining
+ONE, MANY, JOINING = MessageFields, BatchFields, ConsumerOptions
 #: Methods of producers and consumers through hooks, with their least arguments, and what the
 #: others are.
 THROUGH_HOOKS = {

@@ -88,3 +88,14 @@ class Store:
     assert [path for path, _ in found] == ["Alias", "opened", "Store.kind", "Store.send"]
     words = [reference.private_words(definition) for _, definition in found]
     assert words == [["_One"], ["_Two", "_Three"], ["_Four"], ["_Five"]]
+
+
+def test_every_field_of_a_public_class_is_described():
+    """The site shows no field without a text, and neither does an editor."""
+    silent = [
+        f"{path}.{name}.{field}"
+        for path in reference.MODULES
+        for name in importlib.import_module(path).__all__
+        for field in reference.undescribed(getattr(importlib.import_module(path), name))
+    ]
+    assert silent == []

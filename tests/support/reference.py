@@ -6,15 +6,19 @@ module has it; so do the methods and properties of such a class whose names have
 """
 
 import ast
+import dataclasses
 import functools
 import importlib
 import inspect
+import itertools
 import re
 import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+
+import stub
 
 from forebay import _forebay
 
@@ -69,25 +73,41 @@ def members(value: type) -> list[str]:
         name
         for one in own
         for name, member in vars(one).items()
-        if not name.startswith("_")
+        # The text of the class describes its fields.
+        if not name.startswith("_") and name not in getattr(value, "_fields", ())
         if callable(member) or isinstance(member, kinds) or inspect.isdatadescriptor(member)
     ]
 
 
 def private() -> list[str]:
-    """Return the private names that signatures of public functions and methods speak of."""
+    """Return the types in public signatures that no reader can look up.
+
+    Their names have an underscore, or they are Forebay's and no public module has them.
+    """
     found = []
+    public = {name.rpartition(".")[2] for name in public_names()}
     for path in MODULES:
         module = importlib.import_module(path)
         for name in module.__all__:
-            if name.startswith("_"):
+            # Spark calls its methods.
+            if name.startswith("_") or name == "ForebayDataSource":
                 continue
             tree = _tree(_home(module, getattr(module, name)))
+            hidden = _own_classes(tree) - public
             for node in tree.body:
                 for place, definition in typed(node, name, f"{path}.{name}"):
-                    words = private_words(definition)
+                    words = {*private_words(definition), *(hidden & set(words_of(definition)))}
                     found += [f"the signature of {place} has {word}" for word in words]
     return sorted(found)
+
+
+def _own_classes(tree: ast.Module) -> set[str]:
+    """Return the classes and aliases of Forebay that a module defines or imports."""
+    found = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "forebay":
+            found |= {one.name for one in node.names if one.name[0].isupper()}
+    return found
 
 
 def _home(module: ModuleType, value: object) -> Path:
@@ -123,7 +143,12 @@ def _name(node: ast.stmt) -> str:
 
 
 def private_words(node: Typed) -> list[str]:
-    """Return the private names in the types of a definition."""
+    """Return the names with an underscore in the types of a definition."""
+    return [word for word in words_of(node) if word.startswith("_")]
+
+
+def words_of(node: Typed) -> list[str]:
+    """Return the names in the types of a definition."""
     if isinstance(node, ast.AnnAssign):
         # An alias is what it stands for.
         is_alias = ast.unparse(node.annotation) == "TypeAlias"
@@ -132,7 +157,23 @@ def private_words(node: Typed) -> list[str]:
         types = [one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg)]
         types.append(node.returns)
     text = " ".join(ast.unparse(one) for one in types if one is not None)
-    return re.findall(r"\b_\w+", text)
+    return re.findall(r"\b[A-Za-z_]\w*", text)
+
+
+def undescribed(value: object) -> list[str]:
+    """Return the fields of a dataclass or a named tuple that have no text."""
+    if not inspect.isclass(value):
+        return []
+    fields: list[str] = list(getattr(value, "_fields", ()))
+    if dataclasses.is_dataclass(value):
+        fields = [one.name for one in dataclasses.fields(value)]
+    described = set(stub.attributes(inspect.getdoc(value) or ""))
+    for node in _tree(_home(inspect.getmodule(value) or sys, value)).body if fields else ():
+        if isinstance(node, ast.ClassDef) and node.name == value.__name__:
+            for member, text in itertools.pairwise(node.body):
+                if isinstance(text, ast.Expr) and isinstance(member, ast.AnnAssign):
+                    described.add(_name(member))
+    return [one for one in fields if one not in described and not one.startswith("_")]
 
 
 def rendered(inventory: bytes) -> set[str]:

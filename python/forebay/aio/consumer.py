@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _forebay
 from forebay._forebay import Message
@@ -15,21 +15,7 @@ from forebay.given import check_seconds
 
 if TYPE_CHECKING:
     from forebay._forebay import Pause
-    from forebay.options import Ack, Duration, Order, Start
-
-
-class Joining(TypedDict, total=False):
-    """How a consumer joins a group."""
-
-    start: Start
-    order: Order
-    tags: str | Iterable[str] | None
-    ack: Ack
-    visibility_timeout: Duration
-    max_unsettled: int
-    retry_in_place: int
-    prefetch: int
-    session_timeout: Duration
+    from forebay.options import Duration, Start
 
 
 class Consumer:

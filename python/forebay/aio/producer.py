@@ -5,50 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from types import NoneType
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forebay import _forebay
 from forebay.aio.waits import Waits
 from forebay.given import check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime, timedelta
+    from datetime import timedelta
     from typing import Unpack
 
     from typing_extensions import Buffer
 
     from forebay._forebay import BatchResult, SendResult
-    from forebay.options import ArrowArray, ArrowStream, Duration, Headers
+    from forebay.options import ArrowArray, ArrowStream, BatchFields, MessageFields
 
 _T = TypeVar("_T")
-
-
-class Fields(TypedDict, total=False):
-    """What a message has beside its body."""
-
-    key: str | bytes | None
-    keys: Iterable[str | bytes] | None
-    tags: str | bytes | None
-    properties: Mapping[str, str] | None
-    headers: Headers | None
-    queue: int | None
-    delay_level: int
-    timestamp: datetime | None
-    delay: Duration | None
-    deliver_at: datetime | None
-
-
-class BatchFields(TypedDict, total=False):
-    """What the messages of a batch have beside their bodies."""
-
-    keys: Iterable[str | bytes | Iterable[str | bytes] | None] | None
-    tags: str | bytes | Iterable[str | bytes | None] | None
-    properties: Mapping[str, str] | Iterable[Mapping[str, str] | None] | None
-    headers: Headers | Iterable[Headers | None] | None
-    queue: int | None
-    atomic: bool
-    timestamp: datetime | None
 
 
 class Producer:
@@ -74,7 +46,7 @@ class Producer:
         self._plain.close()
 
     async def send(
-        self, body: Buffer | None, *, flush: bool | None = None, **fields: Unpack[Fields]
+        self, body: Buffer | None, *, flush: bool | None = None, **fields: Unpack[MessageFields]
     ) -> SendResult:
         """Send one message, with the parameters of `forebay.Producer.send`.
 

@@ -34,9 +34,16 @@ if TYPE_CHECKING:
         Topic,
         Verification,
     )
-    from forebay.aio.consumer import Joining
-    from forebay.aio.producer import Fields
-    from forebay.options import Bound, Duration, EngineName, Mode, ScanOptions
+    from forebay.options import (
+        Bound,
+        ConsumerOptions,
+        Duration,
+        EngineName,
+        MessageFields,
+        Mode,
+        Progress,
+        ScanOptions,
+    )
 
 
 class Opening:
@@ -144,7 +151,7 @@ class Store:
         body: Buffer | None,
         *,
         flush: bool | None = None,
-        **fields: Unpack[Fields],
+        **fields: Unpack[MessageFields],
     ) -> SendResult:
         """Send one message, as `Producer.send`; the topic is created if it does not exist."""
         return await self.producer(topic).send(body, flush=flush, **fields)
@@ -221,7 +228,7 @@ class Store:
         return Tail(self._waits, begins, seconds)
 
     def consumer(
-        self, topics: str | Iterable[str], *, group: str, **options: Unpack[Joining]
+        self, topics: str | Iterable[str], *, group: str, **options: Unpack[ConsumerOptions]
     ) -> Consumer:
         """Join a group of consumers, with the parameters of `forebay.Store.consumer`."""
         joins = functools.partial(self.plain.consumer, topics, group=group, **options)
@@ -237,12 +244,12 @@ class Store:
         """Describe a scan, as `forebay.Store.scan`. Reading its batches blocks: use a thread."""
         return self.plain.scan(topic, **options)
 
-    async def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification:
+    async def verify(self, progress: Progress | None = None) -> Verification:
         """Check the whole store. `progress` is called in a thread; cancelling stops the check."""
         return await self._waits.long_call(self.plain.verify, progress)
 
     async def compact(
-        self, topic: str | None = None, progress: Callable[[int, int], object] | None = None
+        self, topic: str | None = None, progress: Progress | None = None
     ) -> Compaction:
         """Drop messages that have a later one with the same key. Cancelling stops it."""
         return await self._waits.long_call(functools.partial(self.plain.compact, topic), progress)
@@ -251,7 +258,7 @@ class Store:
         """Delete the messages of a topic before an offset or a time; durable on return."""
         return await self._waits.call(self.plain.delete_before, topic, to)
 
-    async def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair:
+    async def repair(self, progress: Progress | None = None) -> Repair:
         """Repair what can be repaired. `progress` is called in a thread."""
         return await self._waits.long_call(self.plain.repair, progress)
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from forebay import _forebay
 from forebay.given import check_function
+from forebay.options import Progress
 
 _T = TypeVar("_T")
 _Result = TypeVar("_Result", covariant=True)
@@ -58,7 +59,7 @@ class Waits:
     async def long_call(
         self,
         call: Callable[[Callable[[int, int], object]], _T],
-        progress: Callable[[int, int], object] | None,
+        progress: Progress | None,
     ) -> _T:
         """Run a call that reports its progress, which is where a cancellation stops it."""
         if progress is not None:

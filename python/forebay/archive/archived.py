@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-__all__ = ["Archived", "Progress", "Told"]
+from forebay.options import Progress
 
-#: Called with the bytes copied so far and in total.
-Progress: TypeAlias = Callable[[int, int], object]
+__all__ = ["Archived", "Told"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
-from forebay.archive.archived import Archived, Progress, Told
+from forebay.archive.archived import Archived, Told
 from forebay.archive.files import Files, at
 from forebay.archive.history import check_log, check_recorded
 from forebay.archive.local import LocalFiles
@@ -15,6 +15,7 @@ from forebay.archive.record import record, withdraw
 from forebay.archive.segments import archive_segments
 from forebay.errors import CorruptError, StoreExistsError
 from forebay.given import check_apart, check_function
+from forebay.options import Progress
 from forebay.words import Worded
 
 if TYPE_CHECKING:

@@ -19,7 +19,15 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class ArchivedQueue:
-    """A queue of an archive: its number, first offset, and exclusive end offset."""
+    """A queue of an archive.
+
+    Attributes
+    ----------
+    id
+        Number of the queue.
+    min_offset, max_offset
+        Its first offset, and the one after the last.
+    """
 
     id: int
     min_offset: int
@@ -28,7 +36,15 @@ class ArchivedQueue:
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """A topic of an archive, with the queues that have messages in it."""
+    """A topic of an archive.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    queues
+        The queues that have messages in the archive.
+    """
 
     name: str
     queues: list[ArchivedQueue]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from forebay.errors import (
     UnknownTopicError,
 )
 from forebay.given import check_function
-from forebay.options import BodyType, Bound, EngineName
+from forebay.options import BodyType, Bound, EngineName, Progress
 
 if TYPE_CHECKING:
     import os
@@ -341,9 +341,7 @@ class Archive:
             yield scan
             damage += scan.damage
 
-    def verify(
-        self, progress: Callable[[int, int], object] | None = None
-    ) -> list[Damage | ArchiveDamage]:
+    def verify(self, progress: Progress | None = None) -> list[Damage | ArchiveDamage]:
         """Read all log files and compare them with the checksums taken when they were archived.
 
         Parameters

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from forebay import _forebay
-from forebay.archive.archived import Archived, Progress, Told
+from forebay.archive.archived import Archived, Told
 from forebay.archive.files import Files
 from forebay.archive.history import check_queue
 from forebay.archive.marker import PARTITION_LOG, claim
@@ -24,6 +24,7 @@ from forebay.archive.names import folder_of, table_of, tables_in
 from forebay.archive.record import record
 from forebay.archive.writing import read_small
 from forebay.errors import CorruptError, StoreExistsError
+from forebay.options import Progress
 from forebay.words import Worded
 
 if TYPE_CHECKING:

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from forebay.spark.jobs.audit import Audit, audit
     from forebay.spark.jobs.compact import Compaction, compact
     from forebay.spark.jobs.export import Export, export
-    from forebay.spark.jobs.figures import Report
+    from forebay.spark.jobs.figures import (
+        HourFigures,
+        KeyFigures,
+        LagFigures,
+        QueueFigures,
+        Report,
+        TopicFigures,
+    )
     from forebay.spark.jobs.rebuild import Rebuild, rebuild
     from forebay.spark.jobs.report import report
 
@@ -41,8 +48,13 @@ __all__ = [
     "Compaction",
     "Export",
     "ForebayDataSource",
+    "HourFigures",
+    "KeyFigures",
+    "LagFigures",
+    "QueueFigures",
     "Rebuild",
     "Report",
+    "TopicFigures",
     "audit",
     "compact",
     "export",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import forebay
 from forebay import _forebay
-from forebay.spark.jobs.work import Progress, grouped, opened, run, tasks_at_once
+from forebay.options import Progress
+from forebay.spark.jobs.work import grouped, opened, run, tasks_at_once
 from forebay.spark.options import local
 
 if TYPE_CHECKING:
@@ -27,18 +28,30 @@ _TASK_WEIGHT_MIN = 64 << 20
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit."""
+    """The result of an audit.
+
+    Attributes
+    ----------
+    path
+        The store.
+    records, queue_entries, index_entries
+        Number of each that is intact.
+    stale_checksums
+        Copied messages that carry the checksum of their original, as brokers write them.
+    damage
+        All damage found, as from `Store.verify`.
+    log_bytes
+        Bytes of the log that were checked.
+    tasks, seconds
+        How many tasks of Spark did it, and how long it took.
+    """
 
     path: str
-    #: Intact records, queue entries and index entries.
     records: int
     queue_entries: int
     index_entries: int
-    #: Copied messages that carry the checksum of their original, as brokers write them.
     stale_checksums: int
-    #: All damage found, as from `Store.verify`.
     damage: tuple[Damage, ...]
-    #: Bytes of the log that were checked.
     log_bytes: int
     tasks: int
     seconds: float

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import forebay
 from forebay.durable import sync_directory
 from forebay.errors import CorruptError, StoreExistsError
+from forebay.options import Progress
 from forebay.spark.jobs.work import (
-    Progress,
     alone,
     chosen_topics,
     named_topics,
@@ -43,17 +43,29 @@ _BATCH_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Compaction:
-    """The result of a compaction."""
+    """The result of a compaction.
+
+    Attributes
+    ----------
+    path, target
+        The store, and the new store.
+    messages
+        Messages in the source.
+    kept
+        Messages in the new store.
+    without_key
+        Messages in the new store without a key; all of these are kept.
+    log_bytes, kept_bytes
+        Bytes of the source's log, and of the new store's.
+    seconds
+        How long it took.
+    """
 
     path: str
     target: str
-    #: Messages in the source.
     messages: int
-    #: Messages in the new store.
     kept: int
-    #: Messages in the new store without a key; all of these are kept.
     without_key: int
-    #: Bytes of the source's log, and of the new store's.
     log_bytes: int
     kept_bytes: int
     seconds: float

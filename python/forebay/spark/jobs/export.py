@@ -31,10 +31,10 @@ import forebay
 from forebay import _forebay
 from forebay.durable import replace_file, sync_directory
 from forebay.errors import CorruptError
+from forebay.options import Progress
 from forebay.spark.errors import must
 from forebay.spark.jobs.parquet import Piece, write_pieces
 from forebay.spark.jobs.work import (
-    Progress,
     alone,
     chosen_topics,
     named_topics,
@@ -75,18 +75,31 @@ _TASK_RECORDS_MAX = 4_000_000
 
 @dataclass(frozen=True)
 class Export:
-    """The result of one run of an export."""
+    """The result of one run of an export.
+
+    Attributes
+    ----------
+    path, target
+        The store, and where the files are.
+    run
+        Number of the run; 0 if there was nothing to write.
+    rows, files, bytes
+        What was written.
+    lost
+        Messages that were skipped because they are damaged.
+    removed
+        Number of messages by topic and queue that retention removed before they were exported.
+    tasks, seconds
+        How many tasks of Spark did it, and how long it took.
+    """
 
     path: str
     target: str
-    #: Number of the run; 0 if there was nothing to write.
     run: int
     rows: int
     files: int
     bytes: int
-    #: Messages that were skipped because they are damaged.
     lost: int
-    #: Number of messages by topic and queue that retention removed before they were exported.
     removed: dict[str, int]
     tasks: int
     seconds: float

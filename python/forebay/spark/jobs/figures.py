@@ -11,7 +11,23 @@ if TYPE_CHECKING:
 
 
 class TopicFigures(NamedTuple):
-    """A topic. `bytes` counts records in the log; rates are in messages per second."""
+    """A topic.
+
+    Attributes
+    ----------
+    topic
+        Its name.
+    queues
+        Number of its queues.
+    messages, bytes
+        Its messages, and the bytes of their records in the log.
+    first, last
+        When the first and the last message were stored; None without messages.
+    rate
+        Messages per second from the first message to the last.
+    peak_rate
+        Messages per second in the hour with the most messages.
+    """
 
     topic: str
     queues: int
@@ -19,14 +35,24 @@ class TopicFigures(NamedTuple):
     bytes: int
     first: datetime | None
     last: datetime | None
-    #: Rate from the first message to the last.
     rate: float
-    #: Rate in the hour with the most messages.
     peak_rate: float
 
 
 class QueueFigures(NamedTuple):
-    """A queue of a topic."""
+    """A queue of a topic.
+
+    Attributes
+    ----------
+    topic, queue
+        Which queue it is.
+    min_offset, max_offset
+        Offset of its first message, and the next to be written.
+    messages, bytes
+        Its messages, and the bytes of their records in the log.
+    rate
+        Messages per second from the first message to the last.
+    """
 
     topic: str
     queue: int
@@ -38,7 +64,19 @@ class QueueFigures(NamedTuple):
 
 
 class HourFigures(NamedTuple):
-    """An hour of a topic, in store time; `hour` is when it begins."""
+    """An hour of a topic, in store time.
+
+    Attributes
+    ----------
+    topic
+        The topic.
+    hour
+        When the hour begins.
+    messages, bytes
+        Its messages, and the bytes of their records in the log.
+    rate
+        Messages per second.
+    """
 
     topic: str
     hour: datetime
@@ -48,7 +86,15 @@ class HourFigures(NamedTuple):
 
 
 class KeyFigures(NamedTuple):
-    """A key of a topic."""
+    """A key of a topic.
+
+    Attributes
+    ----------
+    topic, key
+        The topic and the key.
+    messages, bytes
+        Its messages, and the bytes of their records in the log.
+    """
 
     topic: str
     key: str
@@ -65,34 +111,56 @@ NO_QUEUE = "no such queue"
 
 
 class LagFigures(NamedTuple):
-    """The progress of a consumer group in a queue."""
+    """The progress of a consumer group in a queue.
+
+    Attributes
+    ----------
+    group, topic, queue
+        Which group and queue.
+    offset
+        The next offset that the group consumes.
+    max_offset
+        The end of the queue; None if there is no such queue.
+    lag
+        Messages that the group has not consumed; None if there is no such queue.
+    remark
+        A problem: an offset beyond the queue's end, no such topic, or no such queue; else None.
+    """
 
     group: str
     topic: str
     queue: int
-    #: The next offset that the group consumes.
     offset: int
-    #: The end of the queue; `None` if there is no such queue.
     max_offset: int | None
-    #: Messages that the group has not consumed; `None` if there is no such queue.
     lag: int | None
-    #: A problem: `BEYOND_END`, `NO_TOPIC` or `NO_QUEUE`; else `None`.
     remark: str | None
 
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of a store at one moment."""
+    """The figures of a store at one moment.
+
+    Attributes
+    ----------
+    path
+        The store.
+    taken
+        When the report was made.
+    topics, queues, hours, keys, lag
+        The figures of each; the keys are those with the most messages.
+    html
+        Path of the page that was written; None if there is none.
+    seconds
+        How long it took.
+    """
 
     path: str
     taken: datetime
     topics: tuple[TopicFigures, ...]
     queues: tuple[QueueFigures, ...]
     hours: tuple[HourFigures, ...]
-    #: The keys with the most messages.
     keys: tuple[KeyFigures, ...]
     lag: tuple[LagFigures, ...]
-    #: Path of the page that was written; `None` if there is none.
     html: str | None
     seconds: float
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _forebay
 from forebay.errors import StoreExistsError
-from forebay.spark.jobs.work import Progress, grouped, run, tasks_at_once
+from forebay.options import Progress
+from forebay.spark.jobs.work import grouped, run, tasks_at_once
 from forebay.spark.options import local
 
 if TYPE_CHECKING:
@@ -38,20 +39,37 @@ _KEY_BYTES = 64
 
 @dataclass(frozen=True)
 class Rebuild:
-    """The result of a rebuild."""
+    """The result of a rebuild.
+
+    Attributes
+    ----------
+    path, target
+        The store, and where the queues and the index were built.
+    replaced
+        Whether the store's own queues and index were replaced.
+    records, queues, queue_entries
+        Number of each.
+    fillers
+        Queue entries for offsets that have no message.
+    index_files, index_entries
+        Number of each.
+    holes
+        Damaged ranges of the log that were skipped: start and end positions.
+    log_bytes
+        Bytes of the log that were read.
+    tasks, seconds
+        How many tasks of Spark did it, and how long it took.
+    """
 
     path: str
     target: str
-    #: Whether the store's own queues and index were replaced.
     replaced: bool
     records: int
     queues: int
     queue_entries: int
-    #: Queue entries for offsets that have no message.
     fillers: int
     index_files: int
     index_entries: int
-    #: Damaged ranges of the log that were skipped: start and end positions.
     holes: tuple[tuple[int, int], ...]
     log_bytes: int
     tasks: int

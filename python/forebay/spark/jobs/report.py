@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import forebay
+from forebay.options import Progress
 from forebay.spark.jobs.figures import (
     BEYOND_END,
     NO_QUEUE,
@@ -21,7 +22,7 @@ from forebay.spark.jobs.figures import (
     Report,
     TopicFigures,
 )
-from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, reporting
+from forebay.spark.jobs.work import chosen_topics, named_topics, read_ranges, reporting
 from forebay.spark.options import TopicQueue, local
 from forebay.spark.plan import Bounds, is_system_topic
 from forebay.spark.ranges import Range

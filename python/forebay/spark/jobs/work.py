@@ -14,10 +14,11 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from forebay import Store
 from forebay.errors import ForebayError, UnknownTopicError
+from forebay.options import Progress
 from forebay.spark.errors import must
 from forebay.spark.plan import is_system_topic, parallelism, processors
 from forebay.spark.ranges import Range
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from forebay import Topic
-
-#: Called with the number of finished tasks and of all tasks.
-Progress: TypeAlias = Callable[[int, int], object]
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
