@@ -10,6 +10,7 @@
 )]
 
 mod functions;
+mod imports;
 mod layers;
 mod lex;
 #[cfg(test)]
