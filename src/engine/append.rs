@@ -1,6 +1,6 @@
 //! The options and the result of an append.
 
-use super::Waiter;
+use super::waiter::Waiter;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use smallvec::SmallVec;
