@@ -55,7 +55,7 @@ pub enum Error {
     NotAStore {
         /// The path.
         path: PathBuf,
-        /// What is there instead.
+        /// What the path holds instead.
         reason: String,
     },
     /// The directory was created by another system and cannot be opened for writing.

@@ -1,4 +1,4 @@
-//! Forebay: a durable message log inside a process, in RocketMQ's file formats.
+//! Forebay: a durable message log inside a process, in RocketMQ's or Kafka's files.
 //!
 //! ```
 //! use forebay::{Draft, Durability, Filter, Options, Store};
@@ -28,11 +28,13 @@
 //! | layer | modules |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | around stores: [`BlockTable`] | `archive` |
-//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | they, `bound`, `claims`, `ticket` |
+//! | around stores: [`BlockTable`], [`convert_store`] | `archive`, `convert` |
 //! | waits of event loops: [`Notices`], [`Watch`] | `notices` |
+//! | request API: [`Store`], [`Scan`], [`Tail`] | `store`, `scan`, `tail` |
+//! | consumers: [`Consumer`] | `consumer` |
 //! | rows of other processes: [`Stager`], [`commit`] | `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
+//! | sending: [`Producer`], [`Ticket`] | `producer`, `bound`, `claims`, `handle`, `ticket` |
 //! | engines: [`Engine`], [`offline`] | `engine` |
 //! | records: [`Draft`], [`Batch`], [`Message`], [`Row`] | `record` |
 //! | mapped files | `mapped` |

@@ -28,7 +28,7 @@ pub(super) fn body<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> 
     }
 }
 
-/// Refuses an object that cannot be a body, without a look at its bytes. `None` can be one.
+/// Refuses an object that cannot be a body, without reading its bytes. `None` can be one.
 pub(super) fn check_body(object: &Bound<'_, PyAny>) -> PyResult<()> {
     if object.is_instance_of::<PyBytes>() || object.is_none() {
         return Ok(());

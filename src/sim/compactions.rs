@@ -249,7 +249,7 @@ fn check_beside(disk: &Arc<SimDisk>, model: &Model) -> Result<(), Breach> {
     check(&engine, model).map_err(|breach| format!("a reader beside: {breach}"))
 }
 
-/// Checks that what is there was sent, and that what is missing has a later message with its key.
+/// Checks that each message was sent, and that each missing one has a later one with its key.
 fn check(engine: &PartitionLog, model: &Model) -> Result<(), Breach> {
     let Some(topic) = engine.topics().get(TOPIC) else {
         hold!(

@@ -80,7 +80,7 @@ impl Share {
         let mut options = options.clone();
         member.page.agreed()?.joined(&own)?.apply(&mut options);
         let options = &options;
-        // After a failure no process may lead: who has the store open goes on reading.
+        // After a failure no process may lead. Those that have the store open can still read.
         let is_sound = || member.page.failed().is_none();
         let leader = member.lead_or_wait(root, is_sound, || {
             Leader::begin(machine, root, options, &member, holds.clone())
