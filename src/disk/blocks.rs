@@ -50,6 +50,13 @@ pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
+/// Sets the length of an open file and allocates its blocks, so that a store to its map cannot
+/// fail.
+pub fn reserve_open(file: &File, len: u64) -> io::Result<()> {
+    file.set_len(len)?;
+    reserve(file, 0, len)
+}
+
 /// Allocates blocks by writing zeros to pages that are zero, for file systems that cannot reserve.
 /// A page with a nonzero byte already has its block and is not written.
 ///

@@ -98,7 +98,7 @@ pub const SHOWN_BY: &[(&str, &str, What, &str, u64)] = &[
         0,
     ),
     (
-        "src/engine/commit_log/repair/mod.rs",
+        "src/engine/commit_log/repair/tables.rs",
         "rebuild_index 1",
         What::Range,
         "rare_index::torn_rebuild",
