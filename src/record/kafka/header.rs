@@ -34,7 +34,7 @@ pub const MAGIC_END: usize = 17;
 pub const BATCH_LEN_MAX: usize = BODY_LEN_MAX;
 
 /// First byte that the checksum of format 2 covers.
-const CRC_FROM: usize = 21;
+pub const CRC_FROM: usize = 21;
 /// Places of fields of format 2.
 const AT_ATTRIBUTES: usize = 21;
 const AT_BASE_TIMESTAMP: usize = 27;

@@ -26,8 +26,6 @@ static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
 const ENTRIES_TRIED: usize = 16;
 /// Zeros with which a batch may end: a last record without a value and headers has three.
 const LAST_ZEROS: usize = 8;
-/// Bytes that are searched for a batch where no index names one.
-const SEARCH_MAX: u64 = 16 << 20;
 
 /// What lies at a position of a segment.
 #[derive(Clone, Copy, Debug)]
@@ -336,51 +334,21 @@ impl Reader {
         Ok(None)
     }
 
-    /// The first whole batch within `bytes` whose offsets are at least `next_offset`.
+    /// The first whole batch within `bytes` whose last offset is one of these.
     pub(super) fn within(
         &mut self,
         bytes: Range<u64>,
-        next_offset: u64,
+        offsets: Range<u64>,
         left: &mut u64,
     ) -> Result<Option<u64>> {
         let mut position = bytes.start;
         while position < bytes.end {
             if let Here::Batch(header) = self.here(position)?
-                && header.last_offset() >= next_offset
+                && offsets.contains(&header.last_offset())
                 && position + u64::from(header.len) <= bytes.end
                 && self.is_whole_within(position, &header, left)?
             {
                 return Ok(Some(position));
-            }
-            position += self.zeros(position).max(1);
-        }
-        Ok(None)
-    }
-
-    /// The first whole batch from a position on, in a segment whose index names none. Its offsets
-    /// are at least `next_offset`, and batches with rising offsets lead from it to the end of the
-    /// segment: a message may hold the bytes of batches, which are followed by others.
-    pub(super) fn search(
-        &mut self,
-        from: u64,
-        next_offset: u64,
-        left: &mut u64,
-    ) -> Result<Option<u64>> {
-        let mut position = from;
-        let mut end = self.len.min(from.saturating_add(SEARCH_MAX));
-        while position < end {
-            if let Here::Batch(header) = self.here(position)?
-                && header.last_offset() >= next_offset
-                && self.is_whole_within(position, &header, left)?
-            {
-                let led_to = self.follow(position, header)?;
-                if led_to == self.len {
-                    return Ok(Some(position));
-                }
-                // Those on the way lead there too.
-                position = led_to;
-                end = self.len.min(led_to.saturating_add(SEARCH_MAX));
-                continue;
             }
             position += self.zeros(position).max(1);
         }
@@ -477,21 +445,9 @@ impl Reader {
         Ok(end)
     }
 
-    /// Where batches with rising offsets lead from one on.
-    fn follow(&mut self, position: u64, header: Header) -> Result<u64> {
-        let (mut position, mut header) = (position, header);
-        loop {
-            position += u64::from(header.len);
-            match self.here(position)? {
-                Here::Batch(next) if next.last_offset() > header.last_offset() => header = next,
-                _ => return Ok(position),
-            }
-        }
-    }
-
     /// How many bytes to skip at a position with zeros: a length is not 0, so no batch begins among
     /// them. A sparse file has many zeros that take no space.
-    fn zeros(&self, position: u64) -> u64 {
+    pub(super) fn zeros(&self, position: u64) -> u64 {
         let rest = self.window.ready(position);
         let rest = rest.get(..ZEROS.len()).unwrap_or(rest);
         // A comparison of memory is many times as fast as a loop over bytes.

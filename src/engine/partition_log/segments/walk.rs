@@ -111,7 +111,7 @@ pub struct Walk {
     /// it. A walk that begins within a segment does not know that of its first batch.
     is_placed: bool,
     /// Whether the segment is complete, so that batches are searched for even without an index. The
-    /// end of one that is written holds zeros, or half a batch with bytes that others chose.
+    /// end of one that is written holds zeros, or half a batch.
     pub is_complete: bool,
     /// Those who write the segment. If there are none, a search finds what recovery would.
     pub writers: Option<Arc<Writers>>,
@@ -120,6 +120,8 @@ pub struct Walk {
     /// Bytes that may still be checked in searches for batches. An index can name the same bytes
     /// again and again.
     pub left: u64,
+    /// Bytes that may still be searched for the ends of batches with a wrong length.
+    searched_left: u64,
     /// Whether the last batch is whole, if that is known.
     is_last_whole: Option<bool>,
     /// What the first search of [`Walk::search_after`] has found.
@@ -132,6 +134,7 @@ impl Walk {
         Walk {
             next_offset: reader.segment.base,
             left: 2 * reader.len + BATCH_LEN_MAX as u64,
+            searched_left: 2 * reader.len,
             is_placed: position == 0,
             is_complete: false,
             writers: None,
@@ -206,20 +209,27 @@ impl Walk {
         self.position = match self.reader.after(disk, start, &mut self.left)? {
             None => {
                 let found = match self.is_complete {
-                    true => {
-                        let next_offset = self.next_offset;
-                        self.reader.search(start + 1, next_offset, &mut self.left)?
-                    }
+                    true => match self.search_after(disk, start)? {
+                        After::Batch => Some(self.position),
+                        After::Nothing { .. } | After::Unknown { .. } => None,
+                    },
                     false => self.search_abandoned(disk, start)?,
                 };
                 found.unwrap_or(self.reader.len.max(position + 1))
             }
-            Some(known) => {
-                let between = start + 1..known;
-                let next_offset = self.next_offset;
-                let found = self.reader.within(between, next_offset, &mut self.left)?;
-                found.unwrap_or(known)
-            }
+            Some(known) => match self.true_end(start..known)? {
+                Some(end) => end,
+                None => {
+                    let below = match self.reader.here(known)? {
+                        Here::Batch(header) if header.first_offset() > 0 => header.first_offset(),
+                        _ => u64::MAX,
+                    };
+                    let offsets = self.next_offset..below;
+                    let between = start + 1..known;
+                    let found = self.reader.within(between, offsets, &mut self.left)?;
+                    found.unwrap_or(known)
+                }
+            },
         };
         Ok(Step::Damage(start..self.position, flaw))
     }
@@ -295,20 +305,29 @@ impl Walk {
             return Ok(None);
         }
         let end = self.position.min(self.reader.zeros_from);
-        let inside = self
-            .reader
-            .within(found.position + 1..end, after, &mut self.left)?;
-        let Some(position) = inside else {
-            return Ok(None);
+        if let Some(end) = self.true_end(found.position..end)? {
+            return Ok(Some(end));
+        }
+        let below = match is_next_whole {
+            true => next.first_offset(),
+            false => u64::MAX,
         };
-        let fits = matches!(self.reader.here(position)?, Here::Batch(inner)
-            if !is_next_whole || inner.last_offset() < next.first_offset());
-        Ok(fits.then_some(position))
+        self.reader
+            .within(found.position + 1..end, after..below, &mut self.left)
+    }
+
+    /// [`Reader::true_end`].
+    fn true_end(&mut self, bytes: Range<u64>) -> Result<Option<u64>> {
+        self.reader.true_end(bytes, &mut self.searched_left)
     }
 
     /// Searches the rest of the segment for batches after a flaw, even if the segment is not
     /// complete, and goes on with the first of them.
     pub fn search_after(&mut self, disk: &dyn Disk, flaw: u64) -> Result<After> {
+        if let Some(end) = self.true_end(flaw..self.reader.len)? {
+            self.position = end;
+            return Ok(After::Batch);
+        }
         let runs = match &mut self.runs {
             Some(runs) => runs,
             none => {

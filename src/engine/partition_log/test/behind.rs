@@ -194,3 +194,73 @@ fn the_lost_end_of_a_complete_segment_is_reported_to_the_readers_of_its_writer()
     assert_eq!(damage.len(), 1, "{damage:?}");
     assert_eq!(damage[0].path, log);
 }
+
+/// A message may hold the bytes of a batch with any offset: no checksum covers that.
+#[test]
+fn the_end_of_a_batch_with_a_wrong_length_is_not_looked_for_in_its_message() {
+    let inner = [batch(5000, &[1]), batch(3, &[1])].concat();
+    for is_indexed in [false, true] {
+        for is_complete in [false, true] {
+            let made = Made::new();
+            let mut all = batches();
+            let spec = Spec {
+                base: 6,
+                times: &[1],
+                key: Some(&inner),
+                ..Spec::default()
+            };
+            all[6] = spec.bytes();
+            let begin: usize = all[..6].iter().map(Vec::len).sum();
+            let indexed = begin + all[6].len();
+            let mut bytes = all.concat();
+            bytes[begin + 8] ^= 0x40;
+            made.segment(0, &[bytes]);
+            if is_indexed {
+                let entry = [7_u32.to_be_bytes(), (indexed as u32).to_be_bytes()].concat();
+                fs::write(made.file("00000000000000000000.index"), entry).unwrap();
+            }
+            let mut expected = all_but(6..7);
+            if is_complete {
+                made.segment(COUNT as u64, &[batch(COUNT as u64, &[1])]);
+                expected.push(COUNT as i64);
+            }
+            assert_eq!(
+                offsets(&made.open()),
+                expected,
+                "{is_indexed} {is_complete}"
+            );
+        }
+    }
+}
+
+/// Whatever is damaged in two batches, those between them stay.
+#[test]
+fn a_repair_keeps_whole_batches_between_damaged_ones() {
+    for at in [8, 16, 23, 40] {
+        for is_complete in [false, true] {
+            let made = left(Left::Cleanly, |bytes, begins| {
+                for number in [10, 30] {
+                    bytes[begins[number] + at] ^= 0x40;
+                }
+            });
+            let mut expected: Vec<i64> = all_but(10..11);
+            expected.retain(|it| *it != 30);
+            if is_complete {
+                made.segment(COUNT as u64, &[batch(COUNT as u64, &[1])]);
+                expected.push(COUNT as i64);
+                let points = format!("0\n1\nt 0 {}\n", COUNT + 1);
+                let path = made.root.path().join("recovery-point-offset-checkpoint");
+                fs::write(path, points).unwrap();
+            }
+            let engine = writing(made.root.path(), &Options::default()).unwrap();
+            assert_eq!(offsets(&engine), expected, "byte {at}, {is_complete}");
+            engine.repair(&mut |_, _| true).unwrap();
+            assert_eq!(
+                offsets(&engine),
+                expected,
+                "byte {at}, {is_complete}, repaired"
+            );
+            assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage, []);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Where a batch ends whose length is damaged.
+//!
+//! The checksum of a batch covers what follows it, not the length before it. So the batch ends where
+//! another one begins and its checksum fits. Bytes of batches within a message do not pass for that.
+
+use super::reader::{Here, Reader};
+use crate::error::Result;
+use crate::num::{be_u32, index};
+use crate::record::kafka::HEAD_LEN;
+use crate::record::kafka::header::{CRC_FROM, MAGIC_END};
+use std::ops::Range;
+
+/// Bytes that are searched for the end of one batch.
+const SEARCH_MAX: u64 = 16 << 20;
+/// Bytes whose checksum is computed at once.
+const CHUNK: u64 = 1 << 20;
+/// The format whose batches end like this.
+const FORMAT: u8 = 2;
+
+impl Reader {
+    /// Where the batch ends that begins with `bytes`, if nothing but its length is wrong and another
+    /// batch follows it before the end of `bytes`. `left`: how many bytes may be searched for it.
+    pub(super) fn true_end(&mut self, bytes: Range<u64>, left: &mut u64) -> Result<Option<u64>> {
+        let head = self.bytes(bytes.start, HEAD_LEN)?;
+        if head.len() < HEAD_LEN || head.get(MAGIC_END - 1) != Some(&FORMAT) {
+            return Ok(None);
+        }
+        let stated = be_u32(&head, MAGIC_END);
+        let end = bytes
+            .end
+            .min(bytes.start.saturating_add(SEARCH_MAX.min(*left)));
+        let (mut sum, mut summed) = (0, bytes.start + CRC_FROM as u64);
+        let mut at = bytes.start + HEAD_LEN as u64;
+        while at < end {
+            if let Here::Batch(_) = self.here(at)? {
+                sum = self.sum(sum, summed..at)?;
+                summed = at;
+                if sum == stated {
+                    break;
+                }
+            }
+            at += self.zeros(at).max(1);
+        }
+        *left -= (*left).min(at - bytes.start);
+        Ok(Some(at).filter(|at| *at < end))
+    }
+
+    /// Continues a checksum with these bytes.
+    fn sum(&self, mut sum: u32, bytes: Range<u64>) -> Result<u32> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let chunk = self.bytes(at, index((bytes.end - at).min(CHUNK)))?;
+            if chunk.is_empty() {
+                break;
+            }
+            sum = crc32c::crc32c_append(sum, &chunk);
+            at += chunk.len() as u64;
+        }
+        Ok(sum)
+    }
+}
