@@ -18,8 +18,8 @@ use crate::handle::Handle;
 use crate::num::short;
 use crate::options::{DelayLevels, TOPIC_QUEUES_MAX};
 use crate::record::names::{
-    DELAY, DELIVER_AT, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_TOPIC, TIMER_OFFSET,
-    TIMER_TOPIC,
+    DEAD_REASON, DELAY, DELIVER_AT, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_TOPIC,
+    TIMER_OFFSET, TIMER_TOPIC,
 };
 use crate::record::{Copied, Message};
 use crate::table::subscriptions::Subscription;
@@ -30,8 +30,6 @@ use std::sync::Arc;
 pub const ATTEMPTS_MAX: i32 = 16;
 /// The delay level of the first retry. Each further retry uses the next level.
 const FIRST_LEVEL: u32 = 3;
-/// Property of a dead letter with the reason for its rejection.
-const REASON: &str = "FOREBAY_REASON";
 /// Maximum length of the reason, in characters.
 const REASON_LEN_MAX: usize = 1_000;
 /// Properties that applied to another copy of the message.
@@ -142,7 +140,7 @@ fn bury(handle: &Handle, group: &str, failed: &Failed<'_>) -> Result<u64> {
         _ => String::new(),
     };
     if !reason.is_empty() {
-        with.push((REASON, &reason));
+        with.push((DEAD_REASON, &reason));
     }
     let topic = topic_of(engine, &engine.meanings().dead_topic(group), 1)?;
     append(handle, failed, (&*topic, 0), (with, 0))
@@ -189,7 +187,7 @@ fn append<'a>(
 fn shortened<'a>((name, value): (&'a str, &'a str), excess: usize) -> Option<(&'a str, &'a str)> {
     let len = value.len().checked_sub(excess.max(1))?;
     let value = value.get(..value.floor_char_boundary(len))?;
-    (name == REASON && !value.is_empty()).then_some((name, value))
+    (name == DEAD_REASON && !value.is_empty()).then_some((name, value))
 }
 
 /// The delay level of a message that was retried so often before, unless a level is given.

@@ -2,6 +2,10 @@
 //!
 //! A commit log is read by position, so each of its pages once, and a partition log by time, so
 //! that the store times of the target, which never decrease, can be those of the messages.
+//!
+//! A time in the future does not say when a message was stored. If it became a store time, all
+//! later messages of the target would get it too, and those that are sent to it. So such a message
+//! is taken to be as old as the one before it in its queue.
 
 use super::sink::{Sink, time_of};
 use super::{OFFSET, gap, names};
@@ -37,6 +41,8 @@ pub struct Lane {
     /// The next offset to be copied.
     next: u64,
     end: u64,
+    /// Store time in ms of its last message in the target, if an earlier call copied one.
+    stored: Option<i64>,
 }
 
 /// All queues.
@@ -48,20 +54,24 @@ pub struct Lanes {
     done: u64,
     total: u64,
     reported: u64,
+    /// The wall clock when the call began, in ms.
+    now_ms: i64,
 }
 
 /// How far a read may go on.
 type Callback<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 impl Lanes {
-    /// The queues of these topics, of which each pair has the names in source and target.
-    pub fn of(source: &dyn Engine, topics: &[(String, String)]) -> Result<Lanes> {
+    /// The queues of these topics, of which each pair has the names in source and target. Times
+    /// after `now_ms` are in the future.
+    pub fn of(source: &dyn Engine, topics: &[(String, String)], now_ms: i64) -> Result<Lanes> {
         let mut found = Lanes {
             topics: Vec::new(),
             lanes: Vec::new(),
             done: 0,
             total: 0,
             reported: 0,
+            now_ms,
         };
         for (name, target) in topics {
             // A topic that is gone when a conversion is resumed has no queues.
@@ -79,6 +89,7 @@ impl Lanes {
                     start: bounds.start,
                     next: bounds.start,
                     end: bounds.end,
+                    stored: None,
                 });
             }
             found.topics.push(LaneTopic {
@@ -126,6 +137,7 @@ impl Lanes {
             }
             let mut next = bounds.end;
             let last = target.get(&topic, lane.queue, bounds.end - 1)?;
+            lane.stored = last.as_ref().map(|last| last.record().store_timestamp());
             if renumber {
                 let old = last.as_ref().and_then(|last| {
                     let old = last.record().property(OFFSET)?;
@@ -276,7 +288,8 @@ pub fn by_position(
             row.topic().clone_into(&mut at.0);
             at.1 = row.queue_id();
             if let Some(number) = numbers.get(&at) {
-                copy(lanes, *number, &row, sink)?;
+                // A partition log takes the time of the message itself.
+                copy(lanes, *number, &row, (sink, 0))?;
             }
         }
         if !lanes.goes_on(progress) {
@@ -293,19 +306,30 @@ struct Feed {
     rows: Rows,
     /// Index of the next row.
     at: usize,
+    /// When the row before the next one was stored, in ms, if a row has told it.
+    stored: Option<i64>,
+    now_ms: i64,
 }
 
 impl Feed {
-    /// The time of the next row; `None` at the end.
+    /// When the next row was stored, in ms; `None` at the end. If its own time is in the future,
+    /// that of the row before it; for the first rows of a queue, that of the first row after them.
     fn time(&mut self) -> Result<Option<i64>> {
         if self.at == self.rows.rows.len() {
             self.rows.clear();
             self.at = 0;
             self.cursor.next(ROWS, &mut self.rows)?;
         }
-        let row = self.rows.rows.get(self.at);
-        let row = row.and_then(|row| self.rows.record(row));
-        Ok(row.map(|row| time_of(&row)))
+        let rows = self.rows.rows.get(self.at..).unwrap_or_default();
+        let mut times = rows.iter().filter_map(|row| self.rows.record(row));
+        let Some(row) = times.next() else {
+            return Ok(None);
+        };
+        let told = |row: Row<'_>| Some(time_of(&row)).filter(|time| *time <= self.now_ms);
+        let time = told(row).or(self.stored).or_else(|| times.find_map(told));
+        // The rows after it need not be searched again.
+        self.stored = Some(time.unwrap_or(self.now_ms));
+        Ok(self.stored)
     }
 }
 
@@ -329,19 +353,21 @@ pub fn by_time(
             cursor: source.cursor(topic, lane.queue, range, &all, Check::Full)?,
             rows: Rows::default(),
             at: 0,
+            stored: lane.stored.filter(|time| *time <= lanes.now_ms),
+            now_ms: lanes.now_ms,
         };
         if let Some(time) = feed.time()? {
             order.push(Reverse((time, number)));
         }
         feeds.push(feed);
     }
-    while let Some(Reverse((_, number))) = order.pop() {
+    while let Some(Reverse((time, number))) = order.pop() {
         let Some(feed) = feeds.get_mut(number) else {
             unreachable!("there is a feed for each lane")
         };
         let row = feed.rows.rows.get(feed.at);
         if let Some(row) = row.and_then(|row| feed.rows.record(row)) {
-            copy(lanes, number, &row, sink)?;
+            copy(lanes, number, &row, (sink, time))?;
         }
         feed.at += 1;
         if let Some(time) = feed.time()? {
@@ -355,12 +381,17 @@ pub fn by_time(
     Ok(true)
 }
 
-/// Copies a message of a queue, unless that is done.
-fn copy(lanes: &mut Lanes, number: usize, row: &Row<'_>, sink: &mut Sink<'_>) -> Result<()> {
+/// Copies a message of a queue, which was stored at `time`, unless that is done.
+fn copy(
+    lanes: &mut Lanes,
+    number: usize,
+    row: &Row<'_>,
+    (sink, time): (&mut Sink<'_>, i64),
+) -> Result<()> {
     let offset = row.queue_offset().cast_unsigned();
     if lanes.takes(number, offset, sink.renumbers())? {
         let topic = lanes.lanes.get(number).map_or(0, |lane| lane.topic);
-        sink.add(topic, row)?;
+        sink.add(topic, row, time)?;
         lanes.advance(number, offset + 1);
     }
     Ok(())

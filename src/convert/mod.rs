@@ -108,7 +108,7 @@ pub fn convert_store(
         Some(topics) => topics,
         None => names::map(&chosen, &spec.names, spec.engine)?,
     };
-    let lanes = Lanes::of(engine, &topics)?;
+    let lanes = Lanes::of(engine, &topics, machine.clock.now_ms())?;
     if !resumed {
         if !spec.renumber {
             lanes.check_starts()?;

@@ -71,13 +71,13 @@ impl<'a> Sink<'a> {
         self.messages
     }
 
-    /// Copies a message to a topic, by its number.
+    /// Copies a message to a topic, by its number. `time`: when it was stored, in ms.
     ///
     /// # Errors
     ///
     /// Errors of the copy, which name the message; errors of appending.
-    pub fn add(&mut self, topic: usize, row: &Row<'_>) -> Result<()> {
-        let time = if self.stores_times { time_of(row) } else { 0 };
+    pub fn add(&mut self, topic: usize, row: &Row<'_>, time: i64) -> Result<()> {
+        let time = if self.stores_times { time } else { 0 };
         let len = row.layout().total_len() as usize;
         if self.len > 0 && (time > self.time || self.len + len > BATCH_LEN) {
             self.append()?;
@@ -158,7 +158,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// When a message was stored, in ms.
+/// When a message was stored, in ms, as it says itself.
 pub fn time_of(row: &Row<'_>) -> i64 {
     let kept = row.property(STORE_TIME);
     let kept = kept.and_then(|text| str::from_utf8(text).ok()?.parse().ok());

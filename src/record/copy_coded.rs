@@ -1,5 +1,6 @@
 //! Copies of records in Kafka's form in RocketMQ's, and the other way round.
 
+use super::common::check::check_born;
 use super::common::{Copied, Draft, Labels, PropertyKind, coded};
 use super::kafka;
 use super::rocketmq;
@@ -67,8 +68,11 @@ pub fn to_rocketmq(batch: &mut rocketmq::Batch, of: &Row<'_>, to: &Copied<'_>) -
 /// # Errors
 ///
 /// [`Error::TooLarge`] for a record that is longer than a batch; [`Error::InvalidOption`] for a
-/// property with the name of one of Forebay's own headers. The batch is then unchanged.
+/// property with the name of one of Forebay's own headers, and for a born time outside the years 1
+/// to 9999. The batch is then unchanged.
 pub fn to_kafka(batch: &mut kafka::Batch, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
+    // The distance of two such times fits the field that a batch has for it.
+    check_born(Some(of.born_timestamp()))?;
     let mut labels = Labels::default();
     of.read_labels(&mut labels, true);
     let body = of.body();

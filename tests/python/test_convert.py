@@ -18,6 +18,7 @@ from kafka_batches import write
 
 import forebay
 from forebay import _forebay
+from forebay.dead_letters import dead_topic, origin
 
 #: Folders whose offsets have gaps: control records, compaction.
 GAPS = ("txn-0", "compacted-0", "compactedlz4-0")
@@ -220,6 +221,83 @@ def test_store_times_follow_the_messages_of_all_queues(tmp_path):
         first, second = store.tail("late", start="earliest", follow=False)
         assert first.store_timestamp == second.store_timestamp == 1_700_000_000_400
         assert second.born_timestamp == 1_600_000_000_000
+
+
+def test_a_time_in_the_future_is_no_store_time(tmp_path):
+    """One such message gave its time to every later one, and to all that were sent afterwards."""
+    past, now = 1_700_000_000_000, time.time_ns() // 1_000_000
+    future = now + 10_000_000_000
+    times = {
+        "t-0": [past + 100, future, past + 300],
+        "t-1": [past + 200, past + 400],
+        "first-0": [future, future + 1, past + 250],
+        "only-0": [future],
+    }
+    for folder, of_queue in times.items():
+        write(tmp_path / "logs" / folder, [[(it, None, b"x", [])] for it in of_queue])
+    forebay.convert(tmp_path / "logs", tmp_path / "events", engine="commitlog")
+    with forebay.open(tmp_path / "events") as store:
+        found = {
+            (topic, queue.id): [
+                store.get(topic, queue.id, offset) for offset in range(queue.max_offset)
+            ]
+            for topic in store.topics
+            for queue in store.topics[topic].queues
+        }
+        born = {
+            f"{topic}-{queue}": [it.born_timestamp for it in of_queue]
+            for (topic, queue), of_queue in found.items()
+        }
+        assert born == times
+        stored = {
+            f"{topic}-{queue}": [it.store_timestamp - past for it in of_queue]
+            for (topic, queue), of_queue in found.items()
+        }
+        assert stored.pop("only-0") >= [now - past]
+        assert stored == {"t-0": [100, 100, 300], "t-1": [200, 400], "first-0": [250, 250, 250]}
+        sent = store.send("t", b"more")
+        assert store.get("t", sent.queue, sent.offset).store_timestamp < future
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("first", "other"), [("commitlog", "partitionlog"), ("partitionlog", "commitlog")]
+)
+def test_dead_letters_keep_what_they_say(tmp_path, first, other):
+    """A commit log got the reason in base64, where nobody looked for it."""
+    with forebay.open(tmp_path / "0", engine=first) as store:
+        store.send("orders", b"x", properties={"region": "eu"})
+        with store.consumer("orders", group="g", start="earliest") as consumer:
+            consumer.reject(consumer.poll(timeout=LONG_S)[0], reason="no such order")
+    forebay.convert(tmp_path / "0", tmp_path / "1", engine=other)
+    forebay.convert(tmp_path / "1", tmp_path / "2", engine=first)
+    for number in range(3):
+        with forebay.open(tmp_path / str(number), mode="r") as store:
+            [letter] = store.read(dead_topic(store, "g"), 0, 0)
+            assert origin(letter) == {
+                "original_topic": "orders",
+                "attempts": 1,
+                "reason": "no such order",
+            }
+            assert letter.properties["region"] == "eu"
+
+
+def test_a_time_that_no_engine_writes_is_refused_by_the_message(tmp_path):
+    write(tmp_path / "logs" / "t-0", [[(5, None, b"x", []), (1 << 58, None, b"y", [])]])
+    rule = r"timestamp of t queue 0 offset 1 must be in the years 1 to 9999"
+    with pytest.raises(forebay.InvalidOptionError, match=rule):
+        forebay.convert(tmp_path / "logs", tmp_path / "events", engine="commitlog")
+
+
+def test_a_message_that_is_longer_than_a_batch_is_named(tmp_path):
+    with forebay.open(tmp_path / "events", default_queues=1, commitlog_file_size=1 << 20) as store:
+        store.send("t", b"x")
+        store.send("t", b"y" * 8000)
+    rule = r"record of t queue 0 offset 1 is 8\d\d\d bytes, limit 4096"
+    with pytest.raises(forebay.MessageTooLargeError, match=rule):
+        forebay.convert(
+            tmp_path / "events", tmp_path / "log", engine="partitionlog", segment_bytes=4096
+        )
 
 
 def test_topics_are_chosen_and_named(golden, tmp_path):

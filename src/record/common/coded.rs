@@ -13,6 +13,7 @@
 //! properties.
 
 use super::check::{flaw_of_property, is_key};
+use super::names::DEAD_REASON;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -87,7 +88,9 @@ pub fn plain_key(key: &[u8]) -> Option<&str> {
 #[inline]
 pub fn plain_header<'a>(name: &'a [u8], value: Option<&'a [u8]>) -> Option<(&'a str, &'a str)> {
     let (name, value) = (str::from_utf8(name).ok()?, str::from_utf8(value?).ok()?);
-    let is_plain = flaw_of_property(name, value).is_none() && !name.starts_with(PREFIX);
+    // Dead letters of both engines have their reason under one name, by which readers look for it.
+    let may_code = name.starts_with(PREFIX) && name != DEAD_REASON;
+    let is_plain = flaw_of_property(name, value).is_none() && !may_code;
     is_plain.then_some((name, value))
 }
 
@@ -216,7 +219,7 @@ pub fn key<'a>(stored: Option<&'a [u8]>, form: Option<&[u8]>) -> Option<Cow<'a, 
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -250,6 +253,21 @@ mod tests {
             let _ = of_base64(&text);
             let _ = of_header("FOREBAY_HEADER_0", &text);
         }
+    }
+
+    #[test]
+    fn a_dead_letter_has_its_reason_in_the_clear() {
+        let plain = |name: &'static str, value| plain_header(name.as_bytes(), Some(value));
+        let reason = ("FOREBAY_REASON", "no such order");
+        assert_eq!(plain(reason.0, b"no such order"), Some(reason));
+        assert_eq!(plain(reason.0, b""), None);
+        for name in [KEY, VALUE, "FOREBAY_HEADER_0", "FOREBAY_TAGS"] {
+            assert_eq!(plain(name, b"no such order"), None, "{name}");
+        }
+        let stored = [(Cow::Borrowed(reason.0), Some(reason.1.as_bytes()))];
+        let found = headers(&stored);
+        assert_eq!(&*found[0].0, reason.0);
+        assert_eq!(found[0].1.as_deref(), Some(reason.1.as_bytes()));
     }
 
     #[test]

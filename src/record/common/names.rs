@@ -23,6 +23,9 @@ pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
 /// Property of a retried message: the id of the message that was sent.
 pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
 
+/// Property of a dead letter: the reason for its rejection.
+pub const DEAD_REASON: &str = "FOREBAY_REASON";
+
 /// Prefix of the topic of a group's retried messages.
 pub const RETRY_PREFIX: &str = "%RETRY%";
 /// Prefix of the topic of a group's dead letters.

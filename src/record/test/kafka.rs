@@ -1,10 +1,18 @@
 //! A record in Kafka's form, in memory.
 
-use crate::record::common::{Copied, Labels};
+use super::{message, seal, style};
+use crate::record::common::{Copied, Draft, Labels};
 use crate::record::kafka::entry::Headers;
 use crate::record::kafka::{Apart, Codec, Entry, Form, Home, Layout, Opened, Record};
 use crate::record::{Message, PropertyKind, Row};
 use proptest::prelude::*;
+
+const FORM: Form = Form {
+    batch_len_max: 1 << 20,
+    value_len_max: 0,
+    codec: Codec::None,
+    append_time: false,
+};
 
 /// A record in memory, with its layout.
 fn held(key: Option<&[u8]>, value: Option<&[u8]>, headers: Headers<'_>) -> (Vec<u8>, Apart) {
@@ -100,13 +108,7 @@ fn a_copy_keeps_what_another_system_wrote() {
     };
     let (bytes, layout) = held(None, None, headers);
     let row = Row::from(Record::with_layout(&bytes, Layout::Apart(layout)).unwrap());
-    let form = Form {
-        batch_len_max: 1 << 20,
-        value_len_max: 0,
-        codec: Codec::None,
-        append_time: false,
-    };
-    let mut batch = crate::record::Form::Kafka(form).batch();
+    let mut batch = crate::record::Form::Kafka(FORM).batch();
     let copied = Copied {
         topic: "retry.billing",
         queue: 2,
@@ -135,4 +137,32 @@ fn a_copy_keeps_what_another_system_wrote() {
     ];
     let expected = expected.map(|(name, value)| (name.to_owned(), value));
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_copy_in_kafkas_form_has_a_time_that_readers_can_represent() {
+    let draft = Draft {
+        body: b"x",
+        ..Draft::default()
+    };
+    let mut stored = seal("t", 0, &draft, &style("127.0.0.1:9", false), (0, 0, 7));
+    for (time, is_allowed) in [
+        (253_402_300_799_999, true),
+        (253_402_300_800_000, false),
+        (i64::MIN, false),
+    ] {
+        // The time of birth, which only another system can have written.
+        stored[40..48].copy_from_slice(&i64::to_be_bytes(time));
+        let mut batch = crate::record::Form::Kafka(FORM).batch();
+        let copied = Copied {
+            topic: "t",
+            queue: 0,
+            without: &[],
+            with: &[],
+            reconsume_times: 0,
+            clock_ms: 7,
+        };
+        let copy = batch.push_copy(&message(&stored).record(), &copied);
+        assert_eq!(copy.is_ok(), is_allowed, "{time}: {copy:?}");
+    }
 }
