@@ -74,6 +74,9 @@ pub struct Options {
     /// In an asynchronous store, fewer unflushed pages of 4 KiB than this wait for
     /// `flush_thorough_interval`.
     pub flush_least_pages: u32,
+    /// In an asynchronous partition log, ask for a flush once this many messages of a queue are not
+    /// durable; `None`: their number does not matter.
+    pub flush_messages: Option<u64>,
     /// Longest time that written pages wait for a flush, however few they are.
     pub flush_thorough_interval: Duration,
     /// How long a send waits for its flush.
@@ -144,6 +147,8 @@ pub(crate) const SEGMENT_BYTES: RangeInclusive<u64> = 4096..=i32::MAX as u64;
 pub(crate) const SEGMENT_MS: RangeInclusive<u64> = 1..=i64::MAX as u64;
 /// Allowed values of `index_interval_bytes`.
 pub(crate) const INDEX_INTERVAL_BYTES: RangeInclusive<u64> = 0..=i32::MAX as u64;
+/// Allowed values of `flush_messages`.
+const FLUSH_MESSAGES: RangeInclusive<u64> = 1..=i64::MAX as u64;
 /// Longest `linger`.
 const LINGER_MAX: Duration = Duration::from_secs(3600);
 /// Allowed values of `batch_bytes`.
@@ -178,6 +183,7 @@ impl Default for Options {
             flush: None,
             flush_interval: Duration::from_millis(500),
             flush_least_pages: 4,
+            flush_messages: None,
             flush_thorough_interval: Duration::from_secs(10),
             flush_timeout: Duration::from_secs(5),
             queue_flush_interval: Duration::from_secs(1),
@@ -261,13 +267,6 @@ impl Options {
             let rule = "be longer than 0; None seals a log file only when it is full";
             return Err(Error::must("roll_after", 0, rule));
         }
-        if self.transient_pool > 0 && self.flush() == Flush::Sync {
-            return Err(Error::option(
-                "transient_pool",
-                self.transient_pool,
-                "has no effect with flush=\"sync\": each send waits for the disk",
-            ));
-        }
         if self
             .commitlog_file_size
             .is_some_and(|size| size % 4096 != 0)
@@ -279,6 +278,7 @@ impl Options {
                 "be a multiple of 4096",
             ));
         }
+        self.check_flush()?;
         self.check_linger()?;
         self.compaction.check()?;
         self.check_retention()
@@ -350,6 +350,27 @@ impl Options {
             let rule = "be hours of the day from 00 to 23, separated by ';'";
             Error::must("delete_when", format!("{text:?}"), rule)
         })
+    }
+
+    fn check_flush(&self) -> Result<()> {
+        let (min, max) = FLUSH_MESSAGES.into_inner();
+        check_range("flush_messages", self.flush_messages, min, max)?;
+        if self.flush() == Flush::Async {
+            return Ok(());
+        }
+        let pool = Some(u64::from(self.transient_pool)).filter(|buffers| *buffers > 0);
+        let given = [
+            ("transient_pool", pool),
+            ("flush_messages", self.flush_messages),
+        ];
+        let mut given = given.into_iter();
+        match given.find_map(|(name, value)| Some((name, value?))) {
+            Some((name, value)) => {
+                let reason = "has no effect with flush=\"sync\": each send waits for the disk";
+                Err(Error::option(name, value, reason))
+            }
+            None => Ok(()),
+        }
     }
 
     fn check_linger(&self) -> Result<()> {

@@ -118,6 +118,7 @@ class Options(TypedDict, total=False):
     store_host: str | None
     flush_interval: Duration
     flush_least_pages: int
+    flush_messages: int | None
     flush_thorough_interval: Duration
     flush_timeout: Duration
     queue_flush_interval: Duration

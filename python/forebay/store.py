@@ -123,9 +123,10 @@ def open(
         ``segment_ms`` (7 days), ``index_interval_bytes`` (4096) and ``segment_index_bytes``
         (10 MiB) are Kafka's, for its segments. ``compression`` is ``"none"``, the default,
         ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``. ``message_timestamp_type`` is
-        ``"CreateTime"``, the default, or ``"LogAppendTime"``. With ``linger``, messages of
-        ``send_nowait`` wait for up to this time for others of their queue, and become one batch of
-        up to ``batch_bytes`` (16,384).
+        ``"CreateTime"``, the default, or ``"LogAppendTime"``. With ``flush="async"``, a flush is
+        asked for once ``flush_messages`` messages of a queue are not durable; no send waits for it.
+        With ``linger``, messages of ``send_nowait`` wait for up to this time for others of their
+        queue, and become one batch of up to ``batch_bytes`` (16,384).
 
         ``cleanup_policy`` is ``"delete"``, the default, ``"compact"``, or ``"compact,delete"`` for
         both, for all topics, or a mapping of topics to these. A topic that is compacted keeps the

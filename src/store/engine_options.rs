@@ -73,6 +73,7 @@ fn check_segments(options: &Options) -> Result<()> {
             (!options.linger.is_zero()).then(|| options.linger.as_secs_f64().to_string()),
         ),
         ("batch_bytes", number(options.batch_bytes)),
+        ("flush_messages", number(options.flush_messages)),
     ];
     let mut given = given.into_iter();
     let given = given.find_map(|(name, value)| value.map(|value| (name, value)));

@@ -322,6 +322,11 @@ def test_a_read_asks_for_at_least_one_message(store):
         ({"commitlog_file_size": 5000}, "commitlog_file_size"),
         ({"flush_interval": -1}, "flush_interval"),
         ({"flush_least_pages": -1}, "flush_least_pages"),
+        ({"flush_messages": 0}, "flush_messages"),
+        ({"flush_messages": 1 << 63}, "flush_messages"),
+        ({"flush_messages": 5, "flush": "sync"}, "flush_messages"),
+        # Only a partition log has it.
+        ({"flush_messages": 5}, "flush_messages"),
         ({"transient_pool": 1025}, "transient_pool"),
         ({"transient_pool": 1, "flush": "sync"}, "transient_pool"),
         ({"commit_interval": float("inf")}, "commit_interval"),

@@ -8,11 +8,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from harness import LONG_S
 
 import forebay
 import forebay.aio
@@ -42,6 +44,17 @@ def test_a_check_beside_senders_takes_no_new_message_for_damage(tmp_path, mode):
         assert report.ok, report.damage
         assert store.damage == []
         assert store.verify().records == 2
+
+
+@pytest.mark.parametrize("mode", ["a", "share"])
+def test_so_many_messages_are_flushed_although_nobody_waits(tmp_path, mode):
+    options = {"default_queues": 1, "flush_interval": 3600, "queue_flush_interval": 3600}
+    with open_log(tmp_path / "log", mode=mode, flush_messages=3, **options) as store:
+        sent = [store.send("orders", b"x") for _ in range(3)]
+        deadline = time.monotonic() + LONG_S
+        while store.durable_position <= sent[-1].position:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
 
 
 def test_what_is_sent_is_read_with_all_that_it_had(tmp_path: Path):

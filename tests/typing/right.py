@@ -59,6 +59,7 @@ def kafka() -> None:
     store = forebay.open("logs", "r", engine="partitionlog", isolation="read_committed")
     forebay.open(
         "logs", engine="partitionlog", linger=timedelta(milliseconds=5), batch_bytes=65_536,
+        flush_messages=10_000,
         segment_bytes=1 << 30, segment_ms=604_800_000, index_interval_bytes=4096,
         segment_index_bytes=10 << 20, compression="zstd", message_timestamp_type="LogAppendTime",
         cleanup_policy={"orders": "compact", "bills": "compact,delete"},
@@ -66,7 +67,7 @@ def kafka() -> None:
         max_compaction_lag_ms=None, log_cleaner_dedupe_buffer_size=128 << 20,
         log_cleaner_io_max_bytes_per_second=None, log_cleaner_backoff_ms=15_000,
     ).close()  # fmt: skip
-    forebay.open("logs", cleanup_policy="compact", linger=0.005, compression=None).close()
+    forebay.open("logs", cleanup_policy="compact", linger=0.005, flush_messages=None).close()
     forebay.convert(Path("logs"), "events", engine="commitlog", topics=["orders"], flush="sync")
     assert_type(store.engine, Literal["commitlog", "partitionlog", "memory"])
     message = store.get("orders", 0, 0)

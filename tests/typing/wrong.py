@@ -25,6 +25,7 @@ def opens() -> None:
     forebay.open("logs", cleanup_policy="drop")  # type: ignore[arg-type]
     forebay.open("logs", cleanup_policy={"orders": "drop"})  # type: ignore[dict-item]
     forebay.open("logs", linger="5 ms")  # type: ignore[arg-type]
+    forebay.open("logs", flush_messages="all")  # type: ignore[arg-type]
     forebay.open("logs", segment_ms=0.5)  # type: ignore[arg-type]
     forebay.open("logs", batch_bytes="64 KiB")  # type: ignore[arg-type]
     forebay.open("logs", min_cleanable_dirty_ratio="half")  # type: ignore[arg-type]

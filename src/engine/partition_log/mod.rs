@@ -323,11 +323,14 @@ impl Engine for PartitionLog {
             open.append_before(batches);
         }
         let mut appended = Appended::default();
-        writer.parts.append(batches, atomicity, &mut appended)?;
+        let must_flush = writer.parts.append(batches, atomicity, &mut appended)?;
         let rules = &writer.parts.rules;
         if durability.waits(rules.sync) {
             let waiter = self.enlist(appended.end);
             appended.await_durable(&waiter, rules.flush_timeout)?;
+        } else if must_flush {
+            // Nobody waits for it. If it fails, the next call reports that.
+            drop(self.enlist(appended.end));
         }
         Ok(appended)
     }

@@ -29,6 +29,7 @@ impl Staging for PartitionLog {
         }
         let mut appended = Appended::default();
         let parts = &writer.parts;
+        // Whoever stages rows flushes them.
         parts.append_uncounted(batches, atomicity, &mut appended)?;
         Ok(appended.end)
     }

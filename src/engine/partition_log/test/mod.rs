@@ -5,6 +5,7 @@ mod behind;
 mod damage;
 mod emptied;
 mod extremes;
+mod flush_messages;
 mod follow;
 mod golden;
 mod half_read;

@@ -374,6 +374,14 @@ impl Ends {
         }
     }
 
+    /// The next offset of what is durable, also of what other processes have flushed.
+    pub fn durable_offset(&self) -> u64 {
+        match self.places() {
+            Ok(Some((_, durable))) => durable.end.offset,
+            _ => self.next_offset(true),
+        }
+    }
+
     /// Moves the end of what is published.
     pub fn publish(&self, end: End) {
         match &self.entry {

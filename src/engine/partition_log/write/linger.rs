@@ -234,7 +234,8 @@ impl OpenBatches {
         // The caller holds the lock of the queue, and these messages are not all its own.
         let append = || self.parts.append(batches, Atomicity::Rows, &mut appended);
         match interrupt::forbid(append) {
-            Ok(()) => {
+            // A flush is asked for in any case.
+            Ok(_) => {
                 let end = appended.end;
                 let _ = it.appended.set(appended);
                 let durable = group_commit::enlist(&self.group, &self.parts, end);

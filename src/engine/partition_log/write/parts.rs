@@ -141,7 +141,8 @@ impl Parts {
         }
     }
 
-    /// Appends batches of rows, and publishes them.
+    /// Appends batches of rows, and publishes them. Returns whether a flush is to be asked for,
+    /// because so many messages of a partition are not durable as the rules allow.
     ///
     /// # Errors
     ///
@@ -152,7 +153,7 @@ impl Parts {
         batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,
         appended: &mut Appended,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let done = self.append_uncounted(batches, atomicity, appended);
         done.inspect_err(|_| {
             self.sends_failed.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +171,7 @@ impl Parts {
         batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,
         appended: &mut Appended,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let now_ms = match self.rules.form.append_time {
             true => self.clock.now_ms(),
             // It only decides when a segment is old.
@@ -220,12 +221,13 @@ impl Parts {
             **whole = Some(end);
         }
         self.tail.show_counters(taken.tail.counters());
+        let must_flush = taken.tail.take_must_flush();
         self.publish(end, is_joined)?;
         drop(taken);
         if !self.rules.sync {
             self.tell();
         }
-        Ok(())
+        Ok(must_flush)
     }
 
     /// Takes the append lock, and with it that of the processes that share the store.

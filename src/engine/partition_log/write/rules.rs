@@ -17,6 +17,8 @@ pub const TIME_ENTRY: u64 = 12;
 pub struct Rules {
     /// Whether readers see durable messages only, and sends wait for the disk.
     pub sync: bool,
+    /// A flush is asked for once this many messages of a partition are not durable.
+    pub flush_messages: Option<u64>,
     /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Longest time, in ms, between the first messages of a segment and its others.
@@ -52,6 +54,7 @@ impl Rules {
         let timestamps = options.message_timestamp_type.unwrap_or_default();
         Rules {
             sync: options.flush() == Flush::Sync,
+            flush_messages: options.flush_messages,
             segment_bytes,
             segment_ms: segment_ms(options),
             index_interval: options.index_interval_bytes.unwrap_or(4096),

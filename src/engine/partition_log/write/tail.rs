@@ -54,6 +54,8 @@ pub struct Tail {
     end: u64,
     /// How often other processes were found to have appended, if they share the store.
     others: u64,
+    /// Whether a flush is to be asked for: many messages of a partition are not durable.
+    must_flush: bool,
     messages: u64,
     bytes: u64,
 }
@@ -118,6 +120,11 @@ impl Tail {
         self.vain = None;
     }
 
+    /// Whether a flush is to be asked for since the last call.
+    pub fn take_must_flush(&mut self) -> bool {
+        std::mem::take(&mut self.must_flush)
+    }
+
     /// Appends completed batches and fills `appended`.
     ///
     /// # Errors
@@ -170,7 +177,7 @@ impl Tail {
         pass(Point::Stored);
         // Once all are stored: who dies in between leaves an atomic batch that is whole.
         for key in stored {
-            self.publish(key);
+            self.publish(with, key);
         }
         place_rows(batches, &places, appended);
         appended.end = self.end;
@@ -196,7 +203,7 @@ impl Tail {
         };
         self.count(part);
         pass(Point::Stored);
-        self.publish(key);
+        self.publish(with, key);
         Some(Ok(place))
     }
 
@@ -222,11 +229,12 @@ impl Tail {
     }
 
     /// Publishes what was stored in a partition.
-    fn publish(&mut self, key: Key) {
+    fn publish(&mut self, with: &Appender<'_>, key: Key) {
         let Some(writing) = self.partitions.get_mut(&key) else {
             return;
         };
         let (unsynced, unsaved) = writing.publish(self.others);
+        self.must_flush |= writing.must_flush(with.rules.flush_messages);
         if unsynced {
             self.unsynced.push(key);
         }
@@ -374,7 +382,7 @@ impl Tail {
         let trimmed = writing.trim(&**with.disk, writing.place);
         trimmed.inspect_err(|_| writing.give_up_roll())?;
         writing.roll(&**with.disk, begins);
-        self.publish(key);
+        self.publish(with, key);
         Ok(true)
     }
 

@@ -80,6 +80,8 @@ pub struct Writing {
     /// Whether something was appended since the last sync.
     pub is_unsynced: bool,
     is_unsaved: bool,
+    /// The next offset when a sync last took what was appended, or was asked for.
+    flush_from: u64,
     /// How often segments of shared partitions were cut when the last one was opened.
     cuts: u32,
     /// How often others were found to have appended when this process last published here.
@@ -152,6 +154,7 @@ impl Writing {
             begun: false,
             is_unsynced: false,
             is_unsaved: false,
+            flush_from: end.offset,
             cuts: 0,
             known: None,
             plan: None,
@@ -438,6 +441,25 @@ impl Writing {
         (unsynced, !std::mem::replace(&mut self.is_unsaved, true))
     }
 
+    /// Whether a flush is to be asked for: this many messages are not durable, and were appended
+    /// since the last one was.
+    #[inline]
+    pub fn must_flush(&mut self, messages: Option<u64>) -> bool {
+        let Some(messages) = messages else {
+            return false;
+        };
+        if self.next.saturating_sub(self.flush_from) < messages {
+            return false;
+        }
+        // Another process may have flushed, if they share the partition.
+        self.flush_from = self.flush_from.max(self.ends.durable_offset());
+        let must = self.next.saturating_sub(self.flush_from) >= messages;
+        if must {
+            self.flush_from = self.next;
+        }
+        must
+    }
+
     /// Whether the last segment has messages, or may have some of other processes.
     pub fn is_used(&self) -> bool {
         self.ends.is_shared() || self.place.1 > 0
@@ -455,6 +477,7 @@ impl Writing {
     /// Takes what was appended since the last call, to be synced.
     pub fn take_unsynced(&mut self) -> Unsynced {
         self.is_unsynced = false;
+        self.flush_from = self.next;
         let from = std::mem::replace(&mut self.handed, self.place.1);
         let last = self.last.as_ref();
         Unsynced {
