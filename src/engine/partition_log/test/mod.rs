@@ -9,6 +9,7 @@ mod flush_messages;
 mod follow;
 mod golden;
 mod half_read;
+mod lacking;
 mod lengths;
 mod lent;
 mod linger;

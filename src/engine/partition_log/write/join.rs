@@ -10,7 +10,7 @@
 use super::ends::Place;
 use super::files;
 use super::gone::Gone;
-use super::open::{Add, Begun, Opened, Writer, begin, modified, permit};
+use super::open::{Add, Begun, Opened, Writer, begin, missing, modified, permit};
 use super::parts::Parts;
 use super::rules::{self, Rules};
 use super::shared::{Role, Shared, forget};
@@ -32,7 +32,7 @@ use crate::engine::{Recovery, Report, Topics};
 use crate::error::{At, Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::meter::FlushMeter;
-use crate::options::{EngineKind, Options};
+use crate::options::{EngineKind, Options, TOPIC_QUEUES_MAX};
 use crate::plant::{Point, pass};
 use std::path::Path;
 use std::sync::Arc;
@@ -155,14 +155,16 @@ impl Writer {
         let parts = &self.parts;
         let _taken = parts.take(parts.clock.now_ms())?;
         parts.load()?;
-        let first = parts.queues_of(name);
+        // As many as a topic can have.
+        let first = parts.queues_of(name).min(TOPIC_QUEUES_MAX);
+        let asked = queues.unwrap_or_default();
         let initial = || initial_queues(name, parts.rules.default_queues);
         let queues = match (queues, first) {
             (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
         let queues = parts.gone.queues_of(name, queues);
-        let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
+        let missing = missing(parts, (name, queues), asked)?;
         // As in a store of one process, the last partition first.
         for queue in missing.iter().rev() {
             let folder = parts.root.join(format!("{name}-{queue}"));

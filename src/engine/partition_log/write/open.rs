@@ -49,6 +49,11 @@ use std::thread::JoinHandle;
 
 /// About the bytes of a batch beside the body of its record.
 const RECORD_OVERHEAD: usize = 1024;
+/// If a topic lacks more queues than this, and many more than it has, they are not made unless a
+/// call asks for them: one folder with a high number would become thousands.
+const LACKING_MAX: usize = 1024;
+/// How many times as many as it has.
+const LACKING_RATIO: usize = 16;
 /// If there are more queues, they are not checked for readiness: the check would take too long.
 const READY_QUEUES_MAX: usize = 32;
 
@@ -267,12 +272,13 @@ impl Writer {
         let known = topics.get(name);
         let first = known.as_ref().map_or(0, |topic| topic.write_queues());
         let initial = || initial_queues(name, parts.rules.default_queues);
+        let asked = queues.unwrap_or_default();
         let queues = match (queues, first) {
             (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
         let queues = parts.gone.queues_of(name, queues);
-        let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
+        let missing = missing(parts, (name, queues), asked)?;
         let topic = self.make(topics, (name, queues), &missing, &mut add)?;
         self.complete(&mut incomplete, name);
         Ok(topic)
@@ -372,6 +378,26 @@ impl Writer {
         *self.lock.lock() = None;
         done.and(appended)
     }
+}
+
+/// The queues that a topic lacks below `queues`, of which the call asks for those below `asked`. A
+/// process that died while it made the topic has left the last ones.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if there are too many that the call does not ask for.
+pub(super) fn missing(parts: &Parts, (name, queues): (&str, u32), asked: u32) -> Result<Vec<u32>> {
+    let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
+    let unasked = missing.len() - missing.partition_point(|it| *it < asked);
+    let there = parts.count_of(name);
+    if there == 0 || unasked <= LACKING_MAX.max(there.saturating_mul(LACKING_RATIO)) {
+        return Ok(missing);
+    }
+    let what = format!(
+        "sending to {name}: it has {there} of {queues} queues, as if most of them were lost; \
+         create_topic with {queues} queues makes the others"
+    );
+    Err(Error::Unsupported { what })
 }
 
 /// A directory that was recovered, and marked as being written.

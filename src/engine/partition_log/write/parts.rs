@@ -470,6 +470,13 @@ impl Parts {
         own.last().map_or(0, |((_, queue), _)| queue + 1)
     }
 
+    /// How many partitions of a topic exist.
+    pub fn count_of(&self, topic: &str) -> usize {
+        let all = self.all.lock();
+        all.range((Arc::from(topic), 0)..=(Arc::from(topic), u32::MAX))
+            .count()
+    }
+
     /// Whether a partition exists.
     pub fn has(&self, topic: &str, queue: u32) -> bool {
         self.all.lock().contains_key(&(topic.into(), queue))
