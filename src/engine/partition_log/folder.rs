@@ -212,6 +212,9 @@ impl Folder {
             return Ok(());
         }
         let segments = self.list(disk, state)?;
+        // A partition may have many segments, and a reader may take one message at a time: what is
+        // the same is not visited again.
+        let is_same = Arc::ptr_eq(&segments, &state.segments);
         let known = state.end;
         state.end = match segments.last() {
             None => Place::default(),
@@ -231,38 +234,42 @@ impl Folder {
         if state.end.offset < known.offset {
             state.truncations += 1;
         }
-        let bytes = bytes_of(disk, &segments, state.end, (&state.segments, known))?;
+        let bytes = match is_same && known.base == state.end.base {
+            true => state.bytes.saturating_sub(known.position) + state.end.position,
+            false => bytes_of(disk, &segments, state.end, (&state.segments, known))?,
+        };
         let grown = bytes.saturating_sub(state.bytes);
         state.bytes = bytes;
         state.seen += match state.end == known {
             true => grown,
             false => grown.max(1),
         };
-        if *state.segments != *segments {
+        if !is_same && *state.segments != *segments {
             self.waypoints.follow(&state.segments, &segments);
-            state.segments = segments.into();
+            state.segments = segments;
         }
         Ok(())
     }
 
     /// The segments in use. A folder has several files for each segment, so it is listed only if it
     /// has changed. The last segment may grow without such a change.
-    fn list(&self, disk: &dyn Disk, state: &mut State) -> Result<Vec<Arc<Segment>>> {
+    fn list(&self, disk: &dyn Disk, state: &mut State) -> Result<Segments> {
         let modified = self.modified(disk)?;
         if let (true, Some(last)) = (
             modified.is_some() && modified == state.listed,
             state.segments.last(),
         ) && let Some(file) = disk.stat(&last.path)?
         {
-            let mut segments = state.segments.to_vec();
-            if file.len != last.len {
-                segments.pop();
-                segments.push(Arc::new(Segment {
-                    len: file.len,
-                    ..Segment::clone(last)
-                }));
+            if file.len == last.len {
+                return Ok(Arc::clone(&state.segments));
             }
-            return Ok(segments);
+            let mut segments = state.segments.to_vec();
+            segments.pop();
+            segments.push(Arc::new(Segment {
+                len: file.len,
+                ..Segment::clone(last)
+            }));
+            return Ok(segments.into());
         }
         let past = RealClock.now_ms().saturating_sub(TICK_MS);
         state.listed = modified.filter(|time| *time < past);
@@ -276,9 +283,9 @@ impl Folder {
             Err(error) if error.is_not_found() => {
                 state.listed = None;
                 let files = self.list_until_stable(disk, files)?;
-                self.segments(disk, &files)
+                self.segments(disk, &files).map(Segments::from)
             }
-            segments => segments,
+            segments => segments.map(Segments::from),
         }
     }
 
@@ -479,4 +486,39 @@ fn still_begins(disk: &dyn Disk, segment: &Arc<Segment>, place: Place) -> Result
         }
     }
     Ok(position == place.position)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use std::fs::{File, create_dir};
+    use std::time::{Duration, SystemTime};
+
+    /// A reader that took one message at a time visited all segments for each.
+    #[test]
+    fn segments_that_are_the_same_are_not_visited_again() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("t-0");
+        create_dir(&path).unwrap();
+        for base in 0..5 {
+            File::create(path.join(format!("{base:020}.log"))).unwrap();
+        }
+        // Just modified, it would be listed again.
+        let past = SystemTime::now() - Duration::from_secs(3600);
+        File::open(&path).unwrap().set_modified(past).unwrap();
+        let folder = Folder::new(path.clone());
+        let first = folder.view(&RealDisk, None).unwrap().segments;
+        let mut state = folder.state.lock();
+        let again = folder.list(&RealDisk, &mut state).unwrap();
+        assert!(Arc::ptr_eq(&again, &first));
+        let last = File::options()
+            .write(true)
+            .open(&first.last().unwrap().path);
+        last.unwrap().set_len(100).unwrap();
+        let grown = folder.list(&RealDisk, &mut state).unwrap();
+        assert_eq!(grown.iter().map(|it| it.len).sum::<u64>(), 100);
+        assert_eq!(grown.get(..4), first.get(..4));
+    }
 }

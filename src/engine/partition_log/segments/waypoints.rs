@@ -117,11 +117,13 @@ impl Waypoints {
         known.latest.clear();
     }
 
-    /// Forgets the waypoints of segments that were replaced, shortened or deleted.
+    /// Forgets the waypoints of segments that were replaced, shortened or deleted. Both lists are
+    /// in order, and a partition may have many segments.
     pub fn follow(&self, before: &[Arc<Segment>], after: &[Arc<Segment>]) {
         let stays = |segment: &Arc<Segment>| {
-            let mut after = after.iter();
-            after.any(|it| it.path == segment.path && it.len >= segment.len)
+            let found = after.binary_search_by_key(&segment.base, |it| it.base);
+            let found = found.ok().and_then(|number| after.get(number));
+            found.is_some_and(|it| it.path == segment.path && it.len >= segment.len)
         };
         let gone = before.iter().filter(|segment| !stays(segment));
         let mut known = self.0.lock();
@@ -180,5 +182,10 @@ mod tests {
         assert_eq!(waypoints.floor(0, 9), Some(waypoint(0)));
         assert_eq!(waypoints.floor(10, 19), None);
         assert_eq!(waypoints.floor(20, 29), None);
+        // Each segment of one list was compared with all of the other.
+        let many: Vec<_> = (0..100_000).map(|base| segment(base, 5)).collect();
+        let listed_again: Vec<_> = many.iter().map(|it| segment(it.base, 5)).collect();
+        waypoints.follow(&many, &listed_again);
+        assert_eq!(waypoints.floor(0, 9), Some(waypoint(0)));
     }
 }
