@@ -241,7 +241,7 @@ def test_every_test_that_the_durability_page_names_exists():
     cells = page.split("## The tests behind the cells")[1].split("##")[0]
     named = set(re.findall(r"`([\w/.]+)`", cells))
     assert len(named) >= 8
-    sources = {path: path.read_text() for path in (root / "src" / "sim").glob("*.rs")}
+    sources = {path: path.read_text() for path in (root / "src" / "sim").rglob("*.rs")}
     sources |= {path: path.read_text() for path in (root / "tests").rglob("*.rs")}
     for name in named:
         if name.endswith((".py", ".rs")):
