@@ -1,7 +1,7 @@
 //! The real disk with a test hook before its calls, for faults and orderings that no real file
 //! system produces on demand.
 
-use super::{Entry, FileSystem, NotBegun, OpenFile, RealDisk, Synced, Volume};
+use super::{Entry, FileSystem, Holder, NotBegun, OpenFile, RealDisk, Synced, Volume};
 use crate::region::{Access, Region};
 use std::io;
 use std::ops::Range;
@@ -35,6 +35,8 @@ pub enum Call {
     Read,
     /// [`FileSystem::write_at`].
     Write,
+    /// [`FileSystem::probe`].
+    Probe,
 }
 
 type Hook = dyn Fn(Call, &Path) -> io::Result<()> + Send + Sync;
@@ -150,6 +152,11 @@ impl FileSystem for HookedDisk {
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
         (self.before)(Call::Open, path)?;
         RealDisk.next_data(path, start)
+    }
+
+    fn probe(&self, path: &Path) -> io::Result<Holder> {
+        (self.before)(Call::Probe, path)?;
+        RealDisk.probe(path)
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {

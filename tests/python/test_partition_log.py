@@ -460,6 +460,34 @@ def test_a_killed_writer_loses_nothing_that_was_sent(tmp_path: Path):
             known = found
 
 
+#: Sends a body, says so, and goes on until it is killed.
+SEND_AND_STAY = """
+import sys, forebay
+with forebay.open(sys.argv[1], mode=sys.argv[2], engine="partitionlog") as store:
+    store.send("orders", sys.argv[3].encode())
+    print("sent", flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("mode", ["a", "share"])
+def test_a_tail_follows_processes_that_write_and_are_killed(tmp_path: Path, mode: str):
+    if mode == "share" and sys.platform != "linux":
+        pytest.skip("stores are shared on Linux")
+    path = tmp_path / "log"
+    with open_log(path, default_queues=1) as store:
+        store.create_topic("orders")
+    with forebay.open(path, mode="r") as reader, reader.tail("orders", timeout=60) as tail:
+        for body in ("one", "two", "three"):
+            command = [sys.executable, "-c", SEND_AND_STAY, str(path), mode, body]
+            pipe = subprocess.PIPE
+            with subprocess.Popen(command, stdin=pipe, stdout=pipe) as child:
+                assert next(tail).body == body.encode()
+                assert child.stdout is not None
+                assert child.stdout.readline() == b"sent\n"
+                child.kill()
+
+
 def test_a_scan_has_the_bytes_of_keys_and_null_for_tombstones(tmp_path):
     with open_log(tmp_path / "s") as store:
         store.send("t", b"body", key=b"\xff\x01", queue=0)

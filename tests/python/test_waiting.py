@@ -41,7 +41,7 @@ with forebay.open(sys.argv[1]) as store:
 #: Waits for what never comes, and says how that ended.
 WAIT = """
 import sys, forebay
-mode = "r" if sys.argv[2] == "reader" else "a"
+mode = "r" if sys.argv[2].startswith("reader") else "a"
 with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
     if mode == "a":
         consumer = store.consumer("orders", group="billing")
@@ -330,6 +330,7 @@ def test_a_long_read_gives_what_many_short_ones_give(store):
     ("role", "statement"),
     [
         ("reader", "next(store.tail('orders'))"),
+        ("reader of a partition log", "next(store.tail('orders'))"),
         ("writer", "next(store.tail('orders'))"),
         ("writer", "consumer.poll()"),
         ("writer", "next(iter(consumer))"),
@@ -339,7 +340,8 @@ def test_a_long_read_gives_what_many_short_ones_give(store):
 )
 def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
     path = tmp_path / "store"
-    with forebay.open(path, default_queues=1) as store:
+    engine = "partitionlog" if "partition" in role else "commitlog"
+    with forebay.open(path, engine=engine, default_queues=1) as store:
         store.create_topic("orders")
     with running(WAIT.replace("STATEMENT", statement), path, role) as waiter:
         assert waiter.stdout.readline() == "waits\n"

@@ -41,5 +41,6 @@ pub const PRODUCERS: &str = "forebay.producers";
 pub const STAGES: &str = "forebay.stages";
 /// In a partition log: the page through which those who stage and the writer wake each other.
 pub const INTAKE: &str = "forebay.intake";
-/// In a partition log: the page in which its writer shows how long its sends take.
+/// In a partition log: the page by which its writers notify readers in other processes, and show
+/// how long sends take.
 pub const METERS: &str = "forebay.meters";

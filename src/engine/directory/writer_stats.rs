@@ -1,5 +1,5 @@
 //! What a writer shows of itself in the state page: how long its sends and syncs take. A partition
-//! log has a page for this alone, `forebay.meters`.
+//! log has the page `forebay.meters` for it.
 //!
 //! Each second, if anything has changed, the writer stores its measurements; in a shared store, the
 //! process that leads does. Readers in other processes take them as those of the writer.

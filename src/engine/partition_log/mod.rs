@@ -12,7 +12,8 @@
 //! walks the messages of one, [`time`] finds one by its time, [`verify`] checks all, [`archive`]
 //! says what an archive may copy, [`bytes`] reads what it has, and [`stats`] has the figures. A
 //! [`partition`] has [`transactions`] and a [`folder`], which follows what a broker appends,
-//! deletes and replaces. [`batches`] walks from segment to segment of [`segments`].
+//! deletes and replaces; [`listening`] tells a reader when to do so. [`batches`] walks from segment
+//! to segment of [`segments`].
 //!
 //! The directory may belong to a live broker, which truncates and deletes its files. So they are
 //! read by `pread`, never through a map, and a message is a copy of its record.
@@ -27,6 +28,7 @@ mod fit;
 mod folder;
 mod get;
 mod half_read;
+mod listening;
 mod listing;
 mod opening;
 mod partition;
@@ -61,6 +63,7 @@ use self::compact::service::Compactor;
 use self::cursor::{Chain, QueueCursor};
 use self::folder::View;
 use self::half_read::HalfReads;
+use self::listening::Listening;
 use self::partition::Partition;
 use self::retention::service::Retention;
 use self::segments::names;
@@ -131,6 +134,8 @@ pub struct PartitionLog {
     options: Options,
     closed: AtomicBool,
     news: Arc<Condition>,
+    /// How a reader learns of news.
+    listening: Listening,
     /// `None` if the directory is only read.
     writer: Option<Writer>,
     /// As `writer`.
@@ -450,10 +455,7 @@ impl Engine for PartitionLog {
     }
 
     fn wake(&self) {
-        match &self.writer {
-            Some(writer) => writer.parts.tell(),
-            None => self.news.notify(),
-        }
+        wait::wake(self);
     }
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {

@@ -3,6 +3,7 @@
 use super::compact::rules::CompactRules;
 use super::compact::service::Compactor;
 use super::half_read::HalfReads;
+use super::listening::Listening;
 use super::promised::Promised;
 use super::retention::service::Retention;
 use super::segments::names;
@@ -67,6 +68,7 @@ impl PartitionLog {
             options: options.clone(),
             closed: AtomicBool::new(false),
             news: Arc::default(),
+            listening: Listening::default(),
             writer: None,
             compactor: None,
             retention: None,

@@ -1,15 +1,14 @@
 //! Waiting for messages. In the process that writes, a thread sleeps until a sender notifies it. In
-//! another process it checks the files again and again.
+//! another process it sleeps on a word that the writers change, and checks the files after that;
+//! see [`listening`].
+//!
+//! [`listening`]: super::listening
 
 use super::PartitionLog;
 use crate::engine::Engine;
+use crate::error::Result;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// Time between two checks of the files while a thread waits for messages.
-const POLL: Duration = Duration::from_millis(50);
-/// A check takes at most this part of the time.
-const POLL_SHARE: u32 = 20;
 
 /// Waits until the readable end is above `position`, `done` holds or the store closes, at most for
 /// `timeout`. Returns the readable end.
@@ -20,10 +19,10 @@ pub(super) fn wait_until(
     done: &dyn Fn() -> bool,
 ) -> u64 {
     let deadline = Instant::now().checked_add(timeout);
+    let is_over = || engine.closed.load(Ordering::Acquire) || done();
+    let left = || deadline.map_or(timeout, |it| it.saturating_duration_since(Instant::now()));
     if let Some(writer) = &engine.writer {
-        let is_over = || engine.closed.load(Ordering::Acquire) || done();
         let is_due = || writer.parts.readable() > position || is_over();
-        let left = || deadline.map_or(timeout, |it| it.saturating_duration_since(Instant::now()));
         while !is_due() && !left().is_zero() {
             match &writer.parts.shared {
                 Some(shared) => shared.sleep(left(), is_due),
@@ -32,21 +31,37 @@ pub(super) fn wait_until(
         }
         return writer.parts.readable();
     }
+    let listening = &engine.listening;
+    // Who does not wait gets what there is at this moment.
+    let mut is_due = timeout.is_zero();
     loop {
-        let began = Instant::now();
-        // The reads that follow meet the same error.
-        let seen = match engine.check_all() {
-            Ok(seen) => seen,
-            Err(_) => engine.readable_position().saturating_add(1),
-        };
-        let left = deadline.map_or(timeout, |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
-        let is_over = || engine.closed.load(Ordering::Acquire) || done();
-        if seen > position || left.is_zero() || is_over() {
+        let mut turn = listening.turn();
+        let mut seen = engine.readable_position();
+        if seen <= position && (is_due || turn.pause.is_zero()) {
+            let check = || check(engine);
+            // The reads that follow meet the same error.
+            let (checked, next) = listening.check(engine.disk(), &engine.root, check);
+            seen = checked.unwrap_or_else(|_| engine.readable_position().saturating_add(1));
+            turn = next;
+            is_due = false;
+        }
+        if seen > position || left().is_zero() || is_over() {
             return seen;
         }
-        let pause = POLL.max(began.elapsed().saturating_mul(POLL_SHARE));
-        engine.news.sleep(left.min(pause), is_over);
+        listening.sleep(&turn, left(), &engine.news, is_over);
+    }
+}
+
+/// Finds what was added to all partitions, and partitions that were added.
+fn check(engine: &PartitionLog) -> Result<u64> {
+    engine.update()?;
+    engine.check_all()
+}
+
+/// Wakes all threads that wait, so that they check again whether they are done.
+pub(super) fn wake(engine: &PartitionLog) {
+    match &engine.writer {
+        Some(writer) => writer.parts.wake(),
+        None => engine.listening.wake(&engine.news),
     }
 }

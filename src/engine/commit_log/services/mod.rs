@@ -42,6 +42,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Longest sleep on a word of the state page. It bounds what a process can cost that dies between
 /// moving its mark and changing the word.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Longest sleep of the thread that flushes for others. A process that dies before it notifies it
+/// does not wait for the flush any more.
+const UNWANTED_MAX: Duration = Duration::from_secs(1);
 
 /// The services for the parts of a store.
 #[derive(Debug)]
@@ -244,7 +247,7 @@ impl Services {
             let wanted = state.wanted().min(parts.log.published());
             if wanted <= state.get(Mark::Durable) {
                 if !self.shutdown.has_begun() {
-                    state.sleep_on(Word::Wanted, seen, SLEEP_MAX);
+                    state.sleep_on(Word::Wanted, seen, UNWANTED_MAX);
                 }
             } else if parts.flush_to(wanted).is_err() {
                 // Writing has failed, or the next attempt may succeed.

@@ -13,6 +13,7 @@ mod lacking;
 mod lengths;
 mod lent;
 mod linger;
+mod listening;
 mod live;
 mod meanwhile;
 mod producers;

@@ -105,7 +105,7 @@ impl Parts {
         }
         self.durable.store(end, Ordering::Release);
         if self.rules.sync {
-            self.news.notify();
+            self.tell();
         }
         Ok(())
     }

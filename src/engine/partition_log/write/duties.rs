@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// Pause between two checks of a process that does not wait.
 const WATCH: Duration = Duration::from_millis(100);
+/// Longest sleep of the process that flushes for others. One that dies before it notifies it does
+/// not wait for the flush any more.
+const REST: Duration = Duration::from_secs(1);
 /// How long a process waits for the append lock to take over.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -130,7 +133,7 @@ impl Parts {
         }
         shared.set_durable(end);
         if self.rules.sync {
-            shared.tell();
+            self.tell();
         }
         Ok(())
     }
@@ -245,9 +248,14 @@ impl Parts {
                 continue;
             }
             let seen = page.read_word(Word::Wanted);
+            if shared.shutdown.has_begun() {
+                return;
+            }
             let wanted = page.wanted().min(shared.published());
-            // A failure has ended writing, or is met again.
-            if wanted <= shared.durable() || self.flush_to(wanted).is_err() {
+            if wanted <= shared.durable() {
+                page.sleep_on(Word::Wanted, seen, REST);
+            } else if self.flush_to(wanted).is_err() {
+                // It has ended writing, or is met again.
                 page.sleep_on(Word::Wanted, seen, WATCH);
             }
         }

@@ -198,7 +198,7 @@ impl Writer {
         shared.shutdown.begin();
         self.services.end();
         shared.page().notify(Word::Wanted);
-        parts.tell();
+        parts.wake();
         let watcher = self.watcher.lock().take();
         if let Some(watcher) = watcher {
             let _ = watcher.join();

@@ -10,8 +10,8 @@
 //! [`ends`] tells readers where a partition begins and ends, [`files`] are the small files, and
 //! [`rules`] the options. [`gone`] are partitions without their folders, and [`room`] is what a
 //! segment has after its batches. [`swap`] replaces segments. [`intent`] makes a batch of several
-//! partitions atomic, and [`stored`] tells damage in it from a torn one. [`showing`] shows readers
-//! in other processes how long sends take.
+//! partitions atomic, and [`stored`] tells damage in it from a torn one. [`readers`] notifies
+//! readers in other processes, and [`showing`] shows them how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
 //! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
@@ -37,6 +37,7 @@ mod open;
 mod opening;
 pub mod parts;
 mod producers;
+pub mod readers;
 mod recovery;
 pub mod restore;
 pub mod room;

@@ -12,6 +12,7 @@
 use super::ends::Ends;
 use super::gone::Gone;
 use super::indexing::Indexing;
+use super::readers::Readers;
 use super::rules::Rules;
 use super::shared::Shared;
 use super::tail::{Key, Tail};
@@ -59,6 +60,8 @@ pub struct Parts {
     pub tail: CachePadded<AppendLock<Tail>>,
     /// Notified when readers can see more.
     pub news: Arc<Condition>,
+    /// The readers in other processes.
+    pub readers: Readers,
     /// Appends that failed.
     pub sends_failed: AtomicU64,
     /// How long flushes take.
@@ -126,6 +129,7 @@ impl Parts {
             health: Health::default(),
             tail: CachePadded::new(tail),
             news,
+            readers: Readers::default(),
             sends_failed: AtomicU64::new(0),
             meter,
             folders: Folders::new(&**disk, root),
@@ -284,8 +288,14 @@ impl Parts {
         self.published.load(Ordering::Acquire)
     }
 
-    /// Wakes readers.
+    /// Wakes readers, because they can see more.
     pub fn tell(&self) {
+        self.wake();
+        self.readers.notify();
+    }
+
+    /// Wakes the threads that wait in the processes that write.
+    pub fn wake(&self) {
         match &self.shared {
             Some(shared) => shared.tell(),
             None => self.news.notify(),

@@ -55,6 +55,7 @@ impl Services {
 
     /// Starts the thread.
     pub fn start(self: &Arc<Services>, parts: &Arc<Parts>) -> std::io::Result<()> {
+        parts.readers.open_page(&*parts.disk, &parts.root);
         let (services, parts) = (Arc::clone(self), Arc::clone(parts));
         let thread = std::thread::Builder::new().name("forebay-flush".to_owned());
         let started = thread.spawn(move || services.run(&parts))?;
@@ -86,6 +87,7 @@ impl Services {
                 // Another process that shares the store does it.
                 next = Instant::now() + self.flush_rules.interval;
                 if watched.elapsed() >= UNMAP_EACH {
+                    parts.readers.open_page(&*parts.disk, &parts.root);
                     parts.unmap_unused();
                     watched = Instant::now();
                 }
@@ -95,6 +97,7 @@ impl Services {
                 if let Some(watch) = self.watch.get() {
                     watch.check();
                 }
+                parts.readers.open_page(&*parts.disk, &parts.root);
                 self.showing.show(parts);
                 watched = Instant::now();
             }

@@ -1,8 +1,10 @@
 //! Shows readers in other processes how long the sends of this one take.
 //!
-//! A partition log has no state page, so the writer has a page of its own for this,
-//! `forebay.meters`, of the same form. Nobody syncs it: what it says has a meaning only while the
-//! process that wrote it lives, and who that is the lock says.
+//! A partition log has no state page, so the writer stores them in `forebay.meters`, which has the
+//! same form and by which it notifies readers ([`readers`]). Nobody syncs it: what it says has a
+//! meaning only while the process that wrote it lives, and who that is the lock says.
+//!
+//! [`readers`]: super::readers
 
 use super::parts::Parts;
 use crate::disk::{Disk, Holder};
@@ -21,7 +23,6 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Default)]
 pub struct Showing {
     meters: OnceLock<Arc<Meters>>,
-    page: OnceLock<StatePage>,
 }
 
 impl Showing {
@@ -30,34 +31,14 @@ impl Showing {
         let _ = self.meters.set(Arc::clone(meters));
     }
 
-    /// Shows them as they are, unless nothing has changed. Without room for the page, readers see
-    /// nothing, and the next call tries again.
+    /// Shows them as they are, unless nothing has changed. Without a page, readers see nothing.
     pub fn show(&self, parts: &Parts) {
-        let Some(meters) = self.meters.get() else {
-            return;
-        };
-        if self.page.get().is_none()
-            && let Ok(Some(page)) = make(&*parts.disk, &parts.root)
-        {
-            let _ = self.page.set(page);
-        }
-        if let Some(page) = self.page.get() {
+        if let (Some(meters), Some(page)) = (self.meters.get(), parts.readers.page()) {
             let counters = parts.tail.counters();
             let stats = WriterStats::measure(counters, meters, &parts.meter.read());
             page.show_writer(&stats, parts.clock.now_ns());
         }
     }
-}
-
-/// Opens the page. Creates it if it does not exist, or if a power loss has left its name alone.
-fn make(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
-    let path = root.join(METERS);
-    if let Some(page) = StatePage::open_words(disk, &path, Access::ReadWrite)? {
-        return Ok(Some(page));
-    }
-    // A reader may have mapped a file of this name, so it is not replaced.
-    disk.write_at(&path, 0, &StatePage::empty())?;
-    StatePage::open_words(disk, &path, Access::ReadWrite)
 }
 
 /// What the writer of the directory shows of itself at `now_ns`; in a shared log, the process that
