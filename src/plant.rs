@@ -141,6 +141,11 @@ pub enum Bug {
     /// What a process has left of an atomic batch of a shared partition log counts as durably cut
     /// off once it is gone.
     TrustCut,
+    /// An opening moves the marks of a commit log before the next offset of a queue is saved whose
+    /// last message is lost.
+    OffsetsLate,
+    /// A queue ends with its last message that is not lost.
+    ForgetLost,
     /// An opening ignores what an atomic batch was about to append.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.

@@ -15,9 +15,10 @@
 //! messages that are settled, retried and delayed: none is skipped. Those of [`partitions`] are of
 //! a partition log, those of [`compactions`] of one that is compacted, those of [`members`] of logs
 //! of either kind that processes share ([`herd`]), some of which die ([`deaths`], [`locks`]). In
-//! [`openings`] each call of an opening fails. [`rare`], [`rare_index`], [`partition_cases`],
-//! [`reported`], [`interrupted`], [`repairs`] and [`partition_repairs`] cover cases that these
-//! reach too seldom. [`left_out`] leaves out each sync, and [`seeds`](crate::seeds) chooses the
+//! [`openings`] each call of an opening fails; in [`lost_ends`] openings die that find the last
+//! message of a queue lost. [`rare`], [`rare_index`], [`partition_cases`], [`reported`],
+//! [`interrupted`], [`repairs`] and [`partition_repairs`] cover cases that these reach too seldom.
+//! [`left_out`] leaves out each sync, and [`seeds`](crate::seeds) chooses the
 //! stories.
 
 #![allow(
@@ -46,6 +47,7 @@ mod laws;
 mod left_out;
 mod life;
 mod locks;
+mod lost_ends;
 mod meanwhile;
 mod members;
 mod model;

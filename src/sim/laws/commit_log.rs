@@ -5,7 +5,7 @@ use crate::sim::life::Lives;
 use crate::sim::telling::{
     CRASHES_TO_FIND, crashes, find, find_each, hold_through, tell, tell_all,
 };
-use crate::sim::{rare, rare_index, repairs, reported};
+use crate::sim::{lost_ends, rare, rare_index, repairs, reported};
 
 #[test]
 fn what_was_acknowledged_outlives_every_power_loss() {
@@ -140,6 +140,18 @@ fn a_failed_call_during_opening_loses_no_message() {
         300,
         rare::failing_call_on_opening,
     );
+}
+
+#[test]
+fn the_offset_of_a_lost_message_is_not_given_again_whoever_recovers_the_store() {
+    tell_all(lost_ends::of_a_closed_store);
+    tell_all(lost_ends::of_a_dead_process);
+    find(
+        (Bug::OffsetsLate, 417),
+        20_000,
+        lost_ends::of_a_closed_store,
+    );
+    find((Bug::ForgetLost, 1), 1000, lost_ends::of_a_dead_process);
 }
 
 #[test]

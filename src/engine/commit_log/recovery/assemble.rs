@@ -26,6 +26,7 @@ use crate::mapped::queue::FoundFile;
 use crate::mapped::{Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
 use crate::meter::FlushMeter;
 use crate::options::{Flush, Mode, Options};
+use crate::plant::{Bug, planted};
 use crate::record::RecordStyle;
 use crate::region::Access;
 use crate::sync::{Mutex, RwLock};
@@ -152,6 +153,9 @@ fn mapped(found: &Found, files: &[FoundFile], end: u64) -> MappedFileQueue {
 /// of a process that died.
 fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)> {
     let (min, end) = (found.min_position(), walked.end);
+    if found.access == Access::ReadWrite {
+        save_offsets(found, walked)?;
+    }
     let state = match found.access {
         Access::ReadWrite => Arc::clone(&found.state),
         // The page of a read-only store holds the writer's marks; those of this process stay in
@@ -177,11 +181,6 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
         .is_halted()
         .then(|| state.get(Mark::FullPass).max(min));
     state.set(Mark::FullPass, if whole { end } else { min });
-    if state.epoch() == 0 && end > min {
-        // Another system's store: only the queue files tell which offsets were used.
-        Inventory::of(end, &found.topics, &walked.queues, walked.index.as_deref())?
-            .save(found.disk(), &found.root)?;
-    }
     state.set_unindexed(walked.index.is_none());
     let now_ns = found.machine.clock.now_ns();
     if state.is_shared() {
@@ -193,6 +192,21 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     }
     state.sync(&**found.disk())?;
     Ok((state, in_doubt))
+}
+
+/// Durably saves the next offsets of the queues where the log does not show them: in another
+/// system's store, only the queue files tell which offsets were used. And the last message of a
+/// queue may be lost, whose offset readers and later openings must not give again. It is known to
+/// this opening alone: if the process dies after the marks have moved, nothing in the log is
+/// missing any more.
+fn save_offsets(found: &Found, walked: &Walked) -> Result<()> {
+    let is_foreign = found.state.epoch() == 0 && walked.end > found.min_position();
+    if is_foreign || walked.ends_unshown && !planted(Bug::OffsetsLate) {
+        let (topics, index) = (&found.topics, walked.index.as_deref());
+        Inventory::of(walked.end, topics, &walked.queues, index)?
+            .save(found.disk(), &found.root)?;
+    }
+    Ok(())
 }
 
 /// Makes the next full pass flush what opening found in queues and index.

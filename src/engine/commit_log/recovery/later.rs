@@ -93,6 +93,7 @@ pub fn walk_later(found: &Found, begin: &Begin) -> Result<Option<Walked>> {
         last_store_ms,
         last: Some(last),
         later: Some(end),
+        ends_unshown: false,
         recovery: Recovery {
             clean: true,
             walked_from: end,

@@ -16,6 +16,7 @@ use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, Recovery, Topic};
 use crate::error::Result;
+use crate::plant::{Bug, planted};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use crate::region::Access;
@@ -45,6 +46,8 @@ pub struct Walked {
     /// The offsets of the queues are those of this position, where the store was closed, and their
     /// files are read later.
     pub later: Option<u64>,
+    /// Whether a queue ends with offsets that neither messages nor the saved inventory show.
+    pub ends_unshown: bool,
     /// What was found and repaired.
     pub recovery: Recovery,
 }
@@ -78,7 +81,7 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
     if !untouched {
         sync_removals(found)?;
     }
-    cut_queues(found, &loaded, &begin, end)?;
+    cut_queues(found, &loaded, &begin, (&outcome.damage, end))?;
     restart_empty_queues(found, &loaded, &begin)?;
     let reindexed = complete_index(found, &loaded, &begin, &plan, end)?;
     placed
@@ -96,6 +99,7 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
     if outcome.last.is_none() && end > min {
         (outcome.last, outcome.last_store_ms) = newest_record(found, &loaded)?;
     }
+    let ends_unshown = ends_unshown(found, &loaded.queues, &begin, end)?;
     Ok(Walked {
         queues: loaded.queues,
         index: loaded.index,
@@ -110,6 +114,7 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
         last_store_ms: outcome.last_store_ms,
         last: outcome.last,
         later: None,
+        ends_unshown,
         recovery: Recovery {
             clean: begin.clean,
             walked_from: from,
@@ -160,10 +165,27 @@ fn sync_removals(found: &Found) -> Result<()> {
 
 /// Removes queue entries after the end of the log and before its beginning. Entries of messages
 /// that a crash took are after the end of a queue. If they stayed, they would become valid when the
-/// log grows past their positions again.
-fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result<()> {
+/// log grows past their positions again. Those that point into `holes` are of messages that damage
+/// took.
+fn cut_queues(
+    found: &Found,
+    loaded: &Loaded,
+    begin: &Begin,
+    (holes, end): (&[Damage], u64),
+) -> Result<()> {
     let min = found.min_position();
     let known = Counted::of(begin);
+    if !planted(Bug::ForgetLost) {
+        for queue in &loaded.stale {
+            pass_holes(queue, holes)?;
+        }
+        if end < begin.promised && found.access == Access::ReadWrite {
+            for (_, queue) in loaded.queues.all(&found.topics)? {
+                pass_missing(&queue, &(end..begin.promised))?;
+                loaded.queues.limit_maps();
+            }
+        }
+    }
     for queue in &loaded.stale {
         queue.truncate(queue.max())?;
     }
@@ -177,6 +199,46 @@ fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result
         Some(index) if found.access == Access::ReadWrite => index.retire_below(min),
         _ => Ok(()),
     }
+}
+
+/// Raises the end of a queue past the entries after it that point into holes: the log held their
+/// messages, so their offsets are used.
+fn pass_holes(queue: &ConsumeQueue, holes: &[Damage]) -> Result<()> {
+    let bytes = |hole: &Damage| hole.position..hole.position.saturating_add(hole.length);
+    let mut max = queue.max();
+    while let Some(entry) = queue.entry(max)?
+        && holes.iter().any(|hole| is_within(&entry, &bytes(hole)))
+    {
+        max += 1;
+    }
+    queue.extend_to(max);
+    Ok(())
+}
+
+/// The same for the end of the log, if it is `missing`. The entries become fillers, because other
+/// records will come there.
+fn pass_missing(queue: &ConsumeQueue, missing: &Range<u64>) -> Result<()> {
+    let is_lost = |number: u64| -> Result<bool> {
+        Ok(queue
+            .entry(number)?
+            .is_some_and(|entry| is_within(&entry, missing)))
+    };
+    let mut numbers = queue.max()..queue.max();
+    while numbers.start > queue.min() && is_lost(numbers.start - 1)? {
+        numbers.start -= 1;
+    }
+    while is_lost(numbers.end)? {
+        numbers.end += 1;
+    }
+    queue.extend_to(numbers.end);
+    for number in numbers {
+        queue.put(number, QueueEntry::FILLER)?;
+    }
+    Ok(())
+}
+
+fn is_within(entry: &QueueEntry, bytes: &Range<u64>) -> bool {
+    bytes.start <= entry.position && entry.position < entry.end() && entry.end() <= bytes.end
 }
 
 /// [`cut_queues`] for one queue and a log with these positions. `counted` is a position and the
@@ -322,6 +384,26 @@ pub fn name_losses(
         }
     }
     Ok(())
+}
+
+/// Whether a queue ends with an offset that has no message in a log that ends at `end`, and that is
+/// not in the saved inventory either, or in one that counts only when the log is longer.
+fn ends_unshown(found: &Found, queues: &Queues, begin: &Begin, end: u64) -> Result<bool> {
+    let known = Counted::of(begin);
+    for (topic, queue) in queues.all(&found.topics)? {
+        let max = queue.max();
+        let Some(last) = max.checked_sub(1) else {
+            continue;
+        };
+        let counted = known.next(&topic.name, queue.id);
+        let is_known = counted.is_some_and(|(position, next)| position <= end && next >= max);
+        let has_message = |entry: QueueEntry| entry.is_message(end);
+        if !is_known && !queue.entry(last)?.is_some_and(has_message) {
+            return Ok(true);
+        }
+        queues.limit_maps();
+    }
+    Ok(false)
 }
 
 /// Describes the missing end of a log that must reach `promised`. A file that was removed or

@@ -64,11 +64,6 @@ impl Leader {
         let (held, _) = member.hold(LOCK_TIMEOUT)?;
         held.lengthen();
         let opened = open(machine, root, options)?;
-        if !opened.parts.report.damage().is_empty() {
-            // Recovery may have found next offsets that neither log nor queues show. The processes
-            // learn them from the inventory.
-            opened.parts.full_pass()?;
-        }
         held.clean();
         pass(Point::Recovered);
         // The process that led before may have died.

@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// `forebay.offsets`: the bounds of all queues and the index files, at one position of the log. It
-/// is written by each full pass and on close.
+/// is written by each full pass, on close, and by an opening that finds the last message of a queue
+/// lost.
 ///
-/// It is the only record of the next offset of a queue whose messages are all deleted; everything
-/// else is in the log. On opening it also reveals missing queues and index files. It is text, in
-/// lines:
+/// It is the only record of the next offset of a queue whose last messages are deleted or lost;
+/// everything else is in the log. On opening it also reveals missing queues and index files. It is
+/// text, in lines:
 ///
 /// ```text
 /// forebay.offsets 1
