@@ -200,12 +200,15 @@ impl Lane {
             .cursor(topic, self.queue, range, by.filter, Check::Full)?;
         let mut rows = Rows::default();
         let mut left = max;
-        let mut has_more = true;
-        while has_more && left > 0 && !by.has_enough() {
+        let (mut has_more, mut is_held_up) = (true, false);
+        while has_more && !is_held_up && left > 0 && !by.has_enough() {
             rows.clear();
             let before = cursor.offset();
             has_more = cursor.step(left.min(STEP_ROWS), &mut rows)?;
             let visited = cursor.offset() - before;
+            // The cursor searches the log for something that is lost. The locks are not held
+            // meanwhile.
+            is_held_up = has_more && visited == 0;
             let passed_over = visited.saturating_sub(rows.rows.len() as u64);
             by.pass_over(passed_over);
             if rows.retired > 0 {
@@ -221,7 +224,7 @@ impl Lane {
             }
         }
         window.skip_to(cursor.offset());
-        Ok(window.next() < bounds.end && window.next() > begin)
+        Ok(is_held_up || window.next() < bounds.end && window.next() > begin)
     }
 
     fn warn_of_retired(&self, by: &Taking<'_>, messages: u64) {

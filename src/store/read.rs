@@ -217,7 +217,7 @@ impl Store {
             let until = end.min(next_offset + STRETCH);
             let range = next_offset..until;
             let mut cursor = engine.cursor(&topic, queue, range, filter, Check::Full)?;
-            next_offset = read.collect(&mut *cursor)?;
+            next_offset = read.collect(&mut *cursor, go_on)?;
             if read.is_full || next_offset < until || until == end || !go_on() {
                 break;
             }
@@ -285,12 +285,18 @@ impl Collected {
         }
     }
 
-    /// Adds the messages of a cursor, up to both bounds but at least one. Returns where to go on.
-    fn collect(&mut self, cursor: &mut dyn Cursor) -> Result<u64> {
+    /// Adds the messages of a cursor, up to both bounds but at least one, unless `go_on` returns
+    /// false before. Returns where to go on.
+    fn collect(&mut self, cursor: &mut dyn Cursor, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         let rows = &mut self.rows;
         while self.messages.len() < self.max_messages && self.copied < COPIED_MAX {
             let left = self.max_messages - self.messages.len();
-            if !cursor.refill(left.min(1024), rows)? {
+            rows.clear();
+            let has_more = cursor.step(left.min(1024), rows)?;
+            if rows.rows.is_empty() {
+                if has_more && go_on() {
+                    continue;
+                }
                 return Ok(cursor.offset());
             }
             self.copied += rows.copied;

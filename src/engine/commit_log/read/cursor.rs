@@ -1,6 +1,7 @@
 //! Cursors over the records of a queue, in order of offset, or of the log, in order of position.
 
 use super::locate::Search;
+use super::lost::Scene;
 use super::meant::check_record;
 use crate::clock::{Clock, RealClock};
 use crate::engine::commit_log::log::Log;
@@ -24,6 +25,20 @@ use std::sync::Arc;
 /// cannot guess the next one; the entries tell where it is.
 const PREFETCH_AHEAD: u64 = 4096;
 const PREFETCH_LEN: u32 = 4096;
+/// A step walks at most about so many bytes of the log to find lost messages, so that its caller
+/// can find out whether to go on.
+const STEP_LEN: u64 = 1 << 20;
+/// The same for a call that cannot stop before its end. What is left is for the next reader.
+const CALL_LEN: u64 = 64 << 20;
+
+/// How far a cursor walks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// So far that the caller can find out whether to go on.
+    Step,
+    /// As far as the caller asks for.
+    Call,
+}
 
 /// Walks the entries of a queue.
 pub struct QueueCursor {
@@ -41,6 +56,12 @@ pub struct QueueCursor {
     search: Search,
     /// Offsets that were passed over, since the last rows, because retention has deleted them.
     retired: u64,
+    /// Fillers that the reader was told about.
+    told: Range<u64>,
+    /// How many bytes of the log the call may still walk to find lost messages.
+    budget: u64,
+    /// Whether that did not suffice for the last filler.
+    is_behind: bool,
 }
 
 impl QueueCursor {
@@ -75,17 +96,29 @@ impl QueueCursor {
             file: None,
             search: Search::default(),
             retired,
+            told: 0..0,
+            budget: 0,
+            is_behind: false,
         }
     }
 
     /// Adds up to `max_rows` records of entries below `end`.
-    fn walk(&mut self, end: u64, max_rows: usize, rows: &mut Rows) -> Result<()> {
+    fn walk(&mut self, end: u64, max_rows: usize, rows: &mut Rows, pace: Pace) -> Result<()> {
         guard::renew_at(RealClock.coarse_ms());
+        self.budget = match pace {
+            Pace::Step => STEP_LEN,
+            Pace::Call => CALL_LEN,
+        };
         let target = rows.rows.len() + max_rows;
         while self.range.start < end && rows.rows.len() < target {
             let number = self.range.start;
             self.range.start += 1;
             let taken = self.take(number, rows);
+            if std::mem::take(&mut self.is_behind) && pace == Pace::Step {
+                // The next step comes to the filler again.
+                self.range.start = number;
+                break;
+            }
             if matches!(taken, Ok(None)) || self.skip_retired(number)? {
                 continue;
             }
@@ -113,6 +146,9 @@ impl QueueCursor {
         };
         let entry = entries.entry(number)?;
         if entry.is_filler() {
+            if entry == QueueEntry::FILLER && !self.told.contains(&number) {
+                self.pass_filler(number);
+            }
             return Ok(None);
         }
         if !entry.is_message(self.end) {
@@ -162,6 +198,23 @@ impl QueueCursor {
             }
             None
         }))
+    }
+
+    /// Tells the reader of messages that are lost.
+    #[cold]
+    fn pass_filler(&mut self, number: u64) {
+        let scene = Scene {
+            log: &self.log,
+            topic: &self.topic,
+            queue: &self.queue,
+            report: &self.report,
+        };
+        match scene.tell(number, &mut self.budget) {
+            Ok(Some(told)) => self.told = told,
+            Ok(None) => self.is_behind = true,
+            // The reader needs none of the bytes that cannot be read. Another one may find out.
+            Err(_) => {}
+        }
     }
 
     /// Skips what retention has deleted since the cursor was created, if that includes `number`.
@@ -247,12 +300,12 @@ fn keep(
 
 impl Cursor for QueueCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        self.walk(self.range.end, max_rows, rows)
+        self.walk(self.range.end, max_rows, rows, Pace::Call)
     }
 
     fn step(&mut self, max_rows: usize, rows: &mut Rows) -> Result<bool> {
         let end = self.range.start.saturating_add(STEP);
-        self.walk(self.range.end.min(end), max_rows, rows)?;
+        self.walk(self.range.end.min(end), max_rows, rows, Pace::Step)?;
         Ok(!self.range.is_empty())
     }
 

@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod cursor;
 pub mod follow;
 pub mod locate;
+pub mod lost;
 pub mod meant;
 pub mod query;
 pub mod survey;

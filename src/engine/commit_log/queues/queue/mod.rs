@@ -9,6 +9,7 @@ mod flush;
 mod names;
 mod overlay;
 mod search;
+pub mod told;
 
 use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
@@ -27,6 +28,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use told::Told;
 
 /// Disk blocks are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 64 << 10;
@@ -78,6 +80,8 @@ pub struct ConsumeQueue {
     /// First position of the writer's log when the first offset was last raised; used by readers.
     followed: AtomicU64,
     files: Mutex<Files>,
+    /// Fillers that readers were told about.
+    pub told: Told,
 }
 
 /// What each new entry changes, on one cache line.
@@ -151,6 +155,7 @@ impl ConsumeQueue {
             names_changed: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
+            told: Told::default(),
         }
     }
 

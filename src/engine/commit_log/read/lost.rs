@@ -1,0 +1,227 @@
+//! Tells readers of messages that are lost.
+//!
+//! Recovery puts a filler in the place of a lost message and reports the hole of the log that held
+//! it. It does so once: later openings begin after the hole. So a reader that comes to a filler
+//! searches the log for the hole, between the records before and after it, and reports it anew.
+//!
+//! ```text
+//!   queue   entry 4      filler 5      filler 6      entry 7
+//!              |                                        |
+//!   log     record 4   |   hole   |  others  |  hole   record 7
+//! ```
+//!
+//! A filler without a hole is nothing to report: the message was bridged by a repair, or cut off
+//! with the end of the log, or never existed.
+//!
+//! A queue that is rarely used has its neighbours far apart. So a call walks only so many bytes,
+//! and the next one goes on where it stopped. In between, the caller can find out whether it is to
+//! go on at all.
+
+use super::meant::leads_home;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::sound::{Depth, Hole, Sound, SoundWalk};
+use crate::engine::commit_log::queues::queue::ConsumeQueue;
+use crate::engine::commit_log::queues::queue::told::Search;
+use crate::engine::report::Report;
+use crate::engine::{Damage, Topic};
+use crate::error::Result;
+use crate::record::rocketmq::Record;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Number of entries on either side of which one must lead to its record.
+const NEIGHBOURS: u64 = 1000;
+/// Maximum number of fillers that are looked into at once.
+const RUN_MAX: u64 = 1 << 20;
+
+/// Whose message a hole holds.
+enum Whose {
+    /// One of the queue, with this offset.
+    Own(u64),
+    /// One of the queue, if its topic or queue is damaged.
+    Doubtful,
+    /// One of another queue.
+    Other,
+    /// Nothing tells.
+    Unknown,
+}
+
+/// What a reader that comes to fillers reads.
+pub struct Scene<'a> {
+    /// The log.
+    pub log: &'a Arc<Log>,
+    /// The topic of the queue.
+    pub topic: &'a Topic,
+    /// The queue.
+    pub queue: &'a ConsumeQueue,
+    /// Where lost messages are reported.
+    pub report: &'a Report,
+}
+
+impl Scene<'_> {
+    /// Reports the holes that hold the message `number`, which has a filler, and those of the
+    /// fillers around it. Takes the bytes that it walks from `budget`. Returns these fillers, or
+    /// `None` if the budget did not suffice: then the next call goes on.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn tell(&self, number: u64, budget: &mut u64) -> Result<Option<Range<u64>>> {
+        let mut known = self.queue.told.lock();
+        let known = known.get_or_insert_default();
+        if let Some(run) = known.run_of(number) {
+            return Ok(Some(run));
+        }
+        let begun = known.search.take();
+        let mut search = match begun.filter(|search| search.numbers.contains(&number)) {
+            Some(search) => search,
+            None => self.search(number)?,
+        };
+        if !self.walk(&mut search, budget)? {
+            known.search = Some(search);
+            return Ok(None);
+        }
+        let hole = search.unnamed.take();
+        if let Some(hole) = hole.or(search.doubtful.filter(|_| !search.left.is_empty())) {
+            self.lose(hole, search.left.into_iter().flatten());
+        }
+        known.add(&search.numbers);
+        Ok(Some(search.numbers))
+    }
+
+    /// The search for the messages of the fillers around `number`.
+    fn search(&self, number: u64) -> Result<Search> {
+        let queue = self.queue;
+        let is_filler = |number: u64| -> Result<bool> {
+            Ok(queue.entry(number)?.is_some_and(|entry| entry.is_filler()))
+        };
+        let home = |number: u64| -> Result<Option<Range<u64>>> {
+            Ok(match queue.entry(number)? {
+                Some(entry) if leads_home(self.log, (self.topic, queue.id, number), entry)? => {
+                    Some(entry.position..entry.end())
+                }
+                _ => None,
+            })
+        };
+        let (min, max) = (queue.min().min(number), queue.max());
+        let low = min.max(number.saturating_sub(RUN_MAX));
+        let mut numbers = number..number + 1;
+        while numbers.start > low && is_filler(numbers.start - 1)? {
+            numbers.start -= 1;
+        }
+        while numbers.end < max.min(number + RUN_MAX) && is_filler(numbers.end)? {
+            numbers.end += 1;
+        }
+        let before = (min.max(numbers.start.saturating_sub(NEIGHBOURS))..numbers.start).rev();
+        let before = before.map(home).find_map(Result::transpose).transpose()?;
+        let after = numbers.end..max.min(numbers.end + NEIGHBOURS);
+        let after = after.into_iter().map(home).find_map(Result::transpose);
+        let (first, end) = (self.log.min_position(), self.log.published());
+        Ok(Search {
+            left: vec![numbers.clone()],
+            numbers,
+            positions: before.map_or(first, |record| record.end)
+                ..after.transpose()?.map_or(end, |record| record.start),
+            unnamed: None,
+            doubtful: None,
+        })
+    }
+
+    /// Walks the rest of the log between the neighbours. Returns false if the budget ends before.
+    fn walk(&self, search: &mut Search, budget: &mut u64) -> Result<bool> {
+        let range = search.positions.start.max(self.log.min_position())..search.positions.end;
+        let mut walk = SoundWalk::new(self.log, range, Depth::Checksums);
+        while *budget > 0 {
+            let from = walk.position();
+            let hole = match walk.next()? {
+                None => return Ok(true),
+                Some(Sound::Record(..)) => None,
+                Some(Sound::Hole(hole)) => Some(hole),
+            };
+            search.positions.start = walk.position();
+            *budget = budget.saturating_sub(walk.position() - from);
+            if let Some(hole) = hole {
+                self.meet(search, hole)?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reports a hole if it holds a message of the queue. One of which nothing tells whose messages
+    /// it holds waits for the next one, to get the fillers that are left.
+    fn meet(&self, search: &mut Search, hole: Hole) -> Result<()> {
+        let found = self.log.record_at(hole.range.start)?.record();
+        let whose = found.map_or(Whose::Unknown, |message| {
+            let len = u64::from(message.record().layout().total_len());
+            match len == hole.range.end - hole.range.start {
+                true => self.whose(&message.record().rocketmq(), &search.numbers),
+                false => Whose::Unknown,
+            }
+        });
+        let damage = self.log.damage(hole.range, hole.flaw);
+        match whose {
+            Whose::Own(offset) if take(&mut search.left, offset) => {
+                self.lose(damage, [offset]);
+            }
+            Whose::Own(_) | Whose::Unknown => {
+                let before = search.unnamed.replace(damage);
+                let first = search.left.first().map(|left| left.start);
+                if let (Some(before), Some(first)) = (before, first) {
+                    take(&mut search.left, first);
+                    self.lose(before, [first]);
+                }
+            }
+            Whose::Doubtful => drop(search.doubtful.get_or_insert(damage)),
+            Whose::Other => {}
+        }
+        Ok(())
+    }
+
+    /// Whose message a damaged record of sound structure is, as far as it tells. That only decides
+    /// which of several holes has cost a message.
+    fn whose(&self, record: &Record<'_>, numbers: &Range<u64>) -> Whose {
+        let offset = record.queue_offset().cast_unsigned();
+        let is_topic = record.topic() == self.topic.name.as_bytes();
+        let is_queue = record.queue_id() == self.queue.id.cast_signed();
+        match (is_topic, is_queue, numbers.contains(&offset)) {
+            (true, true, _) => Whose::Own(offset),
+            (true, false, true) | (false, true, true) => Whose::Doubtful,
+            _ => Whose::Other,
+        }
+    }
+
+    fn lose(&self, damage: Damage, numbers: impl IntoIterator<Item = u64>) {
+        let name = |number| (self.topic.name.to_string(), self.queue.id, number);
+        let lost = numbers.into_iter().map(name);
+        self.report.add_losing(damage, lost);
+    }
+}
+
+/// Takes a number out of some ranges. Returns whether it was there.
+fn take(ranges: &mut Vec<Range<u64>>, number: u64) -> bool {
+    let Some(at) = ranges.iter().position(|range| range.contains(&number)) else {
+        return false;
+    };
+    let range = ranges.remove(at);
+    let parts = [range.start..number, number + 1..range.end];
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    ranges.splice(at..at, parts);
+    true
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "the ranges are meant")]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_number_is_taken_out_of_ranges_once() {
+        let mut ranges = vec![3..6];
+        assert!(take(&mut ranges, 4));
+        assert!(!take(&mut ranges, 4));
+        assert_eq!(ranges, [3..4, 5..6]);
+        assert!(take(&mut ranges, 3) && take(&mut ranges, 5));
+        assert!(!take(&mut ranges, 3));
+        assert!(ranges.is_empty());
+    }
+}
