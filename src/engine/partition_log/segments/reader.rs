@@ -1,20 +1,18 @@
-//! An open segment: what lies at a position of it, and where the next whole batch begins.
+//! An open segment: what lies at a position of it, and whether a batch is whole.
 //!
 //! Files are read by `pread` into a buffer: a live broker truncates its files, and a load from a
 //! map of a truncated file fails. A segment that is being read stays readable when the broker
 //! renames or deletes it.
 
-use super::index::OffsetIndex;
 use super::lender::{LENT_LEN, Lender};
 use super::segment::Segment;
+use super::window::Window;
 use crate::disk::{Disk, OpenFile};
 use crate::error::Result;
 use crate::num::index;
 use crate::record::Flaw;
 use crate::record::kafka::header::{LEN_END, MAGIC_END};
 use crate::record::kafka::{HEAD_LEN, Header, Lent};
-use crate::region::Region;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes read at once.
@@ -22,8 +20,6 @@ const WINDOW_LEN: usize = 32 << 10;
 /// Bytes read at once where those before were read, too.
 const NEXT_WINDOW_LEN: usize = 96 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
-/// Entries of an index that are tried beside damaged bytes.
-const ENTRIES_TRIED: usize = 16;
 /// Zeros with which a batch may end: a last record without a value and headers has three.
 const LAST_ZEROS: usize = 8;
 
@@ -36,15 +32,6 @@ pub enum Here {
     End,
     /// Bytes that are not a batch. If the length can be believed, another batch may follow.
     Flawed(Flaw),
-}
-
-/// Batches of which each begins where the one before ends, and whose offsets rise.
-#[derive(Clone, Debug)]
-pub(super) struct Run {
-    /// Where they are.
-    pub bytes: Range<u64>,
-    /// Their offsets.
-    pub offsets: Range<u64>,
 }
 
 /// An open segment.
@@ -62,39 +49,6 @@ pub struct Reader {
     window: Window,
     /// Lends the memory of the window to rows.
     pub lender: Option<Lender>,
-}
-
-/// Bytes of a file that were read last.
-#[derive(Debug, Default)]
-struct Window {
-    /// Position of the first of them.
-    at: u64,
-    /// Where in the memory they are.
-    bytes: Range<usize>,
-    /// The memory, which is filled with zeros once only.
-    own: Vec<u8>,
-    /// The memory instead, if it may be lent.
-    lent: Option<Arc<Region>>,
-}
-
-impl Window {
-    /// What it has from a position on.
-    #[inline]
-    fn ready(&self, position: u64) -> &[u8] {
-        let memory = match &self.lent {
-            None => &self.own,
-            Some(region) => region.all_again().unwrap_or_default(),
-        };
-        let bytes = memory.get(self.bytes.clone()).unwrap_or_default();
-        let start = position.checked_sub(self.at);
-        start
-            .and_then(|start| bytes.get(index(start)..))
-            .unwrap_or_default()
-    }
-
-    fn end(&self) -> u64 {
-        self.at + self.bytes.len() as u64
-    }
 }
 
 impl Reader {
@@ -252,7 +206,7 @@ impl Reader {
 
     /// How many bytes of the batch at a position must be read to check it: zeros at the end of the
     /// segment need not.
-    fn stored(&self, position: u64, header: &Header) -> u64 {
+    pub(super) fn stored(&self, position: u64, header: &Header) -> u64 {
         let stored = self.zeros_from.saturating_sub(position);
         stored.min(header.len.into())
     }
@@ -267,138 +221,6 @@ impl Reader {
         }
         self.zeros_from = end;
         Ok(())
-    }
-
-    /// The position of a batch at or before the one that holds `offset`: from the index if its
-    /// entry leads to a batch, otherwise the first.
-    pub fn seek(&mut self, disk: &dyn Disk, offset: u64) -> Result<u64> {
-        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
-            return Ok(0);
-        };
-        let Some(entry) = found.floor(offset)? else {
-            return Ok(0);
-        };
-        match self.here(entry.position)? {
-            Here::Batch(header) if header.last_offset() == entry.last_offset => Ok(entry.position),
-            _ => Ok(0),
-        }
-    }
-
-    /// The position of a whole batch near the end of the segment: the last one that the index
-    /// names, or one before it if that is damaged; otherwise the first. A walk from here finds the
-    /// end.
-    pub fn seek_end(&mut self, disk: &dyn Disk) -> Result<u64> {
-        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
-            return Ok(0);
-        };
-        for number in (0..found.len()).rev().take(ENTRIES_TRIED) {
-            let entry = found.get(number)?;
-            if let Here::Batch(header) = self.here(entry.position)?
-                && header.last_offset() == entry.last_offset
-                && self.is_whole(entry.position, &header)?
-            {
-                return Ok(entry.position);
-            }
-        }
-        Ok(0)
-    }
-
-    /// The first whole batch after damaged bytes, of those that the index names. `left`: how many
-    /// bytes may be checked for it.
-    pub(super) fn after(
-        &mut self,
-        disk: &dyn Disk,
-        damaged: u64,
-        left: &mut u64,
-    ) -> Result<Option<u64>> {
-        let Some(found) = OffsetIndex::open(disk, &self.segment)? else {
-            return Ok(None);
-        };
-        let mut position = damaged;
-        for _ in 0..ENTRIES_TRIED {
-            let Some(entry) = found.after(position)? else {
-                return Ok(None);
-            };
-            // A damaged index is not in order.
-            if entry.position <= position {
-                return Ok(None);
-            }
-            if let Here::Batch(header) = self.here(entry.position)?
-                && header.last_offset() == entry.last_offset
-                && self.is_whole_within(entry.position, &header, left)?
-            {
-                return Ok(Some(entry.position));
-            }
-            position = entry.position;
-        }
-        Ok(None)
-    }
-
-    /// The first whole batch within `bytes` whose last offset is one of these.
-    pub(super) fn within(
-        &mut self,
-        bytes: Range<u64>,
-        offsets: Range<u64>,
-        left: &mut u64,
-    ) -> Result<Option<u64>> {
-        let mut position = bytes.start;
-        while position < bytes.end {
-            if let Here::Batch(header) = self.here(position)?
-                && offsets.contains(&header.last_offset())
-                && position + u64::from(header.len) <= bytes.end
-                && self.is_whole_within(position, &header, left)?
-            {
-                return Ok(Some(position));
-            }
-            position += self.zeros(position).max(1);
-        }
-        Ok(None)
-    }
-
-    /// All runs of whole batches that begin in `bytes`, with offsets of at least `next_offset`.
-    /// `left`: how many bytes may be checked for them. Stops, and returns where, if these are too
-    /// few.
-    pub(super) fn runs(
-        &mut self,
-        bytes: Range<u64>,
-        next_offset: u64,
-        left: &mut u64,
-    ) -> Result<(Vec<Run>, u64)> {
-        let mut runs = Vec::new();
-        let mut position = bytes.start;
-        while position < bytes.end {
-            if let Here::Batch(header) = self.here(position)?
-                && header.last_offset() >= next_offset
-            {
-                if *left < self.stored(position, &header) {
-                    return Ok((runs, position));
-                }
-                if self.is_whole_within(position, &header, left)? {
-                    let run = self.run(position, header, left)?;
-                    position = run.bytes.end;
-                    runs.push(run);
-                    continue;
-                }
-            }
-            position += self.zeros(position).max(1);
-        }
-        Ok((runs, bytes.end))
-    }
-
-    /// The run of whole batches that begins with this one.
-    fn run(&mut self, position: u64, header: Header, left: &mut u64) -> Result<Run> {
-        let (mut end, mut last) = (position + u64::from(header.len), header);
-        while let Here::Batch(next) = self.here(end)?
-            && next.last_offset() > last.last_offset()
-            && self.is_whole_within(end, &next, left)?
-        {
-            last = next;
-            end += u64::from(next.len);
-        }
-        Ok(Run {
-            bytes: position..end,
-            offsets: header.first_offset()..last.last_offset() + 1,
-        })
     }
 
     /// Whether the batch at a position is whole but for its length, which is too great: it ends
@@ -456,22 +278,6 @@ impl Reader {
             false => rest.iter().take_while(|byte| **byte == 0).count(),
         };
         (zeros as u64).saturating_sub(LEN_END as u64 - 1)
-    }
-
-    /// [`Reader::is_whole`], which takes the batch's bytes off `left`; `false` if too few are left.
-    pub(super) fn is_whole_within(
-        &self,
-        position: u64,
-        header: &Header,
-        left: &mut u64,
-    ) -> Result<bool> {
-        match left.checked_sub(self.stored(position, header)) {
-            None => Ok(false),
-            Some(rest) => {
-                *left = rest;
-                self.is_whole(position, header)
-            }
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The walk over the batches of a segment.
 
-use super::reader::{Here, Reader, Run};
+use super::reader::{Here, Reader};
+use super::search::Run;
 use super::waypoints::Waypoint;
 use super::writers::Writers;
 use crate::disk::Disk;
