@@ -195,7 +195,7 @@ pub const UNSHOWN: &[(&str, &str, What, &str)] = &[
         "an index is a hint; random stories see a torn one once in some thousand",
     ),
     (
-        "src/engine/partition_log/write/open.rs",
+        "src/engine/partition_log/write/begin.rs",
         "take_clean_mark 1",
         What::Directory,
         "the checkpoint that opening saves syncs the same directory before anything is \

@@ -7,11 +7,14 @@
 //!
 //! The last one to leave writes what a clean stop leaves, and removes page and table.
 
+use super::begin::{Begun, Opened, begin, modified};
+use super::create::missing;
 use super::ends::Place;
 use super::files;
 use super::gone::Gone;
-use super::open::{Add, Begun, Opened, Writer, begin, missing, modified, permit};
+use super::open::{Add, Writer};
 use super::parts::Parts;
+use super::permit::permit;
 use super::rules::{self, Rules};
 use super::shared::{Role, Shared, forget};
 use super::table::Table;

@@ -1,6 +1,7 @@
 //! Writing a partition log.
 //!
-//! From the top down: [`open`] opens a directory, and [`services`] is the thread that flushes.
+//! From the top down: [`open`] opens a directory that [`permit`] allows, [`begin`] recovers it,
+//! [`create`] makes partitions, and [`services`] is the thread that flushes.
 //! [`parts`] appends, and [`durable`] syncs, with [`unsynced`]. [`tail`] has the ends of all
 //! partitions under the append lock: [`writing`] is the end of one, [`last`] its last segment, and
 //! [`indexes`] its indexes. [`linger`] has the batches of messages that linger. [`recovery`]
@@ -17,7 +18,9 @@
 //! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
 //! [`duties`] has what one of them does for all, and [`indexing`] its indexes.
 
+mod begin;
 mod checked;
+mod create;
 mod durable;
 mod duties;
 pub mod ends;
@@ -36,6 +39,7 @@ mod mend;
 mod open;
 mod opening;
 pub mod parts;
+mod permit;
 mod producers;
 pub mod readers;
 mod recovery;
@@ -54,4 +58,5 @@ pub mod tail;
 mod unsynced;
 mod writing;
 
-pub use open::{Opened, Writer};
+pub use begin::Opened;
+pub use open::Writer;

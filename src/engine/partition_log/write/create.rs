@@ -1,0 +1,138 @@
+//! Creates the partitions of topics.
+
+use super::ends::{End, Ends};
+use super::files;
+use super::open::{Add, Writer};
+use super::parts::Parts;
+use super::writing::Start;
+use crate::engine::topic::initial_queues;
+use crate::engine::{Topic, Topics};
+use crate::error::{Error, Result};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// If a topic lacks more queues than this, and many more than it has, they are not made unless a
+/// call asks for them: one folder with a high number would become thousands.
+const LACKING_MAX: usize = 1024;
+/// How many times as many as it has.
+const LACKING_RATIO: usize = 16;
+
+impl Writer {
+    /// Creates the partitions of a topic that do not exist yet. Their folders become durable with
+    /// the first messages in them, or by [`Parts::sync_folders`]. `add` is called with each.
+    pub fn create(
+        &self,
+        topics: &Topics,
+        name: &str,
+        queues: Option<u32>,
+        mut add: impl FnMut(&Arc<Topic>, u32, Arc<Ends>),
+    ) -> Result<Arc<Topic>> {
+        let parts = &self.parts;
+        if parts.lacks() {
+            self.adopt(topics, &mut add)?;
+        }
+        if let Some(topic) = topics.get(name)
+            && topic.write_queues() >= queues.unwrap_or_default()
+            && !self.is_incomplete(name)
+        {
+            return Ok(topic);
+        }
+        if let Some(shared) = &parts.shared {
+            // With no lock held: while it waits for another process, the handler of a signal may
+            // create a topic.
+            self.make_shared(shared, name, queues)?;
+            self.complete(&mut self.incomplete.lock(), name);
+            self.adopt(topics, &mut add)?;
+            let topic = topics.get(name);
+            return topic.ok_or_else(|| Error::closed(&parts.root));
+        }
+        let mut incomplete = self.incomplete.lock();
+        parts.check_open()?;
+        let known = topics.get(name);
+        let first = known.as_ref().map_or(0, |topic| topic.write_queues());
+        let initial = || initial_queues(name, parts.rules.default_queues);
+        let asked = queues.unwrap_or_default();
+        let queues = match (queues, first) {
+            (None, 1..) => first,
+            (queues, _) => queues.unwrap_or_else(initial).max(first),
+        };
+        let queues = parts.gone.queues_of(name, queues);
+        let missing = missing(parts, (name, queues), asked)?;
+        let topic = self.make(topics, (name, queues), &missing, &mut add)?;
+        self.complete(&mut incomplete, name);
+        Ok(topic)
+    }
+
+    /// Notes that a topic has all of its partitions.
+    pub(super) fn complete(&self, incomplete: &mut HashSet<String>, name: &str) {
+        if incomplete.remove(name) {
+            let left = !incomplete.is_empty();
+            self.has_incomplete.store(left, Ordering::Release);
+        }
+    }
+
+    /// Creates partitions that do not exist, of a topic that has `queues` queues then.
+    fn make(
+        &self,
+        topics: &Topics,
+        (name, queues): (&str, u32),
+        numbers: &[u32],
+        add: &mut Add<'_>,
+    ) -> Result<Arc<Topic>> {
+        let parts = &self.parts;
+        let folder = |queue: u32| parts.root.join(format!("{name}-{queue}"));
+        let id: Arc<str> = match topics.get(name) {
+            None => files::topic_id(name, parts.seed).into(),
+            Some(_) => files::id_of(&*parts.disk, &folder(0), name, parts.seed)?.into(),
+        };
+        // The last partition first: its number tells a later opening how many there must be, if
+        // this process dies. Most file systems keep the order of names even if the power fails.
+        for queue in numbers.iter().rev() {
+            // An earlier call may have made some of them.
+            if parts.disk.stat(&folder(*queue))?.is_none() {
+                parts.disk.create_directory(&folder(*queue))?;
+            }
+        }
+        Ok(topics.get_or_fill(name, queues, |topic| {
+            for queue in numbers.iter().copied() {
+                let sync = parts.rules.sync;
+                let begin = parts.gone.begin_of(name, queue);
+                let end = End::without_segments(begin);
+                let ends = Arc::new(Ends::new(folder(queue), sync, Vec::new(), (begin, end)));
+                ends.know_snapshot(None);
+                let start = Start {
+                    end,
+                    continues: false,
+                    id: Some(Arc::clone(&id)),
+                };
+                parts.add(topic, queue, &ends, start);
+                add(topic, queue, ends);
+            }
+        }))
+    }
+
+    pub(super) fn is_incomplete(&self, name: &str) -> bool {
+        self.has_incomplete.load(Ordering::Acquire) && self.incomplete.lock().contains(name)
+    }
+}
+
+/// The queues that a topic lacks below `queues`, of which the call asks for those below `asked`. A
+/// process that died while it made the topic has left the last ones.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if there are too many that the call does not ask for.
+pub(super) fn missing(parts: &Parts, (name, queues): (&str, u32), asked: u32) -> Result<Vec<u32>> {
+    let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
+    let unasked = missing.len() - missing.partition_point(|it| *it < asked);
+    let there = parts.count_of(name);
+    if there == 0 || unasked <= LACKING_MAX.max(there.saturating_mul(LACKING_RATIO)) {
+        return Ok(missing);
+    }
+    let what = format!(
+        "sending to {name}: it has {there} of {queues} queues, as if most of them were lost; \
+         create_topic with {queues} queues makes the others"
+    );
+    Err(Error::Unsupported { what })
+}
