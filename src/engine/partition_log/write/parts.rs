@@ -1,4 +1,4 @@
-//! The parts of a partition log that is open for writing, and appends.
+//! The parts of a partition log that is open for writing.
 //!
 //! Positions count the bytes of all partitions together. Under the append lock, a sync takes all
 //! partitions that have unsynced bytes, and the position at that moment: once it has synced them,
@@ -15,31 +15,24 @@ use super::indexing::Indexing;
 use super::readers::Readers;
 use super::rules::Rules;
 use super::shared::Shared;
-use super::tail::{Key, Tail};
+use super::tail::Tail;
 use super::unsynced::{Folders, Unsynced};
-use super::writing::{Appender, Start, Unsaved};
+use super::writing::{Start, Unsaved};
 use crate::clock::Clock;
 use crate::disk::Disk;
-use crate::engine::directory::member::Held;
+use crate::engine::Topic;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::health::Health;
-use crate::engine::{Appended, Atomicity, Topic};
 use crate::error::{Error, Result};
 use crate::meter::FlushMeter;
-use crate::plant::{Bug, Point, pass, planted};
-use crate::record::Batch;
-use crate::region::guard;
-use crate::sync::{Mutex, TimedMutexGuard};
+use crate::sync::Mutex;
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// An append of at least this many bytes takes some hundred microseconds.
-const LONG_LEN: usize = 256 << 10;
 
 /// The parts.
 #[derive(Debug)]
@@ -103,14 +96,6 @@ pub(super) struct Passes {
     pub indexing: Indexing,
 }
 
-/// The append lock: that of this process, and that of all processes if they share the store.
-pub struct Taken<'a> {
-    // Dropped first: the threads of a process take turns at the lock of all.
-    _held: Option<Held<'a>>,
-    /// The ends of all partitions.
-    pub tail: TimedMutexGuard<'a, Tail>,
-}
-
 impl Parts {
     /// The parts of a store with these partitions.
     pub fn new(
@@ -145,144 +130,6 @@ impl Parts {
         }
     }
 
-    /// Appends batches of rows, and publishes them. Returns whether a flush is to be asked for,
-    /// because so many messages of a partition are not durable as the rules allow.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`]; those of creating files and reserving blocks. Nothing was appended.
-    /// [`Error::Failed`] after an error of the disk.
-    pub fn append(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        atomicity: Atomicity,
-        appended: &mut Appended,
-    ) -> Result<bool> {
-        let done = self.append_uncounted(batches, atomicity, appended);
-        done.inspect_err(|_| {
-            self.sends_failed.fetch_add(1, Ordering::Relaxed);
-        })
-    }
-
-    /// [`Parts::append`] for others than the owner of the store: a failure is not counted among the
-    /// sends.
-    ///
-    /// # Errors
-    ///
-    /// As [`Parts::append`].
-    pub fn append_uncounted(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        atomicity: Atomicity,
-        appended: &mut Appended,
-    ) -> Result<bool> {
-        let now_ms = match self.rules.form.append_time {
-            true => self.clock.now_ms(),
-            // It only decides when a segment is old.
-            false => self.clock.coarse_ms(),
-        };
-        let mut newest = i64::MIN;
-        let mut count = 0;
-        for (_, batch) in batches.iter_mut() {
-            let own = batch.kafka_mut().ok_or_else(other_form)?;
-            own.finish(now_ms)?;
-            count += own.parts().len();
-            let times = own.parts().iter().map(|part| part.max_timestamp());
-            newest = times.fold(newest, i64::max);
-        }
-        appended.store_timestamp = newest;
-        let len: usize = batches.iter().map(|(_, batch)| batch.encoded_len()).sum();
-        guard::renew_at(now_ms);
-        // The rows of one batch are all there or not at all by themselves.
-        let is_joined = atomicity == Atomicity::Whole && count > 1;
-        // If processes share the store, their table says where the last one ends.
-        let is_alone = self.shared.is_none();
-        let mut whole = (is_joined && is_alone).then(|| self.whole.lock());
-        if is_joined {
-            self.await_whole(whole.as_deref().copied().flatten())?;
-        }
-        // Declared before the lock, so that it is dropped after it.
-        let _long;
-        let mut taken = self.take(now_ms)?;
-        while is_joined && self.is_whole_undurable() {
-            // Another process has appended an atomic batch meanwhile.
-            drop(taken);
-            self.await_whole(None)?;
-            taken = self.take(now_ms)?;
-        }
-        if len >= LONG_LEN {
-            _long = self.tail.begin_long();
-        }
-        let with = Appender {
-            whole: is_joined.then_some(&*self.root),
-            ..self.appender(now_ms)
-        };
-        let done = taken.tail.append(&with, batches, appended);
-        self.note_strays(&mut taken.tail);
-        done.inspect_err(|error| self.fail_of(error))?;
-        let end = taken.tail.end();
-        if let Some(whole) = &mut whole {
-            **whole = Some(end);
-        }
-        self.tail.show_counters(taken.tail.counters());
-        let must_flush = taken.tail.take_must_flush();
-        self.publish(end, is_joined)?;
-        drop(taken);
-        if !self.rules.sync {
-            self.tell();
-        }
-        Ok(must_flush)
-    }
-
-    /// Takes the append lock, and with it that of the processes that share the store.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`], [`Error::Closed`], [`Error::Failed`]; those of removing what a process has
-    /// left that died with the lock.
-    pub fn take(&self, now_ms: i64) -> Result<Taken<'_>> {
-        let timeout = self.rules.busy_timeout;
-        let Some(shared) = &self.shared else {
-            let tail = self.tail.acquire(now_ms, timeout)?;
-            self.check_open()?;
-            return Ok(Taken { _held: None, tail });
-        };
-        shared.member.patiently(timeout, |left| {
-            let mut tail = self.tail.acquire(now_ms, left)?;
-            self.check_open()?;
-            let held = self.hold(shared, &mut tail, left)?;
-            pass(Point::Locked);
-            Ok(Taken {
-                _held: Some(held),
-                tail,
-            })
-        })
-    }
-
-    /// Publishes what was appended up to `end`. `is_joined`: it ends with an atomic batch that has
-    /// an intent.
-    fn publish(&self, end: u64, is_joined: bool) -> Result<()> {
-        match &self.shared {
-            Some(shared) => {
-                if is_joined {
-                    shared.table.set_whole(end);
-                }
-                self.publish_shared(shared, end);
-                pass(Point::Published);
-                let checked = shared.check_maps();
-                checked.inspect_err(|error| self.fail_of(error))?;
-            }
-            None => self.published.store(end, Ordering::Release),
-        }
-        Ok(())
-    }
-
-    /// Publishes what was appended up to `end` for all processes that share the store.
-    pub(super) fn publish_shared(&self, shared: &Shared, end: u64) {
-        self.published.store(end, Ordering::Release);
-        shared.publish(end);
-    }
-
     /// The highest end that this process has published.
     pub(super) fn seen(&self) -> u64 {
         self.published.load(Ordering::Acquire)
@@ -302,102 +149,11 @@ impl Parts {
         }
     }
 
-    /// Makes the last atomic batch durable, which ends at `own` if this process appended it.
-    fn await_whole(&self, own: Option<u64>) -> Result<()> {
-        let end = match &self.shared {
-            Some(shared) => Some(shared.table.whole()),
-            None => own,
-        };
-        match end.filter(|_| !planted(Bug::ReplaceIntent)) {
-            // Nothing of the next one is appended if that fails.
-            Some(end) => {
-                let flushed = self.flush_to(end);
-                flushed.or_else(|error| self.health.check().and(Err(error)))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Whether the last atomic batch of the processes that share the store is not durable.
-    fn is_whole_undurable(&self) -> bool {
-        let shared = self.shared.as_ref();
-        shared.is_some_and(|shared| shared.table.whole() > shared.durable())
-    }
-
-    /// Notes what an append has left that failed, if processes share the store: the next one to
-    /// append removes it.
-    fn note_strays(&self, tail: &mut Tail) {
-        if let Some(shared) = &self.shared {
-            if tail.is_strewn() {
-                shared.table.set_unclean(true);
-            }
-            tail.forget_strays();
-        }
-    }
-
-    /// Completes the last segment of each partition that has messages in it. Returns whether there
-    /// were any. Durable on return, with the indexes.
-    ///
-    /// # Errors
-    ///
-    /// Those of creating segments; the last segments of some partitions may be complete. Those of
-    /// the disk.
-    pub fn roll(&self) -> Result<bool> {
-        let used = self.tail.lock().used();
-        self.roll_keys(used)
-    }
-
-    /// As [`Parts::roll`], for these partitions only.
-    ///
-    /// # Errors
-    ///
-    /// As [`Parts::roll`].
-    pub fn roll_some(&self, all: &[Arc<Ends>]) -> Result<bool> {
-        let used = self.tail.lock().used_of(all);
-        self.roll_keys(used)
-    }
-
-    fn roll_keys(&self, used: Vec<Key>) -> Result<bool> {
-        self.health.check()?;
-        let mut any = false;
-        // One by one, so that senders wait for one segment only.
-        let rolled = used.into_iter().try_for_each(|key| {
-            let now_ms = self.clock.now_ms();
-            let mut taken = self.take(now_ms)?;
-            let done = taken.tail.roll(&self.appender(now_ms), key);
-            self.note_strays(&mut taken.tail);
-            let rolled = done.inspect_err(|error| self.fail_of(error))?;
-            any |= rolled;
-            if let Some(shared) = self.shared.as_ref().filter(|_| rolled) {
-                // So that a flush covers the completion of the segment.
-                self.publish_shared(shared, taken.tail.end() + 1);
-            }
-            Ok(())
-        });
-        // Also after an error.
-        self.flush_completed()?;
-        if any {
-            self.pass_again()?;
-        }
-        rolled.map(|()| any)
-    }
-
     /// The error of a store that cannot be written; the append lock is held.
     pub(super) fn check_open(&self) -> Result<()> {
         match self.health.is_closed() {
             true => Err(Error::closed(&self.root)),
             false => self.health.check(),
-        }
-    }
-
-    pub(super) fn appender(&self, now_ms: i64) -> Appender<'_> {
-        Appender {
-            disk: &self.disk,
-            rules: &self.rules,
-            seed: self.seed,
-            now_ms,
-            whole: None,
-            cuts: self.shared.as_ref().map(|shared| shared.table.cuts()),
         }
     }
 
@@ -528,12 +284,5 @@ impl Parts {
         let next =
             |(key, ends): (&(Arc<str>, u32), &Arc<Ends>)| (key.clone(), ends.next_offset(durable));
         all.iter().map(next).collect()
-    }
-}
-
-#[cold]
-fn other_form() -> Error {
-    Error::Unsupported {
-        what: "records of another form in a partition log".to_owned(),
     }
 }
