@@ -59,7 +59,7 @@ mod write;
 )]
 pub(crate) mod test;
 
-use self::compact::service::Compactor;
+use self::compact::compactor::Compactor;
 use self::cursor::{Chain, QueueCursor};
 use self::folder::View;
 use self::half_read::HalfReads;

@@ -1,7 +1,7 @@
 //! Opening a log directory.
 
+use super::compact::compactor::Compactor;
 use super::compact::rules::CompactRules;
-use super::compact::service::Compactor;
 use super::half_read::HalfReads;
 use super::listening::Listening;
 use super::promised::Promised;

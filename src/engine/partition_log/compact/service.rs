@@ -3,138 +3,27 @@
 //! One partition is compacted at a time. Before its segments are replaced, the recovery point is
 //! moved past them: above it, recovery takes some gaps between segments for the end of the log, as
 //! a power loss leaves them.
-//!
-//! As for retention, a wall clock that jumps is not trusted for an hour: set forward, it would end
-//! the time for which tombstones are kept, and the producers that are known.
 
-use super::cleanable::{DirtySegments, dirty_ratio, has_passed_horizon};
+use super::candidate::{Candidate, When};
+use super::cleanable::DirtySegments;
+use super::compactor::Compactor;
 use super::pace::Pace;
 use super::pass::Pass;
-use super::rules::CompactRules;
-use super::source::Complete;
 use super::stop::{Done, Stop};
-use crate::damage::{Damage, DamageKind};
+use super::work::{Known, Work};
 use crate::engine::Compacted;
-use crate::engine::partition_log::write::ends::Ends;
 use crate::engine::partition_log::write::files::{self, FIRST_DIRTY};
 use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::service::durability::Durable;
-use crate::engine::service::shutdown::Shutdown;
-use crate::engine::service::trusted_clock::TrustedClock;
-use crate::error::{Awaited, Error, Result};
+use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
 use crate::region::guard;
-use crate::sync::{Mutex, TimedMutex, TimedMutexGuard};
-use crate::warning::{Warning, Warnings};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::{JoinHandle, ThreadId};
-use std::time::{Duration, Instant};
 
-/// A thread that waits for another compaction checks this often whether to wait on.
-const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Bytes between two reports of progress.
 const TELL_EVERY: u64 = 1 << 20;
 
-/// Compacts the partitions of a store.
-#[derive(Debug)]
-pub struct Compactor {
-    rules: CompactRules,
-    /// Where the steady clock begins.
-    begin: Instant,
-    warnings: Arc<Warnings>,
-    shutdown: Shutdown,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    /// Held while partitions are compacted.
-    work: TimedMutex<Work>,
-    /// The thread that holds it.
-    holder: Mutex<Option<ThreadId>>,
-}
-
-/// The right to compact.
-struct Held<'a> {
-    work: TimedMutexGuard<'a, Work>,
-    holder: &'a Mutex<Option<ThreadId>>,
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        *self.holder.lock() = None;
-    }
-}
-
-type Key = (Arc<str>, u32);
-
-/// What is known of the partitions.
-#[derive(Debug, Default)]
-struct Work {
-    /// `None` before the checkpoint was read.
-    first_dirty: Option<BTreeMap<(String, u32), u64>>,
-    known: BTreeMap<Key, Known>,
-    clock: TrustedClock,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    dirty_segments: DirtySegments,
-    /// Nothing is compacted until the store is opened again: a segment is damaged, or a replacement
-    /// is not complete.
-    is_given_up: bool,
-}
-
-/// A partition that can be compacted.
-struct Candidate {
-    key: Key,
-    ends: Arc<Ends>,
-    complete: Complete,
-    /// All segments, including the one that is written.
-    ahead: Complete,
-    first_dirty: u64,
-    /// The dirty part of it.
-    ratio: f64,
-    is_overdue: bool,
-}
-
-impl Candidate {
-    /// Updates the candidate to the current segments below `bound`.
-    fn renew(&mut self, parts: &Parts, bound: u64) {
-        self.ahead = all(&self.ends);
-        self.complete = complete(parts, &self.ends);
-        self.complete.cut(bound);
-        let first = self.complete.segments.first();
-        let first = first.map_or(bound, |first| first.base);
-        self.first_dirty = self.first_dirty.max(first);
-    }
-}
-
-/// When a partition is compacted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    /// When the dirty part is large enough.
-    Due,
-    /// When any message can be dropped.
-    Asked,
-}
-
 impl Compactor {
-    /// Compaction by these rules. No thread runs yet.
-    pub fn new(rules: CompactRules, warnings: &Arc<Warnings>) -> Compactor {
-        Compactor {
-            rules,
-            begin: Instant::now(),
-            warnings: Arc::clone(warnings),
-            shutdown: Shutdown::default(),
-            thread: Mutex::default(),
-            work: TimedMutex::new(Work::default()),
-            holder: Mutex::default(),
-        }
-    }
-
-    /// Whether a topic is compacted.
-    pub fn compacts(&self, topic: &str) -> bool {
-        self.rules.policy.compacts_any() && self.rules.policy.compacts(topic)
-    }
-
     /// Starts the thread, if any topic is compacted.
     pub fn start(self: &Arc<Compactor>, parts: &Arc<Parts>) -> std::io::Result<()> {
         if !self.rules.policy.compacts_any() {
@@ -155,32 +44,6 @@ impl Compactor {
         }
         // The callback of a compaction that closes the store is called between replacements.
         let _ = self.hold(|| true);
-    }
-
-    /// Waits for the right to compact. `goes_on` is asked repeatedly whether to wait on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`] for the callback of a compaction; [`Stop::Asked`] if the wait ends.
-    fn hold(&self, mut goes_on: impl FnMut() -> bool) -> Done<Held<'_>> {
-        let own = std::thread::current().id();
-        if *self.holder.lock() == Some(own) {
-            return Err(Error::Busy {
-                what: Awaited::Compaction,
-                waited_ms: 0,
-            }
-            .into());
-        }
-        loop {
-            if let Some(work) = self.work.try_lock_for(ASK_EVERY) {
-                *self.holder.lock() = Some(own);
-                let holder = &self.holder;
-                return Ok(Held { work, holder });
-            }
-            if !goes_on() {
-                return Err(Stop::Asked);
-            }
-        }
     }
 
     fn run_service(&self, parts: &Parts) {
@@ -215,27 +78,6 @@ impl Compactor {
             Err(Stop::Asked) => false,
             Err(Stop::Failed(error)) => self.take_error(parts, &error),
         }
-    }
-
-    /// Handles an error of the background. Returns whether another partition may be compacted.
-    fn take_error(&self, parts: &Parts, error: &Error) -> bool {
-        if let Error::Corrupt {
-            path,
-            position,
-            reason,
-        } = error
-        {
-            let place = *position..*position;
-            let damage = Damage::new(DamageKind::Log, path, place, reason);
-            self.warnings.add(Warning::Damage(damage));
-            return true;
-        }
-        if !matches!(error, Error::Closed { .. } | Error::Unsupported { .. })
-            && error.ends_writing()
-        {
-            parts.fail(error);
-        }
-        false
     }
 
     /// Compacts all topics that are compacted, or one of them, as far as anything can be dropped.
@@ -312,107 +154,6 @@ impl Compactor {
         outcome?;
         compacted.is_complete = goes_on;
         Ok(compacted)
-    }
-
-    /// The partitions that can be compacted.
-    fn find(
-        &self,
-        parts: &Parts,
-        work: &mut Work,
-        topic: Option<&str>,
-        when: When,
-    ) -> Result<Vec<Candidate>> {
-        let all = parts.all_ends()?;
-        if work.first_dirty.is_none() {
-            let path = parts.root.join(FIRST_DIRTY);
-            let lines = files::read_checkpoint(&*parts.disk, &path)?.into_iter();
-            let known = lines.map(|(topic, queue, at)| ((topic, queue), at));
-            work.first_dirty = Some(known.collect());
-        }
-        let now_ms = self.trusted_ms(parts, work);
-        let mut found = Vec::new();
-        for (topic_name, queue, ends) in all {
-            let is_meant = topic.is_none_or(|topic| *topic == *topic_name);
-            if !is_meant || !self.rules.policy.compacts(&topic_name) {
-                continue;
-            }
-            let key = (topic_name, queue);
-            let candidate = self.candidate(parts, work, (key, ends), when, now_ms);
-            match candidate {
-                Ok(candidate) => found.extend(candidate),
-                // Reported when it is asked for, and once in the background.
-                Err(error @ Error::Corrupt { .. }) if when == When::Due => {
-                    self.take_error(parts, &error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(found)
-    }
-
-    /// The wall clock as far as it is trusted.
-    fn trusted_ms(&self, parts: &Parts, work: &mut Work) -> i64 {
-        let steady_ms = parts.clock.steady_ms().unsigned_abs();
-        let now = self.begin + Duration::from_millis(steady_ms);
-        let reading = work.clock.read(parts.clock.now_ms(), now, Vec::new);
-        reading.time_ms
-    }
-
-    /// Whether a partition can be compacted, and how much of it is dirty.
-    fn candidate(
-        &self,
-        parts: &Parts,
-        work: &mut Work,
-        (key, ends): (Key, Arc<Ends>),
-        when: When,
-        now_ms: i64,
-    ) -> Result<Option<Candidate>> {
-        let disk = &*parts.disk;
-        // No segment may be removed while it is read.
-        let changing = Arc::clone(&ends);
-        let _changing = changing.change();
-        let mut complete = complete(parts, &ends);
-        let start = complete.segments.first().map_or(0, |first| first.base);
-        let next_offset = ends.next_offset(false);
-        let first_dirty = work.first_dirty(&key);
-        let first_dirty = first_dirty.filter(|it| (start..=next_offset).contains(it));
-        let first_dirty = first_dirty.unwrap_or(start);
-        let known = work.known.entry(key.clone()).or_default();
-        if known.is_given_up {
-            return Ok(None);
-        }
-        if known.dirty_segments.begins_before(start) {
-            known.dirty_segments = DirtySegments::default();
-        }
-        let rules = &self.rules;
-        // Headers are read only where that can change the answer.
-        let is_due = |ratio: Option<f64>| ratio.is_some_and(|it| it > rules.dirty_ratio);
-        let ages = rules.max_lag_ms < i64::MAX as u64;
-        if when == When::Due && !ages && !is_due(dirty_ratio(&complete, first_dirty)) {
-            return Ok(None);
-        }
-        let surveyed = known.dirty_segments.update(disk, &complete, first_dirty);
-        surveyed.inspect_err(|error| known.take(error))?;
-        let ahead = all(&ends);
-        let cut = known
-            .dirty_segments
-            .cut(disk, &mut complete, &ahead, (rules, now_ms));
-        cut.inspect_err(|error| known.take(error))?;
-        let is_overdue = known.dirty_segments.is_overdue(complete.end, rules, now_ms);
-        let ratio = dirty_ratio(&complete, first_dirty);
-        let is_wanted = match when {
-            When::Due => is_due(ratio) || ratio.is_some() && is_overdue,
-            When::Asked => ratio.is_some() || has_passed_horizon(disk, &complete, now_ms)?,
-        };
-        Ok(is_wanted.then_some(Candidate {
-            key,
-            ends,
-            complete,
-            ahead,
-            first_dirty,
-            ratio: ratio.unwrap_or_default(),
-            is_overdue,
-        }))
     }
 
     /// Compacts a partition, in as many passes as its keys need.
@@ -510,55 +251,11 @@ impl Compactor {
         self.save(parts, &held.work)
     }
 
-    fn hold_for(&self, parts: &Parts) -> Result<Held<'_>> {
-        match self.hold(|| !self.shutdown.has_begun()) {
-            Ok(held) => Ok(held),
-            Err(Stop::Asked) => Err(Error::closed(&parts.root)),
-            Err(Stop::Failed(error)) => Err(error),
-        }
-    }
-
     fn save(&self, parts: &Parts, work: &Work) -> Result<()> {
         let lines = work.first_dirty.iter().flatten();
         let lines: Vec<_> = lines
             .map(|((topic, queue), at)| (&**topic, *queue, *at))
             .collect();
         files::save_checkpoint(&*parts.disk, &parts.root, FIRST_DIRTY, &lines)
-    }
-}
-
-/// The complete segments of a partition. Everything appended to them was published.
-fn complete(parts: &Parts, ends: &Ends) -> Complete {
-    // A segment is completed under the append lock, in the append that publishes more.
-    let _tail = parts.tail.lock();
-    let (segments, end) = ends.complete();
-    Complete { segments, end }
-}
-
-/// All segments of a partition.
-fn all(ends: &Ends) -> Complete {
-    let (segments, _) = ends.seen();
-    Complete {
-        segments: segments.to_vec(),
-        end: u64::MAX,
-    }
-}
-
-impl Work {
-    fn first_dirty(&self, (topic, queue): &Key) -> Option<u64> {
-        let known = self.first_dirty.as_ref()?;
-        known.get(&(topic.to_string(), *queue)).copied()
-    }
-
-    fn set_first_dirty(&mut self, (topic, queue): &Key, at: u64) {
-        let known = self.first_dirty.get_or_insert_default();
-        known.insert((topic.to_string(), *queue), at);
-    }
-}
-
-impl Known {
-    /// What an error of reading or replacing segments means for later passes.
-    fn take(&mut self, error: &Error) {
-        self.is_given_up |= matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
     }
 }
