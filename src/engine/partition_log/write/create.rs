@@ -51,17 +51,34 @@ impl Writer {
         parts.check_open()?;
         let known = topics.get(name);
         let first = known.as_ref().map_or(0, |topic| topic.write_queues());
-        let initial = || initial_queues(name, parts.rules.default_queues);
+        let (queues, missing) = self.planned(name, first, queues)?;
+        let topic = self.make(topics, (name, queues), &missing, &mut add)?;
+        self.complete(&mut incomplete, name);
+        Ok(topic)
+    }
+
+    /// How many queues a topic gets that has `first` of them, and which of these it lacks.
+    /// `queues`: how many the call asks for; `None`: as many as it has, in a new topic the default
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`missing`].
+    pub(super) fn planned(
+        &self,
+        name: &str,
+        first: u32,
+        queues: Option<u32>,
+    ) -> Result<(u32, Vec<u32>)> {
+        let parts = &self.parts;
         let asked = queues.unwrap_or_default();
+        let initial = || initial_queues(name, parts.rules.default_queues);
         let queues = match (queues, first) {
             (None, 1..) => first,
             (queues, _) => queues.unwrap_or_else(initial).max(first),
         };
         let queues = parts.gone.queues_of(name, queues);
-        let missing = missing(parts, (name, queues), asked)?;
-        let topic = self.make(topics, (name, queues), &missing, &mut add)?;
-        self.complete(&mut incomplete, name);
-        Ok(topic)
+        Ok((queues, missing(parts, (name, queues), asked)?))
     }
 
     /// Notes that a topic has all of its partitions.
@@ -123,7 +140,7 @@ impl Writer {
 /// # Errors
 ///
 /// [`Error::Unsupported`] if there are too many that the call does not ask for.
-pub(super) fn missing(parts: &Parts, (name, queues): (&str, u32), asked: u32) -> Result<Vec<u32>> {
+fn missing(parts: &Parts, (name, queues): (&str, u32), asked: u32) -> Result<Vec<u32>> {
     let missing: Vec<u32> = (0..queues).filter(|it| !parts.has(name, *it)).collect();
     let unasked = missing.len() - missing.partition_point(|it| *it < asked);
     let there = parts.count_of(name);

@@ -8,7 +8,6 @@
 //! The last one to leave writes what a clean stop leaves, and removes page and table.
 
 use super::begin::{Begun, Opened, begin, modified};
-use super::create::missing;
 use super::ends::Place;
 use super::files;
 use super::gone::Gone;
@@ -30,7 +29,6 @@ use crate::engine::directory::writer;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::condition::Condition;
 use crate::engine::service::durability::Durable;
-use crate::engine::topic::initial_queues;
 use crate::engine::{Recovery, Report, Topics};
 use crate::error::{At, Error, Op, Result};
 use crate::machine::{Drive, Machine};
@@ -160,14 +158,7 @@ impl Writer {
         parts.load()?;
         // As many as a topic can have.
         let first = parts.queues_of(name).min(TOPIC_QUEUES_MAX);
-        let asked = queues.unwrap_or_default();
-        let initial = || initial_queues(name, parts.rules.default_queues);
-        let queues = match (queues, first) {
-            (None, 1..) => first,
-            (queues, _) => queues.unwrap_or_else(initial).max(first),
-        };
-        let queues = parts.gone.queues_of(name, queues);
-        let missing = missing(parts, (name, queues), asked)?;
+        let (_, missing) = self.planned(name, first, queues)?;
         // As in a store of one process, the last partition first.
         for queue in missing.iter().rev() {
             let folder = parts.root.join(format!("{name}-{queue}"));
