@@ -31,11 +31,13 @@ pub enum Warning {
         /// How long it took.
         took: Duration,
     },
-    /// A delayed message names no topic that it could be delivered to, or is too long for a record
-    /// there.
+    /// A delayed message cannot be delivered: it names no topic that can exist, does not fit there,
+    /// or the topic cannot be written. It stays where it is.
     Undelivered {
         /// Where it is in the log.
         position: u64,
+        /// Why.
+        reason: String,
     },
     /// Messages that a group had not consumed were retired.
     Retired {

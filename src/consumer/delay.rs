@@ -90,7 +90,7 @@ impl Delay {
         let Some(state) = &mut *state else {
             return Ok(Due::Never);
         };
-        let mut due = Due::Never;
+        let mut due = Ok(Due::Never);
         let delays = handle.options.delay_levels();
         // The store may have had more levels.
         let level_count = schedule.write_queues().max(short(delays.all_ms().len()));
@@ -99,9 +99,11 @@ impl Delay {
             let Some(delay) = delays.of(level as usize) else {
                 continue;
             };
-            due = due.min(state.run_level(handle, &schedule, (level, delay), now)?);
+            let next = state.run_level(handle, &schedule, (level, delay), now);
+            // Where one level fails, others may deliver.
+            due = due.and_then(|due| Ok(due.min(next?)));
         }
-        Ok(due)
+        due
     }
 
     /// Whether [`Delay::save`] would write.

@@ -7,6 +7,9 @@ use crate::options::Flush;
 use crate::record::names::{DELAY, REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC, TIMER_OFFSET};
 use crate::record::{Copied, Message, Row};
 use crate::warning::Warning;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Properties that a delivered message can do without.
@@ -42,8 +45,13 @@ impl Drop for Delivered<'_> {
 }
 
 /// Appends a message to the topic and queue that it is meant for, and returns the end of its
-/// record. One that names none, or that no record can hold, stays where it is, with a warning: it
-/// must not stop those after it.
+/// record. One that can never be delivered, or whose topic cannot be written, stays where it is,
+/// with a warning: it must not stop those after it.
+///
+/// # Errors
+///
+/// Those that other messages would meet too, and those that may pass, such as a full disk. The
+/// message is then delivered by a later call.
 pub(super) fn deliver(
     handle: &Handle,
     message: &Message,
@@ -51,29 +59,72 @@ pub(super) fn deliver(
     with: &[(&str, &str)],
 ) -> Result<Option<u64>> {
     let record = message.record();
-    let delivered = match target(&*handle.engine, &record)? {
-        Some((topic, queue)) => {
-            let full = append(handle, &record, (&*topic, queue), (without, with));
-            match full {
-                // Sent by a version or with options that left less room. Without `TIMER_OFFSET` a
-                // process that dies now may deliver it again.
-                Err(Error::TooLarge { .. }) => {
-                    append(handle, &record, (&*topic, queue), (NOT_NEEDED, &[]))
-                }
-                appended => appended,
-            }
-        }
-        None => Ok(None),
+    let reason = match named(&record) {
+        None => "it names no topic and queue".to_owned(),
+        Some((name, queue)) => match deliver_to(handle, &record, (name, queue), (without, with)) {
+            Err(error) if is_own(&error, &handle.path, name) => error.to_string(),
+            delivered => return delivered.map(Some),
+        },
     };
-    match delivered {
-        Ok(None) | Err(Error::TooLarge { .. }) => {
-            handle.warnings().add(Warning::Undelivered {
-                position: record.position().cast_unsigned(),
-            });
-            Ok(None)
-        }
-        delivered => delivered,
+    handle.warnings().add(Warning::Undelivered {
+        position: record.position().cast_unsigned(),
+        reason,
+    });
+    Ok(None)
+}
+
+fn deliver_to(
+    handle: &Handle,
+    record: &Row<'_>,
+    (name, queue): (&str, u32),
+    (without, with): (&[&str], &[(&str, &str)]),
+) -> Result<u64> {
+    let topic = topic_named(&*handle.engine, name)?;
+    let to = (&*topic, queue % topic.write_queues().max(1));
+    match append(handle, record, to, (without, with)) {
+        // Sent by a version or with options that left less room. Without `TIMER_OFFSET` a
+        // process that dies now may deliver it again.
+        Err(Error::TooLarge { .. }) => append(handle, record, to, (NOT_NEEDED, &[])),
+        appended => appended,
     }
+}
+
+/// Whether an error of a delivery to the topic `name` of the store at `root` concerns this message
+/// or this topic alone, and will not pass by itself.
+fn is_own(error: &Error, root: &Path, name: &str) -> bool {
+    match error {
+        Error::InvalidTopic { .. }
+        | Error::InvalidOption { .. }
+        | Error::TooLarge { .. }
+        | Error::UnknownTopic { .. }
+        | Error::UnknownQueue { .. }
+        | Error::Unsupported { .. } => true,
+        Error::Row { source, .. } => is_own(source, root, name),
+        Error::Corrupt { path, .. } => is_of_topic(path, root, name),
+        Error::Io { path, source, .. } => {
+            let is_of_store = error.is_fault()
+                || error.is_of_sync()
+                || source.kind() == ErrorKind::ReadOnlyFilesystem;
+            // Running out of space, descriptors or memory passes.
+            error.ends_writing() && !is_of_store && is_of_topic(path, root, name)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a file or directory of the store at `root` is of the topic `name` alone: those of
+/// partitions have its name and a number, those of other queues its name.
+fn is_of_topic(path: &Path, root: &Path, name: &str) -> bool {
+    let Ok(inside) = path.strip_prefix(root) else {
+        return false;
+    };
+    inside.iter().filter_map(OsStr::to_str).any(|part| {
+        let rest = part.strip_prefix(name);
+        rest.is_some_and(|rest| match rest.strip_prefix('-') {
+            Some(number) => number.parse::<u32>().is_ok(),
+            None => rest.is_empty(),
+        })
+    })
 }
 
 /// Appends a copy without some properties and with others; returns its end.
@@ -82,7 +133,7 @@ fn append(
     record: &Row<'_>,
     (topic, queue): (&Topic, u32),
     (without, with): (&[&str], &[(&str, &str)]),
-) -> Result<Option<u64>> {
+) -> Result<u64> {
     let engine = &*handle.engine;
     let copied = Copied {
         topic: &topic.name,
@@ -96,35 +147,94 @@ fn append(
     batch.push_copy(record, &copied)?;
     let batches = &mut [(topic, &mut batch)];
     let appended = engine.append(batches, Atomicity::Rows, Durability::Written)?;
-    Ok(Some(appended.end))
+    Ok(appended.end)
 }
 
-/// The topic and queue that a delayed message is meant for; `None` if it names none that can exist.
-///
-/// # Errors
-///
-/// Those of creating the topic. They may pass, and then the message can be delivered.
-fn target(engine: &dyn Engine, record: &Row<'_>) -> Result<Option<(Arc<Topic>, u32)>> {
-    let Some((name, queue)) = named(record) else {
-        return Ok(None);
-    };
-    // A message that is delayed to the schedule would come back for ever.
-    if name == SCHEDULE_TOPIC || engine.meanings().check_topic(name).is_err() {
-        return Ok(None);
+/// The topic that a delayed message is meant for, which is created if it does not exist.
+fn topic_named(engine: &dyn Engine, name: &str) -> Result<Arc<Topic>> {
+    if name == SCHEDULE_TOPIC {
+        return Err(Error::InvalidTopic {
+            topic: name.to_owned(),
+            reason: "a message that is delayed to the schedule would come back for ever".to_owned(),
+        });
     }
-    let topic = match engine.topics().get(name) {
-        Some(topic) => topic,
-        None => match engine.topic_for_append(name) {
-            Err(Error::InvalidTopic { .. }) => return Ok(None),
-            created => created?,
-        },
-    };
-    let queue = queue % topic.write_queues().max(1);
-    Ok(Some((topic, queue)))
+    engine.meanings().check_topic(name)?;
+    match engine.topics().get(name) {
+        Some(topic) => Ok(topic),
+        None => engine.topic_for_append(name),
+    }
 }
 
 /// The topic and the number of the queue that a delayed message names.
 fn named<'a>(record: &'a Row<'_>) -> Option<(&'a str, u32)> {
     let text = |name: &str| str::from_utf8(record.property(name)?).ok();
     Some((text(REAL_TOPIC)?, text(REAL_QID)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod test {
+    use super::is_own;
+    use crate::error::{Awaited, Error, Op};
+    use std::io;
+    use std::path::Path;
+
+    fn of_system(path: &str, number: i32) -> Error {
+        Error::io(Op::Create, path, io::Error::from_raw_os_error(number))
+    }
+
+    /// A message that cannot be delivered must not stop those after it; one that can be delivered
+    /// later must not be lost.
+    #[test]
+    fn a_message_is_set_aside_for_errors_of_its_own_and_tried_again_after_others() {
+        let own = [
+            Error::must("body", "None", "have a key"),
+            Error::InvalidTopic {
+                topic: "orders".into(),
+                reason: "too long".into(),
+            },
+            Error::Unsupported {
+                what: "more partitions".into(),
+            },
+            Error::must("body", "None", "have a key").in_row(0),
+            of_system("/orders/store/orders-3", libc::EACCES),
+            of_system("/orders/store/orders-3/0.log", libc::EISDIR),
+            of_system("/orders/store/consumequeue/orders/3", libc::EIO),
+            Error::corrupt("/orders/store/orders-0/partition.metadata", 0, "no id"),
+        ];
+        let others = [
+            Error::Forked,
+            Error::closed(Path::new("/orders/store")),
+            Error::Failed {
+                reason: "EIO".into(),
+                appended: false,
+            },
+            Error::Busy {
+                what: Awaited::Groups,
+                waited_ms: 1,
+            },
+            Error::Full {
+                path: "/orders/store/orders-3".into(),
+                needed: 1,
+                free: 0,
+            },
+            of_system("/orders/store/orders-3", libc::EMFILE),
+            of_system("/orders/store/orders-3", libc::ENOSPC),
+            of_system("/orders/store/orders-3", libc::EROFS),
+            of_system("/orders/store/orders-3-1", libc::EACCES),
+            of_system("/orders/store/orders2-3", libc::EACCES),
+            of_system("/orders/store/config/topics.json", libc::EACCES),
+            of_system("/orders", libc::EACCES),
+            Error::io(
+                Op::Sync,
+                "/orders/store/orders-3",
+                io::Error::from_raw_os_error(libc::EIO),
+            ),
+            Error::corrupt("/orders/store/config/topics.json", 0, "no object"),
+        ];
+        let is_own = |error: &Error| is_own(error, Path::new("/orders/store"), "orders");
+        assert!(own.iter().all(is_own));
+        for error in &others {
+            assert!(!is_own(error), "{error}");
+        }
+    }
 }

@@ -258,6 +258,7 @@ impl State {
                 }
                 None => handle.warnings().add(Warning::Undelivered {
                     position: record.position().cast_unsigned(),
+                    reason: "it names no time".to_owned(),
                 }),
             }
         })?;

@@ -52,11 +52,10 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
             let text = "slow flush: %d bytes of the log of %s took %.3f s";
             warn(py, (text, bytes, path, took.as_secs_f64()))
         }
-        Warning::Undelivered { position } => {
-            let text = "the delayed message at position %d of %s names no valid topic and queue, \
-                        or is too long for a record there: it stays where it is and is not \
-                        delivered";
-            warn(py, (text, position, path))
+        Warning::Undelivered { position, reason } => {
+            let text = "the delayed message at position %d of %s is not delivered and stays where \
+                        it is: %s";
+            warn(py, (text, position, path, &**reason))
         }
         Warning::Retired {
             topic,

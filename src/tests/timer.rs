@@ -13,7 +13,7 @@ use crate::{
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 fn send(store: &Store, number: usize, delay: Delay) -> Sent {
@@ -415,54 +415,124 @@ fn a_list_of_another_log_hides_no_message_and_delivers_none() {
     assert_eq!(settled(&other.store, 30), (1..=30).collect::<Vec<_>>());
 }
 
-/// A partition log that was restored from its archive lacks topics that have delayed messages only.
-#[test]
-fn a_message_waits_until_its_topic_can_be_created() {
-    let root = tempfile::tempdir().unwrap();
-    let clock = ManualClock::at(BEGIN_MS);
-    let is_full = Arc::new(AtomicBool::new(false));
-    let disk = HookedDisk::shared({
-        let is_full = Arc::clone(&is_full);
-        move |call, path| {
-            let is_refused = call == Call::CreateDirectory
-                && path.to_str().is_some_and(|path| path.contains("orders-"));
-            match is_refused && is_full.load(Ordering::Acquire) {
-                true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-                false => Ok(()),
+/// A partition log that lacks the topic of a delayed message, as one does that was restored from
+/// its archive: message 1 waits for it, and message 2 for a topic that exists.
+struct Lacking {
+    store: Store,
+    clock: Arc<ManualClock>,
+    /// The error with which the folders of the topic cannot be created; 0: they can.
+    refused: Arc<AtomicI32>,
+    _root: tempfile::TempDir,
+}
+
+impl Lacking {
+    fn new(refused: i32) -> Lacking {
+        let root = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(BEGIN_MS);
+        let number = Arc::new(AtomicI32::new(0));
+        let disk = HookedDisk::shared({
+            let number = Arc::clone(&number);
+            move |call, path| {
+                let is_of_it = call == Call::CreateDirectory
+                    && path.to_str().is_some_and(|path| path.contains("orders-"));
+                match number.load(Ordering::Acquire) {
+                    number if is_of_it && number != 0 => Err(io::Error::from_raw_os_error(number)),
+                    _ => Ok(()),
+                }
+            }
+        });
+        let open = || {
+            let machine = Machine {
+                clock: Arc::<ManualClock>::clone(&clock),
+                disk: Arc::clone(&disk),
+                ..Machine::real()
+            };
+            let options = Options {
+                engine: Some(EngineKind::PartitionLog),
+                default_queues: Some(2),
+                ..Options::default()
+            };
+            Store::open_on(&machine, root.path(), options).unwrap()
+        };
+        let store = open();
+        send(&store, 1, after(1_000));
+        let pears = store.producer("pears", Some(0)).unwrap();
+        let draft = Draft {
+            body: b"2",
+            ..Draft::default()
+        };
+        pears
+            .send_delayed(&draft, after(1_000), Durability::Default)
+            .unwrap();
+        store.close().unwrap();
+        for queue in 0..2 {
+            let folder = root.path().join(format!("orders-{queue}"));
+            if folder.exists() {
+                fs::remove_dir_all(folder).unwrap();
             }
         }
-    });
-    let open = || {
-        let machine = Machine {
-            clock: Arc::<ManualClock>::clone(&clock),
-            disk: Arc::clone(&disk),
-            ..Machine::real()
-        };
-        let options = Options {
-            engine: Some(EngineKind::PartitionLog),
-            default_queues: Some(2),
-            ..Options::default()
-        };
-        Store::open_on(&machine, root.path(), options).unwrap()
-    };
-    let store = open();
-    send(&store, 1, after(1_000));
-    store.close().unwrap();
-    for queue in 0..2 {
-        let folder = root.path().join(format!("orders-{queue}"));
-        if folder.exists() {
-            fs::remove_dir_all(folder).unwrap();
+        number.store(refused, Ordering::Release);
+        let store = open();
+        clock.advance(1_000);
+        Lacking {
+            store,
+            clock,
+            refused: number,
+            _root: root,
         }
     }
-    is_full.store(true, Ordering::Release);
-    let store = open();
-    clock.advance(1_000);
-    let failed = store.clock_moved().unwrap_err();
-    assert!(failed.is_out_of_room(), "{failed}");
-    let warnings = store.take_warnings();
-    let is_lost = |it: &Warning| matches!(it, Warning::Undelivered { .. });
-    assert!(!warnings.iter().any(is_lost), "{warnings:?}");
-    is_full.store(false, Ordering::Release);
-    store.clock_moved().unwrap();
-    until(|| delivered(&store) == [1]);
+
+    /// Messages of a queue.
+    fn count(&self, topic: &str, queue: u32) -> usize {
+        let all = Filter::default();
+        let read = self.store.read(topic, queue, 0, 10, None, &all);
+        read.map_or(0, |read| read.messages.len())
+    }
+
+    /// The reasons of the warnings about messages that are not delivered.
+    fn undelivered(&self) -> Vec<String> {
+        let warnings = self.store.take_warnings().into_iter();
+        let reasons = warnings.filter_map(|it| match it {
+            Warning::Undelivered { reason, .. } => Some(reason),
+            _ => None,
+        });
+        reasons.collect()
+    }
+}
+
+#[test]
+fn a_message_waits_until_its_topic_can_be_created() {
+    for passing in [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENOMEM] {
+        let bed = Lacking::new(passing);
+        // The service may have met the error before.
+        let _ = bed.store.clock_moved();
+        bed.clock.advance(1_000);
+        bed.store.clock_moved().unwrap_err();
+        assert_eq!(bed.undelivered(), [""; 0]);
+        bed.refused.store(0, Ordering::Release);
+        bed.store.clock_moved().unwrap();
+        until(|| delivered(&bed.store) == [1] && bed.count("pears", 0) == 1);
+        assert_eq!(bed.undelivered(), [""; 0]);
+    }
+}
+
+/// Every message after it waited until the topic could be created.
+#[test]
+fn a_message_whose_topic_cannot_be_created_holds_up_no_other() {
+    for lasting in [libc::EACCES, libc::ENAMETOOLONG] {
+        let bed = Lacking::new(lasting);
+        bed.store.clock_moved().unwrap();
+        until(|| bed.count("pears", 0) == 1);
+        let reasons = bed.undelivered();
+        assert!(
+            matches!(&reasons[..], [reason] if reason.contains("orders-")),
+            "{reasons:?}"
+        );
+        assert_eq!(bed.count(TIMER_TOPIC, 0), 2);
+        // It is told once, and not tried again.
+        bed.refused.store(0, Ordering::Release);
+        bed.store.clock_moved().unwrap();
+        assert_eq!(bed.undelivered(), [""; 0]);
+        assert_eq!(bed.count("orders", 1), 0);
+    }
 }
