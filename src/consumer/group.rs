@@ -122,7 +122,9 @@ impl Group {
         state.members.extend(member.map(|member| (number, member)));
         if let Err(error) = self.add_claims(occupation, state, ground) {
             state.members.remove(&number);
-            let _ = occupation.leave(number, ground.clock.now_ms());
+            occupation.note_left(number);
+            // If that fails, the next step of the peers does it.
+            let _ = occupation.remove_left(ground.clock.now_ms());
             return Err(error);
         }
         Ok(number)
@@ -143,13 +145,18 @@ impl Group {
         (!has_one).then_some((consumers, of_topics.len()))
     }
 
-    /// Removes a member. Its unsettled messages are due at once.
+    /// The consumers of all processes, if the store is shared.
+    pub(super) fn occupation(&self) -> Option<&Occupation> {
+        self.occupation.as_deref()
+    }
+
+    /// Removes a member. Its unsettled messages are due at once; in a shared store, after
+    /// [`Occupation::remove_left`].
     pub(super) fn leave(&self, member: u64, now: Moment) {
         let mut state = self.state.lock();
         state.members.remove(&member);
         if let Some(occupation) = &self.occupation {
-            // If that fails, it is tried again.
-            let _ = occupation.leave(member, now.wall_ms);
+            occupation.note_left(member);
             return;
         }
         state

@@ -10,6 +10,7 @@
 
 use super::claim::{Claim, Shown};
 use super::lane_state::State;
+use super::patience::is_locked;
 use super::window::Settling;
 use crate::clock::Moment;
 use crate::engine::Topic;
@@ -212,15 +213,21 @@ impl Lane {
         self.inherit_after(&mut state, now)
     }
 
-    /// Gives the lane to its heir if all deliveries of its owner have timed out.
+    /// Gives the lane to its heir if all deliveries of its owner have timed out. While another
+    /// process has locked the table, the lane stays until a later step of the peers.
     pub(super) fn inherit_after(&self, state: &mut State, now: Moment) -> Result<()> {
         match &self.claim {
             None => state.inherit_after(now),
             Some(claim) => {
                 let is_free = state.heir.is_some() && !state.window.is_out(now.steady_ms);
                 if let Some(epoch) = state.epoch.filter(|_| is_free && state.owner.is_some()) {
-                    claim.hand_over(epoch, now.wall_ms)?;
-                    state.owner = None;
+                    match claim.hand_over(epoch, now.wall_ms) {
+                        Err(error) if is_locked(&error) => {}
+                        handed => {
+                            handed?;
+                            state.owner = None;
+                        }
+                    }
                 }
             }
         }

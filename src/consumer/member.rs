@@ -84,7 +84,7 @@ impl Consumer {
             joining: Mutex::default(),
             closed: AtomicBool::new(false),
         };
-        if let Err(error) = consumer.join_group() {
+        if let Err(error) = consumer.patiently(|| consumer.join_group()) {
             // It has no group to leave.
             consumer.closed.store(true, Ordering::Release);
             return Err(error);
@@ -153,6 +153,7 @@ impl Consumer {
         self.check_member()?;
         self.shared.handle().writer()?.flush(go_on)?;
         match go_on() {
+            // It may wait for another process that saves progress.
             true => self.shared.save_progress(),
             false => Ok(()),
         }
@@ -163,6 +164,7 @@ impl Consumer {
     }
 
     /// The lanes, and the index of the first one for this call, at `now_ms` by the steady clock.
+    /// Does not wait for the table of a shared store.
     pub(super) fn lanes(&self, now_ms: i64) -> Result<(Arc<[Arc<Lane>]>, usize)> {
         // A thread of a process that was forked may hold the lock for ever.
         self.check_open()?;
@@ -200,7 +202,7 @@ impl Consumer {
     ///
     /// Errors of reading.
     pub fn assignment(&self) -> Result<Vec<Assigned>> {
-        let (lanes, _) = self.lanes(self.shared.steady())?;
+        let (lanes, _) = self.patiently(|| self.lanes(self.shared.steady()))?;
         let engine = self.shared.handle().engine()?;
         let assigned = lanes.iter().map(|lane| {
             let committed = lane.progress().committed;
@@ -224,7 +226,7 @@ impl Consumer {
     /// [`Error::UnknownQueue`], [`Error::OwnershipLost`] for an offset in a queue that another
     /// consumer owns, [`Error::OffsetOutOfRange`].
     pub fn seek(&self, to: &Start) -> Result<()> {
-        let (lanes, _) = self.lanes(self.shared.steady())?;
+        let (lanes, _) = self.patiently(|| self.lanes(self.shared.steady()))?;
         let engine = self.shared.handle().engine()?;
         if let Start::ByTopic(bounds) = to {
             check_named("to", bounds, &self.topics, engine)?;
@@ -250,7 +252,7 @@ impl Consumer {
         }
         let moved = moves
             .into_iter()
-            .try_for_each(|(lane, offset)| lane.seek(offset));
+            .try_for_each(|(lane, offset)| self.patiently(|| lane.seek(offset)));
         self.shared.stir();
         moved
     }
@@ -277,6 +279,10 @@ impl Consumer {
             // A poll may be joining the group again, under another number.
             let _joining = self.joining.lock();
             self.group.leave(self.number(), self.shared.moment());
+        }
+        if let Some(occupation) = self.group.occupation() {
+            // If that fails, the next step of the peers does it.
+            let _ = occupation.patiently(|| occupation.remove_left(self.shared.now()));
         }
         self.shared.stir();
         match self.shared.handle().engine() {

@@ -6,11 +6,30 @@
 
 use super::group::Ground;
 use super::member::Consumer;
+use super::patience::Patience;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Consumer {
+    /// Calls `attempt`, in a shared store until no other process has the table of groups locked;
+    /// see [`Patience`]. The caller holds no lock.
+    pub(super) fn patiently<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        self.patiently_with(&mut Patience::default(), attempt)
+    }
+
+    pub(super) fn patiently_with<T>(
+        &self,
+        patience: &mut Patience,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match self.group.occupation() {
+            Some(occupation) => patience.repeat(occupation.table(), attempt),
+            None => attempt(),
+        }
+    }
+
+    /// Joins the group. Does not wait for the table of a shared store.
     pub(super) fn join_group(&self) -> Result<()> {
         let (topics, options) = (&self.topics, &self.options);
         let join = |it: Ground<'_>| self.group.join(it, self.number(), topics, options);
@@ -21,7 +40,7 @@ impl Consumer {
     }
 
     /// Joins the group after others have removed this consumer, unless another thread has done so
-    /// meanwhile.
+    /// meanwhile. Does not wait for the table of a shared store.
     ///
     /// # Errors
     ///

@@ -37,6 +37,7 @@ mod occupation;
 mod options;
 mod overview;
 mod owners;
+mod patience;
 mod peers;
 mod pending;
 mod polling;
@@ -118,6 +119,8 @@ pub struct Consumers {
     service: Service,
     /// The consumers of all processes, if the store is shared.
     occupation: OnceLock<Arc<Occupation>>,
+    /// Held while `occupation` is set.
+    beginning: Mutex<()>,
     peers: Peers,
     /// The table's count of changes at the last step of the peers.
     seen_changes: AtomicU32,
@@ -154,6 +157,7 @@ impl Anchor {
             sent_back: AtomicU64::new(0),
             service: Service::default(),
             occupation: OnceLock::new(),
+            beginning: Mutex::default(),
             peers: Peers::default(),
             seen_changes: AtomicU32::new(0),
             save_at: AtomicI64::new(i64::MAX),
@@ -221,8 +225,7 @@ impl Anchor {
         }
         let subscription = self.subscription(group)?;
         let occupation = self.occupation()?;
-        if let Some(occupation) = &occupation {
-            occupation.table().await_lock()?;
+        if occupation.is_some() {
             // Other processes write the table of offsets too.
             self.progress()?.reload(self.log()?)?;
         }
@@ -233,8 +236,7 @@ impl Anchor {
             let new = || Arc::new(Group::new(group, &retry, occupation.clone()));
             Arc::clone(found.or_insert_with(new))
         };
-        let join = || Consumer::join(self, group, &topics, options, subscription);
-        let consumer = interrupt::forbid(join)?;
+        let consumer = Consumer::join(self, group, &topics, options, subscription)?;
         match &occupation {
             // The process that leads saves progress from now on.
             Some(occupation) => {
@@ -263,13 +265,16 @@ impl Consumers {
             return Ok(None);
         };
         let new = Arc::new(Occupation::new(joint.table()?));
-        new.table().await_lock()?;
-        let first = self.occupation.set(Arc::clone(&new)).is_ok();
-        if first {
-            // A process that is gone may have had the slot of this one.
-            new.evict(new.table().own_slot(), self.now())?;
-            new.table().show_beat();
-        }
+        new.patiently(|| {
+            let _beginning = self.beginning.lock();
+            if self.occupation.get().is_none() {
+                // A process that is gone may have had the slot of this one.
+                new.evict(new.table().own_slot(), self.now())?;
+                new.table().show_beat();
+                let _ = self.occupation.set(Arc::clone(&new));
+            }
+            Ok(())
+        })?;
         Ok(self.occupation.get().cloned())
     }
 

@@ -7,10 +7,13 @@
 //!   hand_over     the owner's process, when the owner has settled what it holds
 //! ```
 //!
-//! All of these change the table under its lock. A process that dies inside leaves a table in which
-//! each queue still has one owner at most; the next process that takes the lock mends the rest.
+//! All of these change the table under its lock, and fail at once while another process has it. A
+//! caller that holds no lock of this process repeats them ([`Patience`]). A process that dies
+//! inside leaves a table in which each queue still has one owner at most; the next process that
+//! takes the lock mends the rest.
 
 use super::group_index::{Index, Occupied, PRODUCERS, QueueRows, key};
+use super::patience::{self, Patience};
 use super::sharing::share;
 use crate::engine::directory::group_table::{
     GroupTable, GroupTopic, Held, Member, Row, check_offset,
@@ -26,9 +29,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Occupation {
     table: Arc<GroupTable>,
-    /// Held by the thread of this process that changes the table, or waits for the lock of it.
+    /// Held by the thread of this process that changes the table. No thread that holds it waits for
+    /// another process.
     turn: Mutex<()>,
-    /// No thread that holds it waits for another process.
     index: Mutex<Index>,
     /// Consumers of this process that have left and are still listed.
     left: Mutex<BTreeSet<u64>>,
@@ -64,20 +67,22 @@ impl Occupation {
         &self.table
     }
 
-    /// Takes the lock of those that change the table.
+    /// Takes the lock of those that change the table, unless another process holds it. The caller
+    /// may hold locks of its own, so this does not wait: see [`Patience`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] at once, for which [`patience::is_locked`] is true; [`Error::Closed`],
+    /// [`Error::Io`].
     pub(super) fn lock(&self) -> Result<Locked<'_>> {
-        self.lock_in(self.turn.lock())
-    }
-
-    fn lock_in<'a>(&'a self, turn: MutexGuard<'a, ()>) -> Result<Locked<'a>> {
-        let check = |index: &Index| match index.ended {
-            true => Err(Error::Closed { path: None }),
-            false => Ok(()),
+        let turn = self.turn.lock();
+        let Some(held) = self.table.try_lock()? else {
+            return Err(patience::locked());
         };
-        check(&self.index.lock())?;
-        let held = self.table.lock()?;
         let index = self.index.lock();
-        check(&index)?;
+        if index.ended {
+            return Err(Error::Closed { path: None });
+        }
         let mut locked = Locked {
             table: &self.table,
             index,
@@ -90,6 +95,12 @@ impl Occupation {
             locked.held.clean();
         }
         Ok(locked)
+    }
+
+    /// Calls `attempt` until the table is not locked by another process; see [`Patience`]. The
+    /// caller holds no lock.
+    pub(super) fn patiently<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        Patience::default().repeat(&self.table, attempt)
     }
 
     /// The row of a queue; `None` if the group has not begun it.
@@ -157,30 +168,21 @@ impl Occupation {
         Ok(())
     }
 
-    /// Removes a consumer of this process, if it still is one. If the lock cannot be taken,
-    /// [`Occupation::remove_left`] does so later.
-    pub(super) fn leave(&self, number: u64, now: i64) -> Result<()> {
-        self.note_left(number);
-        self.remove_in(self.lock()?, now)
-    }
-
+    /// Notes that a consumer of this process has left. [`Occupation::remove_left`] removes it.
     pub(super) fn note_left(&self, number: u64) {
         self.left.lock().insert(number);
     }
 
-    /// Removes the consumers that [`Occupation::leave`] could not remove. Does nothing while
-    /// another thread or process changes the table.
+    /// Removes the consumers of this process that have left, if they still are listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Occupation::lock`]; they are then removed by a later call.
     pub(super) fn remove_left(&self, now: i64) -> Result<()> {
-        if self.left.lock().is_empty() || self.table.is_locked() {
+        if self.left.lock().is_empty() {
             return Ok(());
         }
-        match self.turn.try_lock() {
-            Some(turn) => self.remove_in(self.lock_in(turn)?, now),
-            None => Ok(()),
-        }
-    }
-
-    fn remove_in(&self, mut locked: Locked<'_>, now: i64) -> Result<()> {
+        let mut locked = self.lock()?;
         let left = std::mem::take(&mut *self.left.lock());
         let mut groups = BTreeSet::new();
         for number in left.into_iter().filter(|number| self.is_member(*number)) {
@@ -211,7 +213,7 @@ impl Occupation {
 
     /// Removes the consumers of this process, which changes nothing any more.
     pub(super) fn end(&self, now: i64) -> Result<()> {
-        let left = self.evict(self.table.own_slot(), now);
+        let left = self.patiently(|| self.evict(self.table.own_slot(), now));
         let mut index = self.index.lock();
         if !index.ended {
             index.ended = true;
@@ -467,4 +469,12 @@ fn unreachable_entry(table: &GroupTable) -> Error {
         0,
         "changed by a process that has not locked it",
     )
+}
+
+#[cfg(test)]
+impl Occupation {
+    /// Whether no thread of this process changes the table.
+    pub(super) fn turn_is_free(&self) -> bool {
+        self.turn.try_lock().is_some()
+    }
 }

@@ -10,6 +10,7 @@ use crate::engine::directory::group_table::{GroupTable, Member};
 use crate::engine::directory::member::Meeting;
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::options::Mode;
 use crate::region::Access;
 use crate::table::TablePlace;
@@ -174,8 +175,9 @@ impl Consumers {
         Ok(queues)
     }
 
-    /// Sets the progress of a group in a topic; durable on return. Consumers of this process
-    /// continue there, and their current deliveries become invalid.
+    /// Sets the progress of a group in a topic; durable on return, unless the caller has
+    /// interrupted a wait. Consumers of this process continue there, and their current deliveries
+    /// become invalid.
     ///
     /// # Errors
     ///
@@ -196,7 +198,10 @@ impl Consumers {
         {
             return Err(found.unknown_queue(*queue));
         }
-        engine.flush(&mut || true)?;
+        engine.flush(&mut || !interrupt::is_raised())?;
+        if interrupt::is_raised() {
+            return Ok(());
+        }
         let (all, mut offsets) = (queues.len(), Vec::new());
         for queue in queues {
             let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);
@@ -222,14 +227,16 @@ impl Consumers {
         }
         let live = self.groups.lock().get(group).cloned();
         let lanes = live.map(|group| group.lanes()).unwrap_or_default();
-        for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
-            let mut all = progress.offsets.iter();
-            if let Some((_, offset)) = all.find(|(queue, _)| *queue == lane.queue) {
-                lane.seek(*offset)?;
+        self.progress()?.put(|| {
+            for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
+                let mut all = progress.offsets.iter();
+                if let Some((_, offset)) = all.find(|(queue, _)| *queue == lane.queue) {
+                    lane.seek(*offset)?;
+                }
             }
-        }
-        self.stir();
-        self.progress()?.put(progress)
+            self.stir();
+            Ok(vec![progress])
+        })
     }
 
     /// The consumers of other processes begin again as soon as they see it. A process that saves
@@ -241,14 +248,15 @@ impl Consumers {
             queue: *queue,
             committed: *offset,
         });
-        occupation.begin(group, &begun.collect::<Vec<_>>(), self.now())?;
+        let begun: Vec<Begun> = begun.collect();
+        occupation.patiently(|| occupation.begin(group, &begun, self.now()))?;
         for (queue, offset) in &progress.offsets {
             if let Some(found) = occupation.find(group, topic, *queue)? {
-                occupation.reset(found, *offset)?;
+                occupation.patiently(|| occupation.reset(found, *offset))?;
             }
         }
         self.stir();
-        self.progress()?.save_shared(|_| Ok(vec![progress]))
+        self.progress()?.put(|| Ok(vec![progress]))
     }
 
     /// The slots of the processes that consume and live.

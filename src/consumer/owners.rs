@@ -10,6 +10,7 @@ use super::group_index::PRODUCERS;
 use super::occupation::{Locked, Occupation};
 use crate::claims::{Arbiter, Grant, Ruling};
 use crate::error::{At, Op, Result};
+use crate::interrupt;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -39,9 +40,11 @@ struct Producers {
 
 impl Arbiter for Producers {
     fn decide(&self, decide: &mut dyn FnMut(&dyn Ruling) -> Result<()>) -> Result<()> {
+        // The caller holds a lock.
+        let lock = || self.occupation.patiently(|| self.occupation.lock());
         let ruling = Decision {
             occupation: &self.occupation,
-            locked: RefCell::new(self.occupation.lock()?),
+            locked: RefCell::new(interrupt::forbid(lock)?),
             generation: crate::disk::fork_generation(),
         };
         decide(&ruling)?;
@@ -95,7 +98,8 @@ impl Grant for Granted {
             return;
         }
         // If the table cannot be locked, the queue is free once the process has left the store.
-        if let Ok(locked) = self.occupation.lock() {
+        let lock = || self.occupation.patiently(|| self.occupation.lock());
+        if let Ok(locked) = interrupt::forbid(lock) {
             locked.release(self.row, self.epoch);
             locked.end();
         }

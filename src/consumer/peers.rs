@@ -143,6 +143,7 @@ fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::consumer::patience::is_locked;
     use crate::disk::{Disk, RealDisk};
     use crate::engine::directory::group_table;
     use std::collections::BTreeSet;
@@ -227,17 +228,60 @@ mod tests {
             panic!("there are three processes");
         };
         let held = holder.lock().unwrap();
+        assert!(waiter.lock().is_err_and(|error| is_locked(&error)));
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| waiter.lock().map(drop));
+            let waits = scope.spawn(|| waiter.patiently(|| waiter.lock().map(drop)));
             // The lock is marked once the other thread is asleep.
             while !waiter.table().is_awaited() {
                 std::thread::yield_now();
             }
             assert!(waiter.knows("workers", "orders").is_ok());
+            assert!(waiter.turn_is_free());
             assert!(!waits.is_finished());
             drop(held);
             waits.join().unwrap().unwrap();
         });
+    }
+
+    /// Each call waited for five seconds, and each of several threads after the one before it.
+    #[test]
+    fn a_queue_is_handed_over_and_begun_once_the_table_is_free() {
+        let bed = Bed::new([1_000; 3]);
+        let [holder, owner, _] = &bed.processes[..] else {
+            panic!("there are three processes");
+        };
+        let held = holder.lock().unwrap();
+        assert!(owner.adopt(0).is_err_and(|error| is_locked(&error)));
+        assert!(
+            owner
+                .hand_over(0, 0, 0)
+                .is_err_and(|error| is_locked(&error))
+        );
+        assert!(owner.evict(3, 0).is_err_and(|error| is_locked(&error)));
+        let number = owner
+            .table()
+            .members()
+            .find(|it| it.slot == 2)
+            .unwrap()
+            .number;
+        owner.note_left(number);
+        assert!(owner.remove_left(0).is_err_and(|error| is_locked(&error)));
+        assert_eq!(bed.left(), [1, 2, 3]);
+        drop(held);
+        owner.remove_left(0).unwrap();
+        assert_eq!(bed.left(), [1, 3]);
+    }
+
+    #[test]
+    fn who_is_interrupted_waits_for_the_table_no_longer() {
+        let bed = Bed::new([1_000; 3]);
+        let [holder, waiter, _] = &bed.processes[..] else {
+            panic!("there are three processes");
+        };
+        let _held = holder.lock().unwrap();
+        let wait = || waiter.patiently(|| waiter.lock().map(drop));
+        let ended = crate::interrupt::allow(|| true, wait);
+        assert!(ended.is_err_and(|error| !is_locked(&error)));
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 use super::lane::Delivery;
 use super::member::Consumer;
+use super::patience::is_locked;
 use super::taking::Taking;
 use crate::engine::Filter;
 use crate::error::{Error, Result};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The pause before a poll that does not wait tries again to lock the table of a shared store.
+const LOCKED_PAUSE: Duration = Duration::from_millis(10);
 
 /// What a consumer took without waiting.
 #[derive(Debug)]
@@ -50,7 +54,7 @@ impl Consumer {
     ) -> Result<Vec<Delivery>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            let polled = self.try_poll(max)?;
+            let polled = self.patiently(|| self.poll_once(max))?;
             if !polled.taken.is_empty() || max == 0 {
                 return Ok(polled.taken);
             }
@@ -68,12 +72,26 @@ impl Consumer {
         }
     }
 
-    /// As [`Consumer::poll`], without waiting. The result says what to wait for.
+    /// As [`Consumer::poll`], without waiting. The result says what to wait for. If it says nothing
+    /// else, another process has locked the table of a shared store.
     ///
     /// # Errors
     ///
     /// As [`Consumer::poll`].
     pub fn try_poll(&self, max: usize) -> Result<Polled> {
+        match self.poll_once(max) {
+            Err(error) if is_locked(&error) => Ok(Polled {
+                taken: Vec::new(),
+                seen: self.shared.handle().writer()?.readable_position(),
+                changes: self.shared.changes(),
+                wait: LOCKED_PAUSE,
+            }),
+            polled => polled,
+        }
+    }
+
+    /// What there is right now. Does not wait for the table of a shared store.
+    fn poll_once(&self, max: usize) -> Result<Polled> {
         if let Err(lost) = self.with_ground(|_| self.check_member()) {
             // The caller learns that it has lost its messages. The next call gets messages again.
             if matches!(lost, Error::OwnershipLost { .. }) {
@@ -110,7 +128,7 @@ impl Consumer {
         let visibility = &self.options.visibility_timeout;
         let visibility = i64::try_from(visibility.as_millis()).unwrap_or(i64::MAX);
         let (lanes, first) = self.lanes(now.steady_ms)?;
-        let mut again = false;
+        let (mut again, mut locked) = (false, None);
         let (mut copied, mut passed_over) = (0, 0);
         self.with_ground(|ground| {
             for at in 0..lanes.len() {
@@ -134,6 +152,8 @@ impl Consumer {
                 };
                 match lane.take(&by, max - taken.len(), taken) {
                     Ok(more) => again |= more,
+                    // The other lanes may have messages.
+                    Err(error) if is_locked(&error) => locked = Some(error),
                     // The next call meets the error again.
                     Err(_) if !taken.is_empty() => break,
                     Err(error) => return Err(error),
@@ -145,7 +165,11 @@ impl Consumer {
                     break;
                 }
             }
-            Ok(again)
+            match locked {
+                Some(error) if taken.is_empty() && !again => Err(error),
+                Some(_) => Ok(true),
+                None => Ok(again),
+            }
         })
     }
 

@@ -3,14 +3,16 @@
 //!
 //! Other processes, such as a Spark driver, may write the table while a store is open. So each
 //! writer locks `consumerOffset.lock` beside it, reads the table again and replaces only its own
-//! rows.
+//! rows. Who waits for another process meanwhile holds no lock of this one, and reads the progress
+//! that it saves after the wait.
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, FileLock, LockState};
 use crate::engine::directory::epochs::{Epoch, Epochs};
 use crate::error::{Awaited, Error, Result};
+use crate::interrupt;
 use crate::plant::{Bug, planted};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::TablePlace;
 use crate::table::offsets::{self, OffsetTable, Place};
 use std::collections::BTreeMap;
@@ -83,8 +85,6 @@ struct Stored {
     /// By topic and group, how much is left of the log with which the progress was saved, if it has
     /// come back shorter.
     cut: BTreeMap<(Box<str>, Box<str>), u64>,
-    /// The table that this process wrote last.
-    table: Option<OffsetTable>,
 }
 
 /// The progress of all groups of a store.
@@ -93,6 +93,8 @@ pub(super) struct Progress {
     /// Where the table is; `None` if the store has no files.
     place: Option<TablePlace>,
     stored: Mutex<Stored>,
+    /// The table that this process wrote or read last. Held by the thread that writes it.
+    turn: Mutex<Option<OffsetTable>>,
     /// The newest epoch of the log.
     epoch: Option<Epoch>,
 }
@@ -123,10 +125,10 @@ impl Progress {
             }
         }
         let epoch = log.and_then(|log| log.epochs.newest());
-        let table = None;
         Ok(Progress {
             place,
-            stored: Mutex::new(Stored { rows, cut, table }),
+            stored: Mutex::new(Stored { rows, cut }),
+            turn: Mutex::default(),
             epoch,
         })
     }
@@ -179,10 +181,79 @@ impl Progress {
         rows.collect()
     }
 
-    /// Saves the offsets that changed; those of each group and topic in the order of the queues.
-    /// Durable on return.
-    pub(super) fn save(&self, progress: Vec<GroupProgress>) -> Result<()> {
-        let mut stored = self.stored.lock();
+    /// Saves those offsets that `read` returns and that are not stored; those of each group and
+    /// topic in the order of the queues. Durable on return. The last call of `read` is under the
+    /// lock of the table, so that no thread overwrites what another has read later.
+    pub(super) fn save(&self, read: impl Fn() -> Result<Vec<GroupProgress>>) -> Result<()> {
+        // Where nothing has changed, no other process is waited for.
+        if self.changed(read()?).is_empty() {
+            return Ok(());
+        }
+        self.put(|| Ok(self.changed(read()?)))
+    }
+
+    /// Stores the offsets that `read` returns, even over those that another process has stored.
+    /// Durable on return. `read` is called once, under the lock of the table.
+    pub(super) fn put(&self, read: impl FnOnce() -> Result<Vec<GroupProgress>>) -> Result<()> {
+        self.put_shared(|_| read())
+    }
+
+    /// As [`Progress::put`]; `read` gets what is stored.
+    pub(super) fn put_shared(
+        &self,
+        read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
+    ) -> Result<()> {
+        let Some(place) = &self.place else {
+            let _turn = self.turn.lock();
+            self.note(read(&OffsetTable::default())?);
+            return Ok(());
+        };
+        let (disk, path) = (&*place.disk, path_of(place));
+        let (mut turn, _held) = self.lock(disk, &path)?;
+        let mut table = current(turn.take(), disk, &path)?;
+        let progress = read(&table)?;
+        if !progress.is_empty() {
+            set(&mut table, &progress);
+            table.save(disk, RealClock.now_ms())?;
+        }
+        *turn = Some(table);
+        self.note(progress);
+        Ok(())
+    }
+
+    /// What `look` finds in the table, as it is at the moment.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&OffsetTable) -> T) -> Result<T> {
+        let mut turn = self.turn.lock();
+        let table = match &self.place {
+            Some(place) => current(turn.take(), &*place.disk, &path_of(place))?,
+            None => OffsetTable::default(),
+        };
+        let found = look(&table);
+        *turn = Some(table);
+        Ok(found)
+    }
+
+    /// Takes the turn of this process, and then the lock of the table. Holds neither while another
+    /// process has the second.
+    fn lock(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+    ) -> Result<(MutexGuard<'_, Option<OffsetTable>>, FileLock)> {
+        let began = Instant::now();
+        loop {
+            let turn = self.turn.lock();
+            if let Some(held) = try_lock(disk, path)? {
+                return Ok((turn, held));
+            }
+            drop(turn);
+            pause(path, began, LOCK_TIMEOUT)?;
+        }
+    }
+
+    /// Those offsets that are not stored.
+    fn changed(&self, progress: Vec<GroupProgress>) -> Vec<GroupProgress> {
+        let stored = self.stored.lock();
         let mut changed = Vec::new();
         for mut it in progress {
             let key = (it.topic, it.group);
@@ -198,38 +269,19 @@ impl Progress {
                 changed.push(it);
             }
         }
-        match changed.is_empty() {
-            true => Ok(()),
-            false => self.store(&mut stored, changed),
-        }
+        changed
     }
 
-    /// Stores offsets, even over those that another process has stored; durable on return.
-    pub(super) fn put(&self, progress: GroupProgress) -> Result<()> {
-        self.store(&mut self.stored.lock(), vec![progress])
-    }
-
-    /// Saves progress of a shared store; any of its processes may do so. `read` gets what is saved,
-    /// and reads the progress under the lock of the table, so that no process overwrites what
-    /// another has read later. Durable on return.
-    pub(super) fn save_shared(
-        &self,
-        read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
-    ) -> Result<()> {
+    /// Notes what is stored.
+    fn note(&self, progress: Vec<GroupProgress>) {
         let mut stored = self.stored.lock();
-        let Some(place) = &self.place else {
-            return Ok(());
-        };
-        let (disk, path) = (&*place.disk, path_of(place));
-        let _held = lock(disk, &path, LOCK_TIMEOUT)?;
-        let mut table = current(stored.table.take(), disk, &path)?;
-        let progress = read(&table)?;
-        if !progress.is_empty() {
-            set(&mut table, &progress);
-            table.save(disk, RealClock.now_ms())?;
+        for it in progress {
+            let key = (it.topic, it.group);
+            if let Saved::Beside(_) = it.log {
+                stored.cut.remove(&key);
+            }
+            stored.rows.entry(key).or_default().extend(it.offsets);
         }
-        stored.table = Some(table);
-        Ok(())
     }
 
     /// Reads the table again, which other processes write.
@@ -239,21 +291,6 @@ impl Progress {
         let mut stored = self.stored.lock();
         stored.rows = std::mem::take(&mut again.rows);
         stored.cut = std::mem::take(&mut again.cut);
-        Ok(())
-    }
-
-    fn store(&self, stored: &mut Stored, progress: Vec<GroupProgress>) -> Result<()> {
-        if let Some(place) = &self.place {
-            let table = stored.table.take();
-            stored.table = Some(record_in(table, &*place.disk, &path_of(place), &progress)?);
-        }
-        for it in progress {
-            let key = (it.topic, it.group);
-            if let Saved::Beside(_) = it.log {
-                stored.cut.remove(&key);
-            }
-            stored.rows.entry(key).or_default().extend(it.offsets);
-        }
         Ok(())
     }
 }
@@ -268,7 +305,8 @@ fn path_of(place: &TablePlace) -> PathBuf {
 /// # Errors
 ///
 /// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read; it is then
-/// left unchanged. [`Error::Busy`] if another process keeps the table locked; [`Error::Io`].
+/// left unchanged. [`Error::Busy`] if another process keeps the table locked, or the caller
+/// interrupts the wait for it; [`Error::Io`].
 pub fn record(place: &TablePlace, rows: &[ProgressRow]) -> Result<()> {
     let progress = rows.iter().map(|row| GroupProgress {
         topic: row.topic.clone(),
@@ -277,22 +315,11 @@ pub fn record(place: &TablePlace, rows: &[ProgressRow]) -> Result<()> {
         log: Saved::Beside(None),
     });
     let progress: Vec<_> = progress.collect();
-    record_in(None, &*place.disk, &path_of(place), &progress).map(drop)
-}
-
-/// [`record`], without reading the table again if the file is unchanged since `kept` was written.
-/// Returns the table.
-fn record_in(
-    kept: Option<OffsetTable>,
-    disk: &dyn Disk,
-    path: &Path,
-    progress: &[GroupProgress],
-) -> Result<OffsetTable> {
-    let _held = lock(disk, path, LOCK_TIMEOUT)?;
-    let mut table = current(kept, disk, path)?;
-    set(&mut table, progress);
-    table.save(disk, RealClock.now_ms())?;
-    Ok(table)
+    let (disk, path) = (&*place.disk, path_of(place));
+    let _held = lock(disk, &path, LOCK_TIMEOUT)?;
+    let mut table = OffsetTable::open(disk, &path)?;
+    set(&mut table, &progress);
+    table.save(disk, RealClock.now_ms())
 }
 
 /// The table that this process wrote last, if the file is unchanged; otherwise the table in the
@@ -317,31 +344,52 @@ fn set(table: &mut OffsetTable, progress: &[GroupProgress]) {
 }
 
 /// Locks the table at `path` against its other writers, in all processes. Waits at most for
-/// `timeout`.
+/// `timeout`; the caller holds no lock, and may interrupt the wait.
 fn lock(disk: &dyn Disk, path: &Path, timeout: Duration) -> Result<FileLock> {
+    let began = Instant::now();
+    loop {
+        if let Some(held) = try_lock(disk, path)? {
+            return Ok(held);
+        }
+        pause(path, began, timeout)?;
+    }
+}
+
+/// The lock, unless somebody else holds it.
+fn try_lock(disk: &dyn Disk, path: &Path) -> Result<Option<FileLock>> {
     if let Some(folder) = path.parent() {
         disk.create_directory(folder)?;
     }
-    let lock = path.with_extension(LOCK_EXTENSION);
-    let began = Instant::now();
-    loop {
-        match disk.lock(&lock)? {
-            LockState::Held(held) => return Ok(held),
-            LockState::Taken if began.elapsed() < timeout => std::thread::sleep(LOCK_PAUSE),
-            LockState::Taken => {
-                let waited_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-                let what = Awaited::Progress { lock };
-                return Err(Error::Busy { what, waited_ms });
-            }
-        }
+    match disk.lock(&path.with_extension(LOCK_EXTENSION))? {
+        LockState::Held(held) => Ok(Some(held)),
+        LockState::Taken => Ok(None),
     }
+}
+
+/// The pause of a caller that has waited for the lock since `began`; an error if it is not to wait
+/// any longer.
+fn pause(path: &Path, began: Instant, timeout: Duration) -> Result<()> {
+    let waited = began.elapsed();
+    if waited >= timeout || interrupt::is_raised() {
+        let lock = path.with_extension(LOCK_EXTENSION);
+        let waited_ms = u64::try_from(waited.min(timeout).as_millis()).unwrap_or(u64::MAX);
+        let what = Awaited::Progress { lock };
+        return Err(Error::Busy { what, waited_ms });
+    }
+    std::thread::sleep(LOCK_PAUSE);
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod test {
-    use super::lock;
-    use crate::disk::RealDisk;
+    use super::{GroupProgress, Progress, Saved, lock};
+    use crate::disk::{Disk, RealDisk};
+    use crate::table::TablePlace;
+    use crate::table::offsets::OffsetTable;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread::{scope, yield_now};
     use std::time::Duration;
 
     #[test]
@@ -356,5 +404,45 @@ mod test {
             file.display()
         );
         assert_eq!(busy.to_string(), text);
+    }
+    /// The progress was read before the wait: what another thread had saved meanwhile was
+    /// overwritten by it.
+    #[test]
+    fn what_is_saved_after_a_wait_is_read_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let place = TablePlace::nested(Arc::clone(&disk), folder.path().to_owned());
+        let progress = Progress::load(Some(place.clone()), None).unwrap();
+        let (next, calls) = (AtomicU64::new(1), AtomicU64::new(0));
+        let read = || {
+            calls.fetch_add(1, Ordering::AcqRel);
+            Ok(vec![GroupProgress {
+                topic: "orders".into(),
+                group: "billing".into(),
+                offsets: vec![(0, next.load(Ordering::Acquire))],
+                log: Saved::AsBefore,
+            }])
+        };
+        let path = super::path_of(&place);
+        let held = lock(&RealDisk, &path, Duration::ZERO).unwrap();
+        scope(|scope| {
+            let saves = scope.spawn(|| progress.save(read));
+            while calls.load(Ordering::Acquire) == 0 {
+                yield_now();
+            }
+            next.store(2, Ordering::Release);
+            // It holds nothing that others need while it waits.
+            assert_eq!(progress.get("orders", "billing", 0), None);
+            assert!(
+                progress
+                    .peek(|table| table.get("orders", "billing", 0).is_none())
+                    .unwrap()
+            );
+            drop(held);
+            saves.join().unwrap().unwrap();
+        });
+        let table = OffsetTable::open(&RealDisk, &path).unwrap();
+        assert_eq!(table.get("orders", "billing", 0), Some(2));
+        assert_eq!(progress.get("orders", "billing", 0), Some(2));
     }
 }

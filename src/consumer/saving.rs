@@ -8,10 +8,13 @@ use super::Consumers;
 use super::group::Group;
 use super::occupation::Occupation;
 use super::progress::{GroupProgress, Saved};
+use crate::engine::directory::group_table::GroupTopic;
+use crate::engine::service::fence::Fence;
 use crate::engine::{Engine, Point, Topic};
 use crate::error::Result;
+use crate::interrupt;
 use crate::plant::{Bug, planted};
-use crate::table::offsets::OffsetTable;
+use crate::table::offsets::{OffsetTable, Offsets};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,40 +38,46 @@ impl Ends<'_> {
     }
 }
 
+/// The queues of a group in a topic, in all processes: number, row of the table, and what it says.
+type Fences = Vec<(u32, u32, Fence)>;
+
 impl Consumers {
     /// Saves the progress of all groups, but not past the durable end of the log. In a shared
-    /// store, that of all processes. Durable on return.
+    /// store, that of all processes. Durable on return, unless the caller has interrupted a wait.
     pub(super) fn save_progress(&self) -> Result<()> {
         if let Some(occupation) = self.found_occupation()? {
-            let rows = |saved: &OffsetTable| self.progress_of_all(&occupation, saved);
-            return self.progress()?.save_shared(rows);
+            return self.save_shared(&occupation);
         }
         let engine = &*self.handle.engine;
-        let durable = match planted(Bug::CommitAhead) {
-            true => u64::MAX,
-            false => engine.durable_position(),
+        let flush = || match self.sent_back.load(Ordering::Acquire) > engine.durable_position() {
+            true if !planted(Bug::ForgetSuccessors) => engine.flush(&mut || true).map(drop),
+            _ => Ok(()),
         };
-        let beside = self.progress()?.beside(durable);
-        let mut progress = self.progress_here(beside);
-        // Groups read the same queues.
-        let mut ends = Ends {
-            engine,
-            point: Point::Position(durable),
-            found: HashMap::default(),
-        };
-        for (topic, of) in &mut progress {
-            for (queue, committed) in &mut of.offsets {
-                *committed = ends.of(topic, *queue)?.min(*committed);
+        // Most often nothing is left to flush while the table is locked.
+        flush()?;
+        self.progress()?.save(|| {
+            let durable = match planted(Bug::CommitAhead) {
+                true => u64::MAX,
+                false => engine.durable_position(),
+            };
+            let beside = self.progress()?.beside(durable);
+            let mut progress = self.progress_here(beside);
+            // Groups read the same queues.
+            let mut ends = Ends {
+                engine,
+                point: Point::Position(durable),
+                found: HashMap::default(),
+            };
+            for (topic, of) in &mut progress {
+                for (queue, committed) in &mut of.offsets {
+                    *committed = ends.of(topic, *queue)?.min(*committed);
+                }
             }
-        }
-        // Progress past a message that was not handled is durable only after its successor. One
-        // that is settled from here on is not in `progress`.
-        let sent_back = self.sent_back.load(Ordering::Acquire);
-        if sent_back > engine.durable_position() && !planted(Bug::ForgetSuccessors) {
-            engine.flush(&mut || true)?;
-        }
-        let progress = progress.into_iter().map(|(_, of)| of);
-        self.progress()?.save(progress.collect())
+            // Progress past a message that was not handled is durable only after its successor.
+            // One that is settled from here on is not in `progress`.
+            flush()?;
+            Ok(progress.into_iter().map(|(_, of)| of).collect())
+        })
     }
 
     /// The progress of the groups of this process in each topic. If the log came back shorter,
@@ -108,56 +117,57 @@ impl Consumers {
         progress
     }
 
-    /// The progress of all groups in all processes, without what is `saved` already. On return the
-    /// log is durable up to all of it, and so are the successors of messages that any process has
-    /// not handled.
-    fn progress_of_all(
-        &self,
-        occupation: &Occupation,
-        saved: &OffsetTable,
-    ) -> Result<Vec<GroupProgress>> {
-        let mut progress: Vec<GroupProgress> = Vec::new();
-        for (of, rows) in occupation.by_topic()? {
-            let known = saved.offsets(&of.topic, &of.group);
-            let committed = |row: u32| occupation.table().row(row).fence().committed;
-            let rows = rows.into_iter();
-            let offsets = rows.map(|(queue, row)| (queue, committed(row)));
-            let is_new = |(queue, next): &(u32, u64)| {
-                let known = known.and_then(|known| known.get(&i64::from(*queue)));
-                known != Some(&next.cast_signed())
-            };
-            let offsets: Vec<_> = offsets.filter(is_new).collect();
-            if !offsets.is_empty() {
-                progress.push(GroupProgress {
-                    topic: of.topic,
-                    group: of.group,
-                    offsets,
-                    log: Saved::AsBefore,
-                });
+    /// Saves the progress of all groups in all processes. The log is made durable up to all of it,
+    /// and so are the successors of messages that any process has not handled. Another process may
+    /// have to do that, so the table is not locked meanwhile.
+    fn save_shared(&self, occupation: &Occupation) -> Result<()> {
+        let progress = self.progress()?;
+        loop {
+            let read = fences(occupation)?;
+            let is_new = progress.peek(|saved| read.iter().any(|it| !is_saved(saved, it)))?;
+            if !is_new {
+                return Ok(());
+            }
+            let durable = self.handle.engine.flush(&mut || !interrupt::is_raised())?;
+            if interrupt::is_raised() {
+                return Ok(());
+            }
+            let mut is_moved = false;
+            progress.put_shared(|saved| {
+                let rows;
+                (rows, is_moved) = rows_to_save(occupation, read, saved)?;
+                self.whole(rows, saved, durable)
+            })?;
+            if !is_moved {
+                return Ok(());
             }
         }
-        occupation.table().check()?;
+    }
+
+    /// The progress, which is durable up to `durable`, with the log that it is saved with. Without
+    /// that of groups whose log came back shorter: the next opening must notice it too.
+    fn whole(
+        &self,
+        mut progress: Vec<GroupProgress>,
+        saved: &OffsetTable,
+        durable: u64,
+    ) -> Result<Vec<GroupProgress>> {
         if progress.is_empty() {
             return Ok(progress);
         }
-        let durable = self.handle.engine.flush(&mut || true)?;
         let log = self.log()?;
         let beside = log
             .as_ref()
             .map_or(Saved::Beside(None), |log| log.beside(durable));
         progress.iter_mut().for_each(|it| it.log = beside);
-        // If the log came back shorter, the next opening must notice it too.
-        let mut whole = Vec::new();
-        for it in progress {
+        progress.retain(|it| {
             let place = saved.place(&it.topic, &it.group);
             let place = place.map(|of| (of.epoch, of.began_ns, of.position));
             let cut = log.as_ref().zip(place);
             let cut = cut.and_then(|(log, place)| log.epochs.intact_until(place, log.durable));
-            if cut.is_none_or(|cut| it.offsets.iter().all(|next| self.is_left(&it, *next, cut))) {
-                whole.push(it);
-            }
-        }
-        Ok(whole)
+            cut.is_none_or(|cut| it.offsets.iter().all(|next| self.is_left(it, *next, cut)))
+        });
+        Ok(progress)
     }
 
     /// Whether an offset is one of the log below `cut`.
@@ -168,5 +178,136 @@ impl Consumers {
         };
         let end = engine.offset_at(&topic, queue, Point::Position(cut));
         end.is_ok_and(|end| offset <= end)
+    }
+}
+
+/// What the table of groups says of all queues.
+fn fences(occupation: &Occupation) -> Result<Vec<(GroupTopic, Fences)>> {
+    let table = occupation.table();
+    let fence = |(queue, row): (u32, u32)| (queue, row, table.row(row).fence());
+    let topics = occupation.by_topic()?.into_iter();
+    let fences = topics.map(|(of, rows)| (of, rows.into_iter().map(fence).collect()));
+    let fences = fences.collect();
+    table.check().map(|()| fences)
+}
+
+fn is_saved(saved: &OffsetTable, (of, fences): &(GroupTopic, Fences)) -> bool {
+    let saved = saved.offsets(&of.topic, &of.group);
+    let mut fences = fences.iter();
+    fences.all(|(queue, _, fence)| saved_of(saved, *queue) == Some(fence.committed))
+}
+
+/// The next offset in a queue; `None` if the group has not begun it.
+fn saved_of(saved: Option<&Offsets>, queue: u32) -> Option<u64> {
+    u64::try_from(*saved?.get(&i64::from(queue))?).ok()
+}
+
+/// What is to be saved of the progress that was `read` a while ago, and whether there is more of
+/// queues that have left their owner since: it may have been reset, which this must not undo.
+fn rows_to_save(
+    occupation: &Occupation,
+    read: Vec<(GroupTopic, Fences)>,
+    saved: &OffsetTable,
+) -> Result<(Vec<GroupProgress>, bool)> {
+    let mut is_moved = false;
+    let mut progress = Vec::new();
+    for (of, fences) in read {
+        let (known, mut offsets) = (saved.offsets(&of.topic, &of.group), Vec::new());
+        for (queue, row, before) in fences {
+            let (now, stored) = (occupation.table().row(row).fence(), saved_of(known, queue));
+            if stored == Some(before.committed) || stored == Some(now.committed) {
+                continue;
+            }
+            if now.epoch != before.epoch {
+                is_moved = true;
+                continue;
+            }
+            // Another process may have saved what it has read later.
+            let later = before.committed..=now.committed;
+            if stored.is_none_or(|stored| !later.contains(&stored)) {
+                offsets.push((queue, before.committed));
+            }
+        }
+        if !offsets.is_empty() {
+            progress.push(GroupProgress {
+                topic: of.topic,
+                group: of.group,
+                offsets,
+                log: Saved::AsBefore,
+            });
+        }
+    }
+    occupation.table().check()?;
+    Ok((progress, is_moved))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+    use crate::consumer::occupation::Begun;
+    use crate::disk::{Disk, RealDisk};
+    use crate::engine::directory::group_table::{GroupTable, Peers};
+    use crate::engine::service::fence;
+    use std::collections::BTreeSet;
+
+    struct Alone;
+
+    impl Peers for Alone {
+        fn slot(&self) -> u32 {
+            1
+        }
+
+        fn is_alive(&self, _: u32) -> bool {
+            false
+        }
+    }
+
+    /// Between the reading of the progress and its saving, the log is made durable, and other
+    /// processes save what they have read later, or reset a group.
+    #[test]
+    fn progress_that_was_read_a_while_ago_overwrites_nothing_newer() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let table = GroupTable::create(&disk, folder.path(), Arc::new(Alone)).unwrap();
+        let occupation = Occupation::new(Arc::new(table));
+        let begun = (0..5).map(|queue| Begun {
+            topic: "orders".into(),
+            queue,
+            committed: 10,
+        });
+        let (begun, topics) = (begun.collect::<Vec<_>>(), BTreeSet::from(["orders".into()]));
+        occupation
+            .join("billing", &topics, &begun, (1_000, 0))
+            .unwrap();
+        let row = |queue| {
+            let row = occupation
+                .find("billing", "orders", queue)
+                .unwrap()
+                .unwrap();
+            occupation.table().row(row)
+        };
+        let settle =
+            |queue, next| assert!(fence::advance(&row(queue), row(queue).fence().epoch, next));
+        (0..5).for_each(|queue| settle(queue, 20));
+        let read = fences(&occupation).unwrap();
+        // Queue 0 stays; more is settled in the others.
+        (1..5).for_each(|queue| settle(queue, 30));
+        let mut saved = OffsetTable::default();
+        let stored = [(1, 5), (2, 25), (3, 30)];
+        saved.set("orders", "billing", stored, None);
+        occupation
+            .reset(occupation.find("billing", "orders", 4).unwrap().unwrap(), 7)
+            .unwrap();
+        let (rows, is_moved) = rows_to_save(&occupation, read, &saved).unwrap();
+        let offsets: Vec<_> = rows.iter().flat_map(|it| it.offsets.clone()).collect();
+        assert_eq!(offsets, [(0, 20), (1, 20)]);
+        assert!(is_moved);
+        // The progress of the queue that was reset is saved as it is by then.
+        let (rows, is_moved) =
+            rows_to_save(&occupation, fences(&occupation).unwrap(), &saved).unwrap();
+        let offsets: Vec<_> = rows.iter().flat_map(|it| it.offsets.clone()).collect();
+        assert_eq!(offsets, [(0, 20), (1, 30), (2, 30), (4, 7)]);
+        assert!(!is_moved);
     }
 }

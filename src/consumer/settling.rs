@@ -2,6 +2,7 @@
 
 use super::lane::{Delivery, Lane, Order, Receipt};
 use super::member::Consumer;
+use super::patience::Patience;
 use super::retry::{Failed, Fate, check_level, send_back};
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering;
@@ -22,11 +23,14 @@ impl Consumer {
     /// owner, or it was delivered to another group.
     pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
         self.check_open()?;
-        let now = self.shared.moment();
+        let (now, mut patience) = (self.shared.moment(), Patience::default());
         let mut all = Ok(());
         for receipt in receipts {
-            let lane = self.lane_of(receipt);
-            all = all.and(lane.and_then(|lane| lane.settle(self.number(), receipt, now)));
+            let settle = |lane: &Lane| {
+                let attempt = || lane.settle(self.number(), receipt, now);
+                self.patiently_with(&mut patience, attempt)
+            };
+            all = all.and(self.lane_of(receipt).and_then(settle));
         }
         // It may have made room, or ended the turn of an owner.
         self.shared.stir();
@@ -52,7 +56,8 @@ impl Consumer {
         let receipt = &delivery.receipt;
         let now = self.shared.moment();
         let (lane, number) = (self.lane_of(receipt)?, self.number());
-        let Some(attempts) = lane.check_refusal(number, receipt, now)? else {
+        let check = || lane.check_refusal(number, receipt, now);
+        let Some(attempts) = self.patiently(check)? else {
             return Ok(());
         };
         if self.options.order == Order::None {
@@ -63,7 +68,7 @@ impl Consumer {
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
         let due = now.steady_ms + doubled.min(LONGEST_PAUSE_MS);
-        lane.refuse(number, receipt, (due, now))?;
+        self.patiently(|| lane.refuse(number, receipt, (due, now)))?;
         self.shared.stir();
         Ok(())
     }
@@ -78,7 +83,7 @@ impl Consumer {
         let receipt = &delivery.receipt;
         let now = self.shared.moment();
         let lane = self.lane_of(receipt)?;
-        let attempts = lane.check(self.number(), receipt, now)?;
+        let attempts = self.patiently(|| lane.check(self.number(), receipt, now))?;
         self.send_back(delivery, attempts, Fate::Dead(reason))
     }
 
@@ -101,7 +106,7 @@ impl Consumer {
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.moment());
         let lane = self.lane_of(receipt)?;
-        let settled = lane.settle(self.number(), receipt, now);
+        let settled = self.patiently(|| lane.settle(self.number(), receipt, now));
         if settled.is_ok() && is_tried_again {
             lane.count_retry();
         }
@@ -139,7 +144,7 @@ impl Consumer {
     ///
     /// As [`Consumer::ack`].
     pub fn extend(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
-        self.postpone(receipt, longer)?;
+        self.patiently(|| self.postpone(receipt, longer))?;
         // It may come back earlier than before.
         self.shared.stir();
         Ok(())
@@ -174,11 +179,12 @@ impl Consumer {
         self.shared.stir();
     }
 
-    /// Restarts the visibility timeout of a message that was taken a while ago.
+    /// Restarts the visibility timeout of a message that was taken a while ago. Does not wait.
     ///
     /// # Errors
     ///
-    /// As [`Consumer::ack`].
+    /// As [`Consumer::ack`]; [`crate::Error::Busy`] while another process has locked the table of a
+    /// shared store.
     pub fn renew(&self, receipt: &Receipt) -> Result<()> {
         self.postpone(receipt, self.options.visibility_timeout)
     }

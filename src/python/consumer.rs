@@ -81,13 +81,24 @@ impl Consumer {
         &self.core
     }
 
-    pub(super) fn call<T: Send>(
+    /// A call that waits for nobody.
+    fn call<T: Send>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&crate::Consumer) -> crate::Result<T> + Send,
     ) -> crate::Result<T> {
         let core = &self.core;
         self.store.call(py, |_| run(core))
+    }
+
+    /// A call whose waits for other processes a signal ends: then the outer result is its
+    /// exception.
+    pub(super) fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&crate::Consumer) -> crate::Result<T> + Send,
+    ) -> PyResult<crate::Result<T>> {
+        call_answering(py, self.store.core(), |_| Ok(run(&self.core)))
     }
 
     /// Messages, once there are any; none after `timeout`. Answers signals.
@@ -100,7 +111,7 @@ impl Consumer {
         let mut wait = Wait::new(timeout);
         loop {
             let slice = wait.slice();
-            let got = self.call(py, |core| core.poll(max, slice))?;
+            let got = self.ask(py, |core| core.poll(max, slice))??;
             if !got.is_empty() || slice.is_zero() {
                 return Ok(got);
             }
@@ -128,8 +139,8 @@ impl Consumer {
                 return Ok(());
             }
             py.check_signals()?;
-            let more = self.call(py, |core| core.poll(room.min(SLICE_ROWS), Duration::ZERO));
-            got = match more {
+            let more = self.ask(py, |core| core.poll(room.min(SLICE_ROWS), Duration::ZERO));
+            got = match more? {
                 Ok(more) => more,
                 // All that was taken has another owner.
                 Err(lost @ Error::OwnershipLost { .. }) => return Err(lost.into()),
@@ -268,7 +279,7 @@ impl Consumer {
     fn ack(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Ok(message) = messages.cast::<Message>() {
             let receipt = receipt(message)?;
-            return Ok(self.call(py, |core| core.ack([receipt]))?);
+            return Ok(self.ask(py, |core| core.ack([receipt]))??);
         }
         let wanted = "a Message or a sequence of them";
         let messages = super::convert::each("messages", messages, wanted, |_, item| {
@@ -276,7 +287,7 @@ impl Consumer {
             message.map_err(|error| wrong_type("messages", &error.into_inner(), wanted))
         })?;
         let receipts: Vec<&Receipt> = messages.iter().map(receipt).collect::<PyResult<_>>()?;
-        Ok(self.call(py, |core| core.ack(receipts))?)
+        Ok(self.ask(py, |core| core.ack(receipts))??)
     }
 
     /// Have a message delivered again later.
@@ -324,7 +335,7 @@ impl Consumer {
             }
         };
         let delivery = delivery(message)?;
-        call_answering(py, self.store.core(), |_| self.core.nack(&delivery, level))
+        Ok(self.ask(py, |core| core.nack(&delivery, level))??)
     }
 
     /// Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
@@ -353,9 +364,7 @@ impl Consumer {
         #[pyo3(from_py_with = named::reason)] reason: Option<&str>,
     ) -> PyResult<()> {
         let delivery = delivery(message)?;
-        call_answering(py, self.store.core(), |_| {
-            self.core.reject(&delivery, reason)
-        })
+        Ok(self.ask(py, |core| core.reject(&delivery, reason))??)
     }
 
     /// Keep a message for longer before it is delivered again.
@@ -379,7 +388,7 @@ impl Consumer {
     ) -> PyResult<()> {
         let longer = duration("seconds", seconds)?;
         let receipt = receipt(message)?;
-        Ok(self.call(py, |core| core.extend(receipt, longer))?)
+        Ok(self.ask(py, |core| core.extend(receipt, longer))??)
     }
 
     /// Handle messages with a function until the consumer or its store closes, or a signal comes.
@@ -433,7 +442,7 @@ impl Consumer {
     ///     If a queue does not have the offset.
     fn seek(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<()> {
         let to = start_of("to", to, self.store.core().now_ms())?;
-        Ok(self.call(py, |core| core.seek(&to))?)
+        Ok(self.ask(py, |core| core.seek(&to))??)
     }
 
     /// Count the messages that are not settled yet, delivered or not, in each queue.
@@ -444,7 +453,7 @@ impl Consumer {
     ///     ``{(topic, queue): messages}`` for the queues that this consumer owns.
     fn lag<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let lags = PyDict::new(py);
-        for it in self.call(py, crate::Consumer::assignment)? {
+        for it in self.ask(py, crate::Consumer::assignment)?? {
             lags.set_item((&*it.topic, it.queue), it.lag)?;
         }
         Ok(lags)
@@ -453,7 +462,7 @@ impl Consumer {
     /// The queues that this consumer owns, as a sorted list of ``(topic, queue)``.
     #[getter]
     fn assignment(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
-        let queues = self.call(py, crate::Consumer::assignment)?.into_iter();
+        let queues = self.ask(py, crate::Consumer::assignment)??.into_iter();
         Ok(queues.map(|it| (it.topic.into(), it.queue)).collect())
     }
 
@@ -468,7 +477,7 @@ impl Consumer {
     ///
     /// Stores the progress. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(self.call(py, crate::Consumer::close)?)
+        Ok(self.ask(py, crate::Consumer::close)??)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -514,7 +523,7 @@ impl ConsumerIterator {
         let Some(last) = last.filter(|_| consumer.acknowledges) else {
             return Ok(());
         };
-        match consumer.call(py, |core| core.ack([&last])) {
+        match consumer.ask(py, |core| core.ack([&last]))? {
             Err(Error::AlreadySettled { .. }) => Ok(()),
             settled => Ok(settled?),
         }

@@ -2,6 +2,7 @@
 
 use super::consumer::Consumer;
 use super::convert::limit;
+use super::handle::call_answering;
 use super::joining::Wanted;
 use super::log;
 use super::named;
@@ -119,7 +120,8 @@ pub(crate) fn record_offsets(
     };
     let rows: Vec<ProgressRow> = offsets.into_iter().map(row).collect();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    Ok(py.detach(|| crate::record_progress(&disk, &path, &rows))?)
+    // It may wait for another process that saves progress.
+    interruptible(py, |_| crate::record_progress(&disk, &path, &rows))
 }
 
 #[pymethods]
@@ -265,8 +267,8 @@ impl Store {
         to: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let to = limit("to", to)?;
-        // What it would wait for; so Ctrl-C can end it.
-        interruptible(py, |go_on| self.core().flush_while(go_on))?;
-        Ok(self.call(py, |core| core.reset_offsets(group, topic, &to))?)
+        call_answering(py, self.core(), |core| {
+            core.reset_offsets(group, topic, &to)
+        })
     }
 }

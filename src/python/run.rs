@@ -30,9 +30,9 @@ impl Run {
         let mut got = Vec::new();
         while got.is_empty() && !stopped() {
             let consumer = self.consumer.get();
-            got = consumer.call(py, |core| {
+            got = consumer.ask(py, |core| {
                 core.poll_until(max_messages, Duration::MAX, &stopped)
-            })?;
+            })??;
         }
         PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
     }

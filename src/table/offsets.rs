@@ -50,7 +50,7 @@ pub struct Place {
 }
 
 /// The table. What Forebay does not know stays in it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct OffsetTable {
     path: PathBuf,
     /// What the root has beside the offsets.

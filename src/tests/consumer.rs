@@ -557,7 +557,10 @@ fn a_delayed_message_for_no_topic_stays_where_it_is_and_the_next_is_delivered() 
     assert_eq!(bodies(&wait(&consumer)), [3]);
     let warnings = bed.store.take_warnings();
     assert!(
-        matches!(warnings[..], [crate::Warning::Undelivered { position: 0, .. }]),
+        matches!(
+            warnings[..],
+            [crate::Warning::Undelivered { position: 0, .. }]
+        ),
         "{warnings:?}"
     );
 }

@@ -158,7 +158,7 @@ fn table(path: &Path) -> GroupTable {
 fn what_is_added_to_the_table_is_found_there() {
     let dir = tempfile::tempdir().unwrap();
     let table = table(dir.path());
-    let mut held = table.lock().unwrap();
+    let mut held = table.try_lock().unwrap().unwrap();
     assert!(!held.dirty);
     let number = table.add_member(10_000, 7).unwrap();
     let other = table.add_member(10_000, 8).unwrap();

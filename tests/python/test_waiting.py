@@ -3,16 +3,13 @@
 import _thread
 import collections
 import contextlib
-import fcntl
 import functools
 import itertools
 import logging
-import mmap
 import operator
 import os
 import select
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -20,11 +17,11 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
 
 import pyarrow as pa
 import pytest
 from harness import state_of
+from holding import AT_APPEND, GATE, check_an_end, held, running
 
 import forebay
 import forebay.archive
@@ -51,23 +48,6 @@ with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
     except KeyboardInterrupt:
         print("interrupted", flush=True)
 """
-
-
-@contextlib.contextmanager
-def running(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Run a program with pipes, which Ctrl-C interrupts; kill it if it is left running."""
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # A shell that runs in the background has SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 @pytest.fixture
@@ -457,19 +437,8 @@ with share() as store:
     print(store.send("bills", b"x").offset, flush=True)
 """
 
-#: The bytes of the file `lock` that a process holds as long as it lives, and while it joins.
-SLOT, GATE = 200, 251
-
-
-def hold(file: IO[bytes], byte: int) -> None:
-    asked = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-    fcntl.fcntl(file, fcntl.F_OFD_SETLK, asked)
-
-
 #: The file whose bytes processes lock, and that with the word of the append lock, by engine.
 FILES = {"commitlog": ("lock", "forebay.state"), "partitionlog": (".lock", "forebay.shared")}
-#: Where the words of locks are: that of appends, and in `forebay.groups` that of its owners.
-AT_APPEND, AT_OWNERS = 704, 16
 
 
 @contextlib.contextmanager
@@ -477,23 +446,6 @@ def held_up(path: Path, engine: str = "commitlog") -> Iterator[None]:
     """Stand for a living process that holds the append lock and the gate."""
     lock, page = FILES[engine]
     with held(path, lock, {page: AT_APPEND}, GATE):
-        yield
-
-
-@contextlib.contextmanager
-def held(path: Path, lock: str, words: dict[str, int], *bytes_: int) -> Iterator[None]:
-    """Stand for a living process that holds locks: words in files, and bytes of the file `lock`."""
-    with (path / lock).open("r+b") as lock_file, contextlib.ExitStack() as released:
-        for byte in (SLOT, *bytes_):
-            hold(lock_file, byte)
-        for name, at in words.items():
-            file = released.enter_context((path / name).open("r+b"))
-            page = released.enter_context(mmap.mmap(file.fileno(), 4096))
-            word = slice(at, at + 8)
-            free = page[word]
-            taken = (int.from_bytes(free, sys.byteorder) + (1 << 16)) | SLOT
-            page[word] = taken.to_bytes(8, sys.byteorder)
-            released.callback(page.__setitem__, word, free)
         yield
 
 
@@ -514,54 +466,6 @@ def test_ctrl_c_ends_a_call_that_another_process_holds_up(tmp_path: Path, statem
     path = tmp_path / "store"
     with running(HELD_UP.replace("STATEMENT", statement), path) as sender:
         check_an_end(sender, held_up(path))
-
-
-def check_an_end(process, holding: contextlib.AbstractContextManager[None]) -> None:
-    """Press Ctrl-C while the statement of a program waits for what another process holds."""
-    assert process.stdout.readline() == "ready\n"
-    with holding:
-        print(file=process.stdin, flush=True)
-        assert process.stdout.readline() == "waits\n"
-        os.kill(process.pid, signal.SIGINT)
-        assert select.select([process.stdout], [], [], 20)[0]
-        assert process.stdout.readline() == "interrupted\n"
-    assert process.communicate("\n")[0] == "0\n"
-
-
-#: As `HELD_UP`, with a message that is not settled.
-CONSUMES = """
-import sys, forebay
-with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
-    store.send("orders", b"x")
-    consumer = store.consumer("orders", group="billing")
-    (message,) = consumer.poll(timeout=60)
-    print("ready", flush=True)
-    input()
-    try:
-        print("waits", flush=True)
-        STATEMENT
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-    input()
-    consumer.ack(message)
-    print(sum(queue.lag for queue in store.groups["billing"]), flush=True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        ("consumer.nack(message)", {"forebay.state": AT_APPEND}),
-        ("consumer.reject(message)", {"forebay.state": AT_APPEND}),
-        ("store.consumer('new', group='billing')", {"forebay.state": AT_APPEND}),
-        ("store.consumer('orders', group='other')", {"forebay.groups": AT_OWNERS}),
-        ("store.producer('new', queue='own', name='anna')", {"forebay.state": AT_APPEND}),
-    ],
-)
-def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words):
-    path = tmp_path / "store"
-    with running(CONSUMES.replace("STATEMENT", statement), path) as process:
-        check_an_end(process, held(path, "lock", words))
 
 
 #: Shares a store whose messages are durable, and refuses one.

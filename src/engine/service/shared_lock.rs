@@ -142,6 +142,24 @@ fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>, spins: u32)
     }
 }
 
+/// Waits while a living process holds the lock, at most for `timeout`. The caller may not get it
+/// all the same: another process may be faster.
+pub fn await_free(word: &impl LockWord, timeout: Duration) {
+    let began = Instant::now();
+    loop {
+        let seen = word.load();
+        let holder = (seen & HOLDER) as u32;
+        let left = timeout.saturating_sub(began.elapsed());
+        if holder == 0 || !word.is_alive(holder) || left.is_zero() {
+            return;
+        }
+        let marked = seen | WAITERS;
+        if marked == seen || word.exchange(seen, marked) {
+            word.sleep(marked, left.min(CHECK));
+        }
+    }
+}
+
 /// Slot of the holder; 0 if nobody holds it.
 pub fn holder(word: &impl LockWord) -> u32 {
     (word.load() & HOLDER) as u32

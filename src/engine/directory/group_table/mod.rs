@@ -38,13 +38,12 @@ use crate::engine::directory::fields::Fields;
 use crate::engine::directory::names;
 use crate::engine::directory::table_file::TableFile;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
-use crate::error::{Awaited, Error, Result};
-use crate::interrupt;
+use crate::error::{Error, Result};
 use crate::num::{index, low_u32};
 use crate::region::{Access, PAGE};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const FILE: TableFile = TableFile {
     name: names::GROUPS,
@@ -68,10 +67,6 @@ const AT_QUEUES: usize = AT_TOPICS + topics::TOPICS_MAX as usize * topics::TOPIC
 const TABLE_LEN: usize = AT_QUEUES + queues::QUEUES_MAX as usize * queues::QUEUE_LEN;
 /// Byte of the low half in a word of 8 bytes, on which processes sleep.
 const LOW_WORD: usize = if cfg!(target_endian = "big") { 4 } else { 0 };
-/// How long a process waits for another one that changes the table.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause between two checks whether one still does.
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
 /// The beat of a slot whose process has no consumers: any that are listed for it are gone.
 const NO_BEAT: u64 = 0;
 
@@ -233,60 +228,33 @@ impl GroupTable {
         self.clear_beat();
         if shared_lock::holder(self) == self.own_slot() {
             // The word keeps saying that a holder died inside.
-            drop(self.lock());
+            drop(self.try_lock());
         }
     }
 
-    /// Waits while another process holds the lock of those that change the table, if the caller can
-    /// interrupt that: [`GroupTable::lock`] asks nobody, since who takes it holds other locks. The
-    /// caller of this holds none.
+    /// Takes the lock of those that change the table, unless a living process holds it. One thread
+    /// of a process at a time may call it. It does not wait, so the caller may hold other locks.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] if a living process keeps it; [`Error::Io`].
-    pub fn await_lock(&self) -> Result<()> {
-        let began = Instant::now();
-        while interrupt::is_allowed() && self.is_locked() {
-            if began.elapsed() >= LOCK_TIMEOUT || interrupt::is_raised() {
-                let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                return Err(Error::Busy {
-                    what: Awaited::Groups,
-                    waited_ms,
-                });
-            }
-            std::thread::sleep(LOCK_PAUSE);
-        }
-        self.check()
-    }
-
-    /// Whether a living process holds the lock of those that change the table.
-    pub fn is_locked(&self) -> bool {
-        match shared_lock::holder(self) {
-            0 => false,
-            holder => LockWord::is_alive(self, holder),
-        }
-    }
-
-    /// Takes the lock of those that change the table. One thread of a process at a time may call
-    /// it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Busy`] if a living process keeps it; [`Error::Io`].
-    pub fn lock(&self) -> Result<Held<'_>> {
-        let taken = shared_lock::acquire(self, self.own_slot(), Some(LOCK_TIMEOUT));
+    /// [`Error::Io`].
+    pub fn try_lock(&self) -> Result<Option<Held<'_>>> {
+        let taken = shared_lock::acquire(self, self.own_slot(), Some(Duration::ZERO));
         self.check()?;
-        let Some(taken) = taken else {
-            let waited_ms = u64::try_from(LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-            return Err(Error::Busy {
-                what: Awaited::Groups,
-                waited_ms,
-            });
-        };
-        Ok(Held {
+        Ok(taken.map(|taken| Held {
             table: self,
             dirty: taken == Taken::Dirty,
-        })
+        }))
+    }
+
+    /// Waits while another living process holds the lock, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn await_free(&self, timeout: Duration) -> Result<()> {
+        shared_lock::await_free(self, timeout);
+        self.check()
     }
 
     /// Whether somebody may be asleep until the lock is released.

@@ -1,0 +1,123 @@
+"""Consumers that wait for another process: for its queues, and for the table of progress."""
+
+from pathlib import Path
+
+import pytest
+from holding import AT_APPEND, AT_OWNERS, check_an_end, held, running
+
+pytestmark = pytest.mark.usefixtures("uncollected")
+
+#: Shares the store with a message that is not settled; once it is told to go on, calls what another
+#: process holds up.
+CONSUMES = """
+import sys, forebay
+with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
+    store.send("orders", b"x")
+    consumer = store.consumer("orders", group="billing")
+    (message,) = consumer.poll(timeout=60)
+    late = store.consumer("orders", group="late")
+    print("ready", flush=True)
+    input()
+    try:
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+    consumer.ack(message)
+    print(sum(queue.lag for queue in store.groups["billing"]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("consumer.nack(message)", {"forebay.state": AT_APPEND}),
+        ("consumer.reject(message)", {"forebay.state": AT_APPEND}),
+        ("store.consumer('new', group='billing')", {"forebay.state": AT_APPEND}),
+        ("store.consumer('orders', group='other')", {"forebay.groups": AT_OWNERS}),
+        ("late.seek('earliest')", {"forebay.groups": AT_OWNERS}),
+        ("late.close()", {"forebay.groups": AT_OWNERS}),
+        ("store.reset_offsets('new', 'orders', 'latest')", {"forebay.groups": AT_OWNERS}),
+        ("store.producer('new', queue='own', name='anna')", {"forebay.state": AT_APPEND}),
+    ],
+)
+def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words):
+    path = tmp_path / "store"
+    with running(CONSUMES.replace("STATEMENT", statement), path) as process:
+        check_an_end(process, held(path, "lock", words))
+
+
+#: Consumes, and once it is told to go on, saves progress.
+SAVES = """
+import sys, forebay
+from forebay._forebay import record_offsets
+with forebay.open(sys.argv[1], mode=sys.argv[2]) as store:
+    store.send("orders", b"x")
+    consumer = store.consumer("orders", group="billing")
+    (message,) = consumer.poll(timeout=60)
+    consumer.commit()
+    print("ready", flush=True)
+    input()
+    consumer.ack(message)
+    try:
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+    print(sum(queue.lag for queue in store.groups["billing"]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["a", "share"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "consumer.commit()",
+        "consumer.close()",
+        "store.reset_offsets('billing', 'orders', 'latest')",
+        "record_offsets(sys.argv[1], 'spark', {('orders', 0): 1})",
+    ],
+)
+def test_ctrl_c_ends_the_saving_of_progress_that_another_process_holds_up(
+    tmp_path: Path, mode: str, statement: str
+):
+    path = tmp_path / "store"
+    with running(SAVES.replace("STATEMENT", statement), path, mode) as process:
+        check_an_end(process, held(path, "config/consumerOffset.lock", {}, 0))
+
+
+#: Holds a message of each of four queues, two of which go to another consumer.
+GIVES = """
+import sys, forebay
+with forebay.open(sys.argv[1], mode="share") as store:
+    store.create_topic("orders", queues=4)
+    for queue in range(4):
+        store.producer("orders", queue=queue).send(b"x")
+    one, held = store.consumer("orders", group="billing"), []
+    while len(held) < 4:
+        held += one.poll(4 - len(held), timeout=60)
+    two = store.consumer("orders", group="billing")
+    print("ready", flush=True)
+    input()
+    one.ack(held)
+    print("acknowledged", flush=True)
+    input()
+    for queue in range(4):
+        store.producer("orders", queue=queue).send(b"y")
+    more = []
+    while len(more) < 2:
+        more += two.poll(timeout=60)
+    print(len(more), flush=True)
+"""
+
+
+def test_queues_go_to_their_heir_once_the_table_of_groups_is_free(tmp_path: Path):
+    path = tmp_path / "store"
+    with running(GIVES, path) as process:
+        assert process.stdout.readline() == "ready\n"
+        with held(path, "lock", {"forebay.groups": AT_OWNERS}):
+            print(file=process.stdin, flush=True)
+            assert process.stdout.readline() == "acknowledged\n"
+        assert process.communicate("\n")[0] == "2\n"
