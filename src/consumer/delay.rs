@@ -12,7 +12,9 @@
 //! A message is due once its delay has passed by one of two clocks: by the wall clock since its
 //! store time, or by the steady clock since this process first saw it ([`Seen`]). Without the
 //! second one, everything would wait for as long as the wall clock was set back, new messages too:
-//! their store times never decrease.
+//! their store times never decrease. What a process has not seen arrive has waited at least until
+//! the newest store time of the log: so a delay does not begin again with each process while the
+//! wall clock is set back.
 //!
 //! `config/delayOffset.json` has `next` of each level, as in RocketMQ. It is written after the log
 //! is durable up to what was delivered. After a crash, messages delivered since the last write are
@@ -56,8 +58,47 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct Level {
     seen: Seen,
+    found: Option<Found>,
     /// When the first message is due by either clock, if known. All others are due later.
     head: Option<Moment>,
+}
+
+/// What a process finds of a level when it first looks.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The end of the queue.
+    end: u64,
+    /// The time by the steady clock, and one that the wall clock has reached.
+    at: Moment,
+}
+
+impl Level {
+    /// Notes that the queue ends at `end`, at `now`. `reached_ms`: a time that the wall clock had
+    /// reached after its last message was stored, if it is known.
+    fn note(&mut self, end: u64, now: Moment, delay: i64, reached_ms: impl Fn() -> Option<i64>) {
+        self.seen.note(end, now.steady_ms, delay);
+        let found = self.found.get_or_insert_with(|| Found {
+            end,
+            at: Moment {
+                wall_ms: reached_ms().unwrap_or(i64::MIN),
+                ..now
+            },
+        });
+        // If the log came back shorter, other messages will have the offsets.
+        found.end = found.end.min(end);
+    }
+
+    /// When a message that is due at `due_ms` by the wall clock is due by the steady clock, if that
+    /// is known.
+    fn due(&self, offset: u64, due_ms: i64, delay: i64) -> Option<i64> {
+        let seen = self.seen.due(offset, delay);
+        let found = self.found.filter(|found| offset < found.end);
+        let left = found.map(|found| {
+            let left = due_ms.saturating_sub(found.at.wall_ms).max(0);
+            found.at.steady_ms.saturating_add(left)
+        });
+        left.into_iter().chain(seen).min()
+    }
 }
 
 impl Delay {
@@ -152,7 +193,7 @@ impl State {
         let Some(known) = self.levels.get_mut(queue as usize) else {
             return Ok(Due::Never);
         };
-        known.seen.note(bounds.end, now.steady_ms, delay);
+        known.note(bounds.end, now, delay, || engine.newest_stored_ms());
         if let Some(left) = known.head.map(|head| left(head, now)).filter(|it| *it > 0) {
             return Ok(Due::At(now.wall_ms.saturating_add(left)));
         }
@@ -175,11 +216,12 @@ impl State {
         for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
             let record = message.record();
             let offset = record.queue_offset().cast_unsigned();
-            let seen = self.levels.get(queue as usize).map(|it| &it.seen);
-            let by_seen = seen.and_then(|seen| seen.due(offset, delay));
+            let due_ms = record.store_timestamp().saturating_add(delay);
+            let known = self.levels.get(queue as usize);
+            let by_steady = known.and_then(|known| known.due(offset, due_ms, delay));
             let head = Moment {
-                wall_ms: record.store_timestamp().saturating_add(delay),
-                steady_ms: by_seen.unwrap_or(now.steady_ms),
+                wall_ms: due_ms,
+                steady_ms: by_steady.unwrap_or(now.steady_ms),
             };
             let left = left(head, now);
             if left > 0 {

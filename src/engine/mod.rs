@@ -186,6 +186,12 @@ pub trait Engine: Send + Sync {
     /// Position after the last message that a reader may see.
     fn readable_position(&self) -> u64;
 
+    /// A time that the wall clock has reached, even if it was set back since: the store time of the
+    /// newest message, in ms. `None` if the engine does not keep it.
+    fn newest_stored_ms(&self) -> Option<i64> {
+        None
+    }
+
     /// Waits until [`Engine::readable_position`] is above `position`, `done` holds or the store
     /// closes; at most for `timeout`. Returns the readable position. The thread that makes `done`
     /// hold calls [`Engine::wake`] afterwards.

@@ -77,6 +77,7 @@ use share::Share;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A store in RocketMQ's file formats.
@@ -316,6 +317,14 @@ impl Engine for CommitLog {
 
     fn readable_position(&self) -> u64 {
         view::readable_end(self.seen_anyway())
+    }
+
+    fn newest_stored_ms(&self) -> Option<i64> {
+        let stored_ms = match &self.share {
+            Some(share) => share.core.page().stored_ms(),
+            None => self.parts.log.stored_ms.load(Ordering::Acquire),
+        };
+        Some(stored_ms).filter(|it| *it > 0)
     }
 
     fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {

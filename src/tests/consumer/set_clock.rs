@@ -150,3 +150,50 @@ fn messages_with_a_level_and_retries_wait_for_their_delay() {
         assert_eq!(bodies(&wait(&consumer)), [4]);
     });
 }
+
+/// Sends a message without a delay, which shows how late it was by the wall clock.
+fn send_now(bed: &Bed) {
+    let producer = bed.store.producer("others", None).unwrap();
+    let draft = Draft::default();
+    producer.send(&draft, 0, Durability::Default).unwrap();
+}
+
+/// A process that had not seen a message arrive made it wait for its whole delay again, however
+/// long it had waited before.
+#[test]
+fn a_message_with_a_level_has_waited_until_the_newest_message_after_a_restart() {
+    for mode in [Mode::Append, Mode::Share] {
+        let mut bed = Bed::new("store");
+        let reopen = |bed: &mut Bed| {
+            bed.store.close().unwrap();
+            let options = Options {
+                mode,
+                ..Options::default()
+            };
+            bed.store = open_as(&bed.path, &bed.clock, options);
+            // What is in the store is seen at this time.
+            bed.pass(0);
+        };
+        reopen(&mut bed);
+        // Waits for a minute.
+        send_delayed(&bed, b"1", 5);
+        await_seen(&bed, 5, 1);
+        bed.pass(50_000);
+        send_now(&bed);
+        bed.clock.set(BEGIN_MS - HOUR_MS);
+        reopen(&mut bed);
+        let consumer = bed.consumer(ConsumerOptions::default());
+        bed.pass(5_000);
+        // Its store time is that of the newest message, too.
+        send_delayed(&bed, b"2", 2);
+        await_seen(&bed, 2, 1);
+        bed.pass(4_999);
+        assert!(poll(&consumer).is_empty());
+        bed.pass(1);
+        let mut got = wait(&consumer);
+        while got.len() < 2 {
+            got.extend(wait(&consumer));
+        }
+        assert_eq!(bodies(&got), [1, 2]);
+    }
+}
