@@ -2,7 +2,7 @@
 
 use super::Consumers;
 use super::loan::Loan;
-use super::timer::QUEUE;
+use super::timed::QUEUE;
 use crate::engine::service::hold::{Hold, Kept};
 use crate::engine::{Check, Engine, Filter, Rows};
 use crate::error::Result;

@@ -7,13 +7,15 @@
 use super::Consumers;
 use super::group::Group;
 use super::occupation::Occupation;
-use super::progress::{GroupProgress, Saved};
+use super::progress::{GroupProgress, Known, Saved};
 use crate::engine::directory::group_table::GroupTopic;
+use crate::engine::directory::page::StatePage;
 use crate::engine::service::fence::Fence;
 use crate::engine::{Engine, Point, Topic};
 use crate::error::Result;
 use crate::interrupt;
 use crate::plant::{Bug, planted};
+use crate::region::Access;
 use crate::table::offsets::{OffsetTable, Offsets};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -168,6 +170,18 @@ impl Consumers {
             cut.is_none_or(|cut| it.offsets.iter().all(|next| self.is_left(it, *next, cut)))
         });
         Ok(progress)
+    }
+
+    /// The log with which progress is saved.
+    pub(super) fn log(&self) -> Result<Option<Known>> {
+        let Some(place) = self.place.as_ref().filter(|place| !place.is_flat()) else {
+            return Ok(None);
+        };
+        let page = StatePage::open(&*place.disk, place.root(), Access::Read)?;
+        Ok(page.map(|page| Known {
+            epochs: page.epochs(),
+            durable: self.handle.engine.durable_position(),
+        }))
     }
 
     /// Whether an offset is one of the log below `cut`.

@@ -18,27 +18,23 @@
 use super::deliver::{Delivered, deliver};
 use super::pending::Pending;
 use super::service::Due;
+use super::timed::{QUEUE, Timed, get, is_listed, is_reached, last_before, target, walk};
 use crate::engine::directory::names;
-use crate::engine::{Atomicity, Check, Engine, Filter, Point, Rows, Staging, Topic};
-use crate::error::{Error, Result};
+use crate::engine::{Atomicity, Engine, Point, Staging, Topic};
+use crate::error::Result;
 use crate::handle::Handle;
 use crate::plant::{Bug, planted};
-use crate::record::names::{DELIVER_AT, REAL_QID, REAL_TOPIC, TIMER_OFFSET, TIMER_TOPIC};
-use crate::record::{Batch, Copied, Message, Row};
+use crate::record::names::{REAL_QID, REAL_TOPIC, TIMER_OFFSET, TIMER_TOPIC};
+use crate::record::{Batch, Copied};
 use crate::sync::Mutex;
 use crate::table::TablePlace;
 use crate::table::pending::PendingTable;
 use crate::table::timer::TimerTable;
 use crate::warning::Warning;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
-/// The queue of the timer topic.
-pub(super) const QUEUE: u32 = 0;
 /// Messages that one step delivers at most, so that others get their turn.
 const STEP_MAX: usize = 1_000;
-/// Rows that one step of a cursor collects.
-const WALK_ROWS: usize = 1_024;
 /// At least this many messages are sent between two lists of what waits.
 const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
 /// Encoded bytes after which messages that are carried forward are appended.
@@ -331,11 +327,6 @@ impl State {
     }
 }
 
-/// Whether the log still reaches the position that an earlier process knew.
-fn is_reached(engine: &dyn Engine, position: u64) -> bool {
-    !engine.meanings().lasting_positions || position <= engine.readable_position()
-}
-
 /// Removes what was delivered to these topics and queues at or after a position of the previous
 /// process.
 fn remove_delivered(
@@ -367,87 +358,6 @@ fn remove_delivered(
         })?;
     }
     Ok(())
-}
-
-/// The message at an offset; `None` if it is retired or damaged. Damage is reported by the read
-/// that meets it.
-fn get(engine: &dyn Engine, topic: &Topic, offset: u64) -> Result<Option<Message>> {
-    match engine.get(topic, QUEUE, offset) {
-        Err(Error::Corrupt { .. }) => Ok(None),
-        found => found,
-    }
-}
-
-/// Position and store time of the message before `end`; `None` if it cannot be read.
-fn last_before(handle: &Handle, end: u64) -> Result<Option<(u64, i64)>> {
-    let engine = &*handle.engine;
-    let (Some(topic), Some(last)) = (engine.topics().get(TIMER_TOPIC), end.checked_sub(1)) else {
-        return Ok(None);
-    };
-    Ok(get(engine, &topic, last)?.map(|message| identity(&message)))
-}
-
-fn identity(message: &Message) -> (u64, i64) {
-    let record = message.record();
-    (record.position().cast_unsigned(), record.store_timestamp())
-}
-
-/// Whether a table is about this log: it has the message that the table names last.
-fn is_listed(
-    engine: &dyn Engine,
-    topic: &Topic,
-    bounds: &Range<u64>,
-    listed: &PendingTable,
-) -> Result<bool> {
-    let Some(last) = listed.delivered.end.checked_sub(1) else {
-        return Ok(false);
-    };
-    if !bounds.contains(&last) || !is_reached(engine, listed.delivered.position) {
-        return Ok(false);
-    }
-    let found = get(engine, topic, last)?;
-    Ok(found.is_some_and(|message| identity(&message) == listed.last))
-}
-
-/// The delivery that a record states.
-struct Timed {
-    offset: u64,
-    at: i64,
-    /// The offset in the timer topic of the message that it was made from.
-    of: Option<u64>,
-}
-
-impl Timed {
-    fn of(record: &Row<'_>) -> Option<Timed> {
-        let text = |name: &str| str::from_utf8(record.property(name)?).ok();
-        Some(Timed {
-            offset: record.queue_offset().cast_unsigned(),
-            at: text(DELIVER_AT)?.parse().ok()?,
-            of: text(TIMER_OFFSET).and_then(|text| text.parse().ok()),
-        })
-    }
-}
-
-/// The topic and queue that a message names.
-fn target(record: &Row<'_>) -> Option<(String, u32)> {
-    let text = |name: &str| str::from_utf8(record.property(name)?).ok();
-    Some((text(REAL_TOPIC)?.to_owned(), text(REAL_QID)?.parse().ok()?))
-}
-
-/// Calls `each` with the records of a queue. Returns the offset after the last one.
-fn walk(
-    engine: &dyn Engine,
-    topic: &Topic,
-    (queue, range): (u32, Range<u64>),
-    mut each: impl FnMut(&Row<'_>),
-) -> Result<u64> {
-    let mut cursor = engine.cursor(topic, queue, range, &Filter::default(), Check::Full)?;
-    let mut rows = Rows::default();
-    while cursor.refill(WALK_ROWS, &mut rows)? {
-        let records = rows.rows.iter().filter_map(|row| rows.record(row));
-        records.for_each(|record| each(&record));
-    }
-    Ok(cursor.offset())
 }
 
 /// Whether a store has messages with a delivery time that may not have been delivered.

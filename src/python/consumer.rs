@@ -1,7 +1,6 @@
 //! Consumers in Python.
 
-use super::convert::{count, duration, integer, wrong_type};
-use super::errors::must;
+use super::convert::{count, duration};
 use super::handle::{Handle, call_answering};
 use super::log;
 use super::message::Message;
@@ -10,11 +9,9 @@ use super::pause::{Pause, Polled};
 use super::progress::interruptible;
 use super::start::start_of;
 use super::waiting::Wait;
-use crate::Mutex;
-use crate::{COPIED_MAX, Delivery, Error, Receipt};
+use crate::{COPIED_MAX, Delivery, Error};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,10 +43,10 @@ use std::time::Duration;
 /// b'pears'
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Consumer {
-    core: Arc<crate::Consumer>,
-    store: Handle,
-    acknowledges: bool,
-    prefetch: usize,
+    pub(super) core: Arc<crate::Consumer>,
+    pub(super) store: Handle,
+    pub(super) acknowledges: bool,
+    pub(super) prefetch: usize,
 }
 
 /// Messages that are taken and converted between two checks for signals. A poll that asks for more
@@ -82,7 +79,7 @@ impl Consumer {
     }
 
     /// A call that waits for nobody.
-    fn call<T: Send>(
+    pub(super) fn call<T: Send>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&crate::Consumer) -> crate::Result<T> + Send,
@@ -102,7 +99,7 @@ impl Consumer {
     }
 
     /// Messages, once there are any; none after `timeout`. Answers signals.
-    fn take(
+    pub(super) fn take(
         &self,
         py: Python<'_>,
         max: usize,
@@ -159,19 +156,6 @@ fn extend(list: &Bound<'_, PyList>, got: Vec<Delivery>) -> PyResult<u64> {
         list.append(Message::from(delivery))?;
     }
     Ok(bytes)
-}
-
-/// The receipt of a message that a consumer delivered.
-fn receipt<'a>(message: &'a Bound<'_, Message>) -> PyResult<&'a Receipt> {
-    message.get().receipt().ok_or_else(|| undelivered(message))
-}
-
-fn delivery(message: &Bound<'_, Message>) -> PyResult<Delivery> {
-    message.get().delivery().ok_or_else(|| undelivered(message))
-}
-
-fn undelivered(message: &Bound<'_, Message>) -> PyErr {
-    must("message", message, "be one that a consumer delivered")
 }
 
 #[pymethods]
@@ -261,134 +245,6 @@ impl Consumer {
     fn give_back(&self, messages: Vec<Bound<'_, Message>>) {
         let receipts = messages.iter().filter_map(|it| it.get().receipt());
         self.core.give_back(receipts);
-    }
-
-    /// Settle one message or several: they are handled.
-    ///
-    /// Progress moves to the smallest offset that is not settled. It is stored every 5 s, by
-    /// `commit` and by `close`, after the messages before it are durable.
-    ///
-    /// Raises
-    /// ------
-    /// AlreadySettledError
-    ///     If a message was settled before. All others are settled.
-    /// OwnershipLostError
-    ///     If a message was delivered again since or was taken back by `nack`, its queue has
-    ///     another owner, or a consumer of another group or store delivered it. All others are
-    ///     settled.
-    fn ack(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
-        if let Ok(message) = messages.cast::<Message>() {
-            let receipt = receipt(message)?;
-            return Ok(self.ask(py, |core| core.ack([receipt]))??);
-        }
-        let wanted = "a Message or a sequence of them";
-        let messages = super::convert::each("messages", messages, wanted, |_, item| {
-            let message = item.cast_into::<Message>();
-            message.map_err(|error| wrong_type("messages", &error.into_inner(), wanted))
-        })?;
-        let receipts: Vec<&Receipt> = messages.iter().map(receipt).collect::<PyResult<_>>()?;
-        Ok(self.ask(py, |core| core.ack(receipts))??)
-    }
-
-    /// Have a message delivered again later.
-    ///
-    /// With ``order="none"`` the message goes through the topic ``%RETRY%<group>``, after a delay:
-    /// by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
-    /// ``order="queue"`` it is delivered again in place, before anything after it in its queue;
-    /// later messages of the queue that are not settled are taken back, and delivered again after
-    /// it; to refuse one of these has no effect. After 16 retries, or ``retry_in_place`` attempts,
-    /// it becomes a dead letter in ``%DLQ%<group>``, and at once if its properties, of which a
-    /// record of a commit log holds 32,767 bytes, leave no room for those of a retry. In a
-    /// partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
-    ///
-    /// Parameters
-    /// ----------
-    /// message
-    ///     A message that this consumer delivered.
-    /// delay_level
-    ///     RocketMQ's level of the delay, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
-    ///     30 min, 1 h, 2 h. None: by the number of attempts. With ``order="queue"`` it has no
-    ///     effect: the pauses grow from 1 s to 30 s, since nothing after the message is delivered
-    ///     meanwhile.
-    ///
-    /// Raises
-    /// ------
-    /// AlreadySettledError, OwnershipLostError
-    ///     As `ack`.
-    /// CorruptError
-    ///     If the message was damaged on disk since it was delivered. It is not copied and stays
-    ///     unsettled; its next delivery finds the damage and settles it.
-    #[pyo3(signature = (message, delay_level=None))]
-    fn nack(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
-        delay_level: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let level = match delay_level {
-            None => None,
-            Some(given) => {
-                let level = integer("delay_level", given)?.and_then(|it| u8::try_from(it).ok());
-                let levels = self.store.core().options().delay_levels().all_ms().len();
-                let rule = format!("be from 1 to {levels}, or None");
-                Some(level.ok_or_else(|| must("delay_level", given, &rule))?)
-            }
-        };
-        let delivery = delivery(message)?;
-        Ok(self.ask(py, |core| core.nack(&delivery, level))??)
-    }
-
-    /// Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
-    ///
-    /// In a partition log the topic is ``dlq.<group>``.
-    ///
-    /// Parameters
-    /// ----------
-    /// message
-    ///     A message that this consumer delivered.
-    /// reason
-    ///     A text that the dead letter keeps in its property ``FOREBAY_REASON``: up to 1,000
-    ///     characters, fewer if its other properties leave no room.
-    ///
-    /// Raises
-    /// ------
-    /// AlreadySettledError, OwnershipLostError
-    ///     As `ack`.
-    /// CorruptError
-    ///     As `nack`.
-    #[pyo3(signature = (message, reason=None))]
-    fn reject(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
-        #[pyo3(from_py_with = named::reason)] reason: Option<&str>,
-    ) -> PyResult<()> {
-        let delivery = delivery(message)?;
-        Ok(self.ask(py, |core| core.reject(&delivery, reason))??)
-    }
-
-    /// Keep a message for longer before it is delivered again.
-    ///
-    /// Parameters
-    /// ----------
-    /// message
-    ///     A message that this consumer delivered.
-    /// seconds
-    ///     From now on; a number or a timedelta.
-    ///
-    /// Raises
-    /// ------
-    /// AlreadySettledError, OwnershipLostError
-    ///     As `ack`.
-    fn extend(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
-        seconds: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        let longer = duration("seconds", seconds)?;
-        let receipt = receipt(message)?;
-        Ok(self.ask(py, |core| core.extend(receipt, longer))??)
     }
 
     /// Handle messages with a function until the consumer or its store closes, or a signal comes.
@@ -489,99 +345,8 @@ impl Consumer {
         self.close(py)
     }
 
-    fn __iter__(slf: Bound<'_, Self>) -> ConsumerIterator {
-        ConsumerIterator {
-            consumer: slf.unbind(),
-            state: Mutex::default(),
-        }
-    }
-
     fn __repr__(&self) -> String {
         let topics: Vec<&str> = self.core.topics().collect();
         format!("<Consumer of {topics:?} in group {:?}>", self.core.group())
-    }
-}
-
-/// The messages of a consumer, one by one; made by iterating over a `Consumer`.
-#[pyclass(frozen, module = "forebay")]
-pub(crate) struct ConsumerIterator {
-    consumer: Py<Consumer>,
-    state: Mutex<Ahead>,
-}
-
-/// What an iterator has taken.
-#[derive(Default)]
-struct Ahead {
-    messages: VecDeque<Delivery>,
-    last: Option<Receipt>,
-}
-
-impl ConsumerIterator {
-    /// Acknowledges the message that was handed out last, unless somebody has settled it.
-    fn acknowledge(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<()> {
-        let last = self.state.lock().last.take();
-        let Some(last) = last.filter(|_| consumer.acknowledges) else {
-            return Ok(());
-        };
-        match consumer.ask(py, |core| core.ack([&last]))? {
-            Err(Error::AlreadySettled { .. }) => Ok(()),
-            settled => Ok(settled?),
-        }
-    }
-}
-
-#[pymethods]
-impl ConsumerIterator {
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        loop {
-            if let Some(message) = self.ready(py)? {
-                return Ok(Some(message));
-            }
-            let consumer = self.consumer.get();
-            let got = consumer.take(py, consumer.prefetch, None)?;
-            self.state.lock().messages.extend(got);
-        }
-    }
-
-    /// Acknowledges the last message; returns the next one that was taken ahead.
-    #[pyo3(name = "_ready")]
-    fn ready(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let consumer = self.consumer.get();
-        self.acknowledge(consumer, py)?;
-        loop {
-            let Some(delivery) = self.state.lock().messages.pop_front() else {
-                return Ok(None);
-            };
-            // It may have waited here for so long that it was delivered again, or an earlier
-            // message of an ordered queue may have been refused meanwhile.
-            let receipt = &delivery.receipt;
-            if consumer.core.renew(receipt).is_ok() {
-                self.state.lock().last = Some(receipt.clone());
-                return Ok(Some(delivery.into()));
-            }
-            consumer.core.give_back([receipt]);
-        }
-    }
-
-    /// Take messages ahead, without waiting. If there are none, return what to wait for.
-    #[pyo3(name = "_try_poll")]
-    fn try_poll(&self, py: Python<'_>) -> PyResult<Option<Pause>> {
-        let consumer = self.consumer.get();
-        let polled = consumer.call(py, |core| core.try_poll(consumer.prefetch))?;
-        let pause = polled.taken.is_empty().then(|| Pause::of(&polled));
-        self.state.lock().messages.extend(polled.taken);
-        Ok(pause)
-    }
-}
-
-impl Drop for ConsumerIterator {
-    fn drop(&mut self) {
-        let state = self.state.get_mut();
-        let unseen = state.messages.iter().map(|it| &it.receipt);
-        self.consumer.get().core.give_back(unseen);
     }
 }

@@ -8,6 +8,8 @@ mod chain;
 mod clock;
 mod compact;
 mod consumer;
+mod consumer_iterator;
+mod consumer_settling;
 mod conversion;
 mod convert;
 mod damage;
@@ -73,7 +75,9 @@ mod _forebay {
     #[pymodule_export]
     use super::clock::{ManualClock, clock_moved};
     #[pymodule_export]
-    use super::consumer::{Consumer, ConsumerIterator};
+    use super::consumer::Consumer;
+    #[pymodule_export]
+    use super::consumer_iterator::ConsumerIterator;
     #[pymodule_export]
     use super::conversion::{Conversion, convert_store};
     #[pymodule_export]

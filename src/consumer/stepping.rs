@@ -1,0 +1,103 @@
+//! What the services of the consumers do in one step: deliver what is due, save progress when it is
+//! time, and look after the consumers of other processes.
+
+use super::group::Group;
+use super::peers::Watch;
+use super::service::Due;
+use super::{Consumers, SAVE_EACH_MS};
+use crate::error::Result;
+use crate::record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Time between two checks whether a delayed message is readable, in ms.
+const READABLE_EACH_MS: i64 = 10;
+
+impl Consumers {
+    /// One step of [`Peers`].
+    pub(super) fn step_of_peers(&self, watch: &mut Watch, passed: Duration) -> Result<()> {
+        let (Some(occupation), now) = (self.occupation.get(), self.moment()) else {
+            return Ok(());
+        };
+        let watched = watch.step(occupation, passed, now.wall_ms);
+        let removed = occupation.remove_left(now.wall_ms);
+        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
+        let passed_on = groups.iter().try_for_each(|group| group.pass_on(now));
+        // Owners may have changed in any process.
+        let changes = occupation.table().changes();
+        if self.seen_changes.swap(changes, Ordering::AcqRel) != changes {
+            self.stir();
+        }
+        watched.map(drop).and(removed).and(passed_on)
+    }
+
+    /// Delivers what has become due after the clock was moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; those of reading and of sending.
+    pub fn clock_moved(&self) -> Result<()> {
+        if self.handle.writer().is_ok() {
+            while self.step(self.now())? == Due::Now {}
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Delivers what is due at `now` by the wall clock, and saves progress when it is time. Returns
+    /// when to call again.
+    pub(super) fn step(&self, now: i64) -> Result<Due> {
+        let steady = self.steady();
+        if let Some(joint) = self.handle.joint() {
+            if !joint.leads() {
+                return Ok(Due::Never);
+            }
+            // Another process may have sent a delayed message, or have begun to consume. The table
+            // of topics does not list those of delayed messages.
+            let (engine, delayed) = (&*self.handle.engine, [TIMER_TOPIC, SCHEDULE_TOPIC]);
+            if delayed
+                .iter()
+                .any(|topic| engine.topics().get(topic).is_none())
+            {
+                engine.refresh(None)?;
+            }
+            self.delayed.fetch_max(joint.published(), Ordering::AcqRel);
+            if self.found_occupation()?.is_some() {
+                // The first save is at once: the previous leader may have died before it saved.
+                if self.save_at.load(Ordering::Acquire) == i64::MAX {
+                    self.save_at.store(steady, Ordering::Release);
+                }
+            }
+        }
+        let delayed = self.delay.step(&self.handle, now);
+        let timed = self.timer.step(&self.handle, now);
+        let save_at = self.save_at.load(Ordering::Acquire);
+        if steady >= save_at {
+            self.save_at.store(steady + SAVE_EACH_MS, Ordering::Release);
+            self.save_progress()?;
+            self.save_delivery()?;
+        }
+        if self.delay.is_unsaved() || self.timer.is_unsaved() {
+            self.save_at
+                .fetch_min(steady + SAVE_EACH_MS, Ordering::AcqRel);
+        }
+        let saves = match self.save_at.load(Ordering::Acquire) {
+            i64::MAX => Due::Never,
+            at => Due::At(now + (at - steady)),
+        };
+        // In a synchronous store a message cannot be read before it is durable.
+        let sent = self.delayed.load(Ordering::Acquire);
+        let reads = match self.handle.engine.readable_position() < sent {
+            true => Due::At(now + READABLE_EACH_MS),
+            false => Due::Never,
+        };
+        Ok(delayed?.min(timed?).min(saves).min(reads))
+    }
+
+    /// Saves how far the delivery of delayed messages is, if this process delivers them.
+    pub(super) fn save_delivery(&self) -> Result<()> {
+        let delayed = self.delay.save(&self.handle, self.now());
+        delayed.and(self.timer.save(&self.handle))
+    }
+}
