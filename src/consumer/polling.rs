@@ -59,9 +59,7 @@ impl Consumer {
                 return Ok(polled.taken);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            // A poll that may not wait goes on while it passes over messages.
-            let may_pass = timeout.is_zero() && polled.wait.is_zero();
-            if done() || left.is_zero() && !may_pass {
+            if left.is_zero() || done() {
                 return Ok(polled.taken);
             }
             if !polled.wait.is_zero() {

@@ -1,8 +1,7 @@
-//! What a consumer gets while its group changes, and what a poll that does not wait finds.
+//! What a consumer gets while its group changes.
 
 use super::{bodies, on_each, poll, receipts};
-use crate::engine::Durability;
-use crate::{ConsumerOptions, Draft, Filter, Order};
+use crate::{ConsumerOptions, Order};
 
 /// Another thread asks for the queues after the table of the group has the new number of a consumer
 /// that joins again, and before the consumer has it.
@@ -41,31 +40,5 @@ fn a_refused_message_keeps_its_pause_when_its_queue_is_handed_over() {
         assert_eq!(its.len(), 2, "two queues were handed over");
         one.ack(receipts(&mine)).unwrap();
         other.ack(receipts(&its)).unwrap();
-    });
-}
-
-#[test]
-fn a_poll_that_does_not_wait_finds_a_message_behind_many_that_do_not_pass() {
-    on_each(|bed| {
-        bed.store.create_topic("orders", 1).unwrap();
-        let producer = bed.store.producer("orders", Some(0)).unwrap();
-        for number in 0..=300 {
-            let body = number.to_string();
-            let draft = Draft {
-                body: body.as_bytes(),
-                tags: Some(if number == 300 { "wanted" } else { "other" }),
-                ..Draft::default()
-            };
-            producer.send(&draft, 0, Durability::Default).unwrap();
-        }
-        let consumer = bed.consumer(ConsumerOptions {
-            filter: Filter {
-                tags: vec!["wanted".to_owned()],
-                ..Filter::default()
-            },
-            max_unsettled: 100,
-            ..ConsumerOptions::default()
-        });
-        assert_eq!(bodies(&poll(&consumer)), [300]);
     });
 }
