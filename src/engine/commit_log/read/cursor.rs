@@ -210,10 +210,8 @@ impl QueueCursor {
             report: &self.report,
         };
         match scene.tell(number, &mut self.budget) {
-            Ok(Some(told)) => self.told = told,
-            Ok(None) => self.is_behind = true,
-            // The reader needs none of the bytes that cannot be read. Another one may find out.
-            Err(_) => {}
+            Some(told) => self.told = told,
+            None => self.is_behind = true,
         }
     }
 

@@ -15,13 +15,17 @@
 //!
 //! A queue that is rarely used has its neighbours far apart. So a call walks only so many bytes,
 //! and the next one goes on where it stopped. In between, the caller can find out whether it is to
-//! go on at all.
+//! go on at all. Readers at different fillers of a queue have a search each.
+//!
+//! A search only serves a report, and readers get nothing from after the fillers before it ends. So
+//! it also ends after a maximum number of bytes and at bytes that cannot be read, with what it has
+//! found.
 
 use super::meant::leads_home;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::sound::{Depth, Hole, Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
-use crate::engine::commit_log::queues::queue::told::Search;
+use crate::engine::commit_log::queues::queue::told::{Known, Search};
 use crate::engine::report::Report;
 use crate::engine::{Damage, Topic};
 use crate::error::Result;
@@ -33,6 +37,8 @@ use std::sync::Arc;
 const NEIGHBOURS: u64 = 1000;
 /// Maximum number of fillers that are looked into at once.
 const RUN_MAX: u64 = 1 << 20;
+/// A search walks at most about so many bytes of the log.
+const SEARCH_LEN: u64 = if cfg!(test) { 3 << 20 } else { 256 << 20 };
 
 /// Whose message a hole holds.
 enum Whose {
@@ -62,38 +68,43 @@ impl Scene<'_> {
     /// Reports the holes that hold the message `number`, which has a filler, and those of the
     /// fillers around it. Takes the bytes that it walks from `budget`. Returns these fillers, or
     /// `None` if the budget did not suffice: then the next call goes on.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading.
-    pub fn tell(&self, number: u64, budget: &mut u64) -> Result<Option<Range<u64>>> {
+    pub fn tell(&self, number: u64, budget: &mut u64) -> Option<Range<u64>> {
         let mut known = self.queue.told.lock();
         let known = known.get_or_insert_default();
         if let Some(run) = known.run_of(number) {
-            return Ok(Some(run));
+            return Some(run);
         }
-        let begun = known.search.take();
-        let mut search = match begun.filter(|search| search.numbers.contains(&number)) {
-            Some(search) => search,
-            None => self.search(number)?,
-        };
-        if !self.walk(&mut search, budget)? {
-            known.search = Some(search);
-            return Ok(None);
+        let begun = known.take_search(number);
+        let mut search = begun.unwrap_or_else(|| self.search(number));
+        // The reader needs none of the bytes that cannot be read. To come to them again for each
+        // filler of the run would hold it up.
+        if self.walk(&mut search, budget).unwrap_or(true) {
+            let numbers = search.numbers.clone();
+            self.end(known, search);
+            return Some(numbers);
         }
-        let hole = search.unnamed.take();
-        if let Some(hole) = hole.or(search.doubtful.filter(|_| !search.left.is_empty())) {
+        if let Some(oldest) = known.keep_search(search) {
+            self.end(known, oldest);
+        }
+        None
+    }
+
+    /// Ends a search: reports what is left of what it has found. Its fillers are not looked into
+    /// again.
+    fn end(&self, known: &mut Known, search: Search) {
+        let doubtful = search.doubtful.filter(|_| !search.left.is_empty());
+        if let Some(hole) = search.unnamed.or(doubtful) {
             self.lose(hole, search.left.into_iter().flatten());
         }
         known.add(&search.numbers);
-        Ok(Some(search.numbers))
     }
 
     /// The search for the messages of the fillers around `number`.
-    fn search(&self, number: u64) -> Result<Search> {
+    fn search(&self, number: u64) -> Search {
         let queue = self.queue;
-        let is_filler = |number: u64| -> Result<bool> {
-            Ok(queue.entry(number)?.is_some_and(|entry| entry.is_filler()))
+        let is_filler = |number: u64| {
+            let entry = queue.entry(number);
+            entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.is_filler()))
         };
         let home = |number: u64| -> Result<Option<Range<u64>>> {
             Ok(match queue.entry(number)? {
@@ -106,32 +117,41 @@ impl Scene<'_> {
         let (min, max) = (queue.min().min(number), queue.max());
         let low = min.max(number.saturating_sub(RUN_MAX));
         let mut numbers = number..number + 1;
-        while numbers.start > low && is_filler(numbers.start - 1)? {
+        while numbers.start > low && is_filler(numbers.start - 1) {
             numbers.start -= 1;
         }
-        while numbers.end < max.min(number + RUN_MAX) && is_filler(numbers.end)? {
+        while numbers.end < max.min(number + RUN_MAX) && is_filler(numbers.end) {
             numbers.end += 1;
         }
-        let before = (min.max(numbers.start.saturating_sub(NEIGHBOURS))..numbers.start).rev();
-        let before = before.map(home).find_map(Result::transpose).transpose()?;
-        let after = numbers.end..max.min(numbers.end + NEIGHBOURS);
-        let after = after.into_iter().map(home).find_map(Result::transpose);
+        // A neighbour that cannot be read is as good as none. The disk may take seconds for each
+        // such read, so no further one is tried.
+        let mut before = (min.max(numbers.start.saturating_sub(NEIGHBOURS))..numbers.start).rev();
+        let before = before.find_map(|number| home(number).transpose());
+        let mut after = numbers.end..max.min(numbers.end + NEIGHBOURS);
+        let after = after.find_map(|number| home(number).transpose());
         let (first, end) = (self.log.min_position(), self.log.published());
-        Ok(Search {
+        let start = before
+            .and_then(Result::ok)
+            .map_or(first, |record| record.end);
+        let end = after
+            .and_then(Result::ok)
+            .map_or(end, |record| record.start);
+        Search {
             left: vec![numbers.clone()],
             numbers,
-            positions: before.map_or(first, |record| record.end)
-                ..after.transpose()?.map_or(end, |record| record.start),
+            positions: start..end,
+            budget: SEARCH_LEN,
             unnamed: None,
             doubtful: None,
-        })
+        }
     }
 
-    /// Walks the rest of the log between the neighbours. Returns false if the budget ends before.
+    /// Walks the rest of the log between the neighbours, as far as the search may. Returns false if
+    /// `budget` ends before.
     fn walk(&self, search: &mut Search, budget: &mut u64) -> Result<bool> {
         let range = search.positions.start.max(self.log.min_position())..search.positions.end;
         let mut walk = SoundWalk::new(self.log, range, Depth::Checksums);
-        while *budget > 0 {
+        while *budget > 0 && search.budget > 0 {
             let from = walk.position();
             let hole = match walk.next()? {
                 None => return Ok(true),
@@ -139,12 +159,14 @@ impl Scene<'_> {
                 Some(Sound::Hole(hole)) => Some(hole),
             };
             search.positions.start = walk.position();
-            *budget = budget.saturating_sub(walk.position() - from);
+            let len = walk.position() - from;
+            *budget = budget.saturating_sub(len);
+            search.budget = search.budget.saturating_sub(len);
             if let Some(hole) = hole {
                 self.meet(search, hole)?;
             }
         }
-        Ok(false)
+        Ok(search.budget == 0)
     }
 
     /// Reports a hole if it holds a message of the queue. One of which nothing tells whose messages

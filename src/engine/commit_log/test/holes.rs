@@ -8,9 +8,10 @@ use crate::options::{Mode, Options};
 use crate::record::Draft;
 use crate::warning::Warning;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A file system may look at every page of a file to tell where its data ends.
 #[test]
@@ -70,8 +71,8 @@ fn the_end_of_data_is_not_asked_for_at_each_hole() {
     }
 }
 
-/// A store with a queue of `t` whose second message is damaged, and `others` of another topic in
-/// between.
+/// A store with a queue of `t` in which every second message is damaged. After each of them are
+/// `others` of another topic, of 128 KiB.
 struct Damaged {
     dir: tempfile::TempDir,
     options: Options,
@@ -79,10 +80,15 @@ struct Damaged {
 
 impl Damaged {
     fn new(others: usize) -> Damaged {
+        Damaged::with(1, others, 8 << 20)
+    }
+
+    /// With so many damaged messages, all in the first file.
+    fn with(lost: usize, others: usize, file_size: u64) -> Damaged {
         let damaged = Damaged {
             dir: tempfile::tempdir().unwrap(),
             options: Options {
-                commitlog_file_size: Some(4 << 20),
+                commitlog_file_size: Some(file_size),
                 queue_file_entries: Some(64),
                 default_queues: Some(1),
                 index: Some(false),
@@ -92,9 +98,14 @@ impl Damaged {
         let (dying, root) = (tempfile::tempdir().unwrap(), damaged.dir.path());
         let engine = damaged.open_at(dying.path(), Mode::Append);
         append(&engine, "t", b"the first one");
-        append(&engine, "t", b"the second one");
-        for _ in 0..others {
-            append(&engine, "others", &[7; 128 << 10]);
+        for number in 0..lost {
+            if number > 0 {
+                append(&engine, "t", b"one in between");
+            }
+            append(&engine, "t", b"the second one");
+            for _ in 0..others {
+                append(&engine, "others", &[7; 128 << 10]);
+            }
         }
         append(&engine, "t", b"the third one");
         engine.flush(&mut || true).unwrap();
@@ -104,12 +115,16 @@ impl Damaged {
         engine.close().unwrap();
         let log = root.join("commitlog").join(format!("{:020}", 0));
         let mut bytes = fs::read(&log).unwrap();
-        let at = bytes.windows(10).position(|at| at == b"the second");
-        bytes[at.unwrap()] ^= 1;
+        let windows = bytes.windows(10).enumerate();
+        let found: Vec<usize> = windows
+            .filter_map(|(at, bytes)| (bytes == b"the second").then_some(at))
+            .collect();
+        assert_eq!(found.len(), lost);
+        found.iter().for_each(|at| bytes[*at] ^= 1);
         fs::write(&log, bytes).unwrap();
         // Recovery tells of it, once.
         let engine = damaged.open(Mode::Append);
-        assert_eq!(engine.report().damaged(), 1);
+        assert_eq!(engine.report().damaged(), lost as u64);
         engine.close().unwrap();
         damaged
     }
@@ -119,11 +134,15 @@ impl Damaged {
     }
 
     fn open_at(&self, root: &Path, mode: Mode) -> CommitLog {
+        self.open_on(&Machine::real(), root, mode)
+    }
+
+    fn open_on(&self, machine: &Machine, root: &Path, mode: Mode) -> CommitLog {
         let options = Options {
             mode,
             ..self.options.clone()
         };
-        CommitLog::open(&Machine::real(), root, &options, Vec::new()).unwrap()
+        CommitLog::open(machine, root, &options, Vec::new()).unwrap()
     }
 }
 
@@ -164,6 +183,15 @@ fn cursor(engine: &CommitLog) -> Box<dyn Cursor> {
     engine.cursor(&topic, 0, 0..3, &all, Check::Full).unwrap()
 }
 
+/// Makes a step in the queue of `t`. Returns the offset of the next one.
+fn step(engine: &CommitLog, offset: u64, rows: &mut Rows) -> u64 {
+    let topic = engine.topics().get("t").unwrap();
+    let (all, range) = (Filter::default(), offset..u64::MAX);
+    let mut cursor = engine.cursor(&topic, 0, range, &all, Check::Full).unwrap();
+    assert!(cursor.step(1, rows).unwrap() || !rows.rows.is_empty());
+    cursor.offset()
+}
+
 /// Only the opening that recovered the store reported it; later readers passed over it silently.
 #[test]
 fn each_reader_is_told_of_a_message_that_was_lost_long_ago() {
@@ -201,13 +229,7 @@ fn a_long_search_for_a_lost_message_can_be_left_and_goes_on_later() {
     // Each step has a cursor of its own, as each call of a consumer has.
     let mut next = 1;
     while next < 2 {
-        let topic = engine.topics().get("t").unwrap();
-        let all = Filter::default();
-        let mut cursor = engine
-            .cursor(&topic, 0, next..3, &all, Check::Full)
-            .unwrap();
-        assert!(cursor.step(1, &mut rows).unwrap() || !rows.rows.is_empty());
-        next = cursor.offset();
+        next = step(&engine, next, &mut rows);
         steps += 1;
     }
     assert!(steps > 2, "{steps}");
@@ -217,5 +239,94 @@ fn a_long_search_for_a_lost_message_can_be_left_and_goes_on_later() {
     rows.clear();
     cursor(&engine).step(10, &mut rows).unwrap();
     assert_eq!(rows.rows.len(), 2);
+    engine.close().unwrap();
+}
+
+/// Each dropped the search of the other, and neither got past its filler.
+#[test]
+fn readers_that_search_for_different_lost_messages_in_turn_all_get_past_them() {
+    // So many that they do not all keep their searches.
+    for lost in [2, 18] {
+        let damaged = Damaged::with(lost, 10, 32 << 20);
+        let engine = damaged.open(Mode::Read);
+        let mut rows = Rows::default();
+        let mut readers: Vec<u64> = (0..lost as u64).map(|number| 2 * number + 1).collect();
+        for _ in 0..4 {
+            for (number, reader) in (0..).zip(&mut readers) {
+                if *reader == 2 * number + 1 {
+                    *reader = step(&engine, *reader, &mut rows);
+                }
+            }
+        }
+        let ends: Vec<u64> = (1..=lost as u64).map(|number| 2 * number).collect();
+        let ends = ends.iter().zip(&readers);
+        assert!(ends.clone().all(|(end, reader)| reader >= end), "{ends:?}");
+        assert_eq!(engine.report().damaged(), lost as u64);
+        engine.close().unwrap();
+    }
+}
+
+/// The search only serves a report. The messages after the lost one do not wait for a walk over
+/// the whole log.
+#[test]
+fn a_search_for_a_lost_message_ends_after_a_part_of_the_log() {
+    // A search walks at most 3 MiB in tests, and a step 1 MiB.
+    let damaged = Damaged::new(48);
+    let engine = damaged.open(Mode::Read);
+    let (mut steps, mut rows, mut next) = (0, Rows::default(), 1);
+    while next < 2 {
+        next = step(&engine, next, &mut rows);
+        steps += 1;
+    }
+    assert!((2..=4).contains(&steps), "{steps}");
+    let told = engine.report().damage();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].lost, [("t".to_owned(), 0, 1)]);
+    engine.close().unwrap();
+}
+
+/// A reader does not need what is between a lost message and the next one of its queue. A bad
+/// sector there made the search begin again at each filler.
+#[test]
+fn a_search_for_a_lost_message_ends_at_bytes_that_cannot_be_read() {
+    // The next message of the queue is in the second file.
+    let damaged = Damaged::with(1, 10, 1 << 20);
+    let (is_bad, met) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (bad, count) = (Arc::clone(&is_bad), Arc::clone(&met));
+    let disk = HookedDisk::shared(move |call, path| {
+        let is_second = path.ends_with(format!("commitlog/{:020}", 1 << 20));
+        if call == Call::Map && is_second && bad.load(Ordering::Relaxed) {
+            count.fetch_add(1, Ordering::Relaxed);
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(())
+    });
+    let machine = Machine {
+        disk,
+        ..Machine::real()
+    };
+    let engine = damaged.open_on(&machine, damaged.dir.path(), Mode::Read);
+    is_bad.store(true, Ordering::Relaxed);
+    let mut rows = Rows::default();
+    let pass = |rows: &mut Rows| {
+        let topic = engine.topics().get("t").unwrap();
+        let all = Filter::default();
+        let mut cursor = engine.cursor(&topic, 0, 1..2, &all, Check::Full).unwrap();
+        for _ in 0..4 {
+            if !cursor.step(1, rows).unwrap() {
+                break;
+            }
+        }
+        assert_eq!(cursor.offset(), 2);
+    };
+    pass(&mut rows);
+    let before = met.load(Ordering::Relaxed);
+    assert!(before > 0);
+    assert_eq!(engine.report().damaged(), 1);
+    pass(&mut rows);
+    assert_eq!(met.load(Ordering::Relaxed), before);
     engine.close().unwrap();
 }

@@ -2,8 +2,11 @@
 
 use crate::damage::Damage;
 use crate::sync::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+
+/// Maximum number of incomplete searches of a queue.
+const SEARCHES_MAX: usize = 16;
 
 /// The fillers of a queue for which readers have searched the log.
 #[derive(Debug, Default)]
@@ -14,8 +17,8 @@ pub struct Told(Mutex<Option<Box<Known>>>);
 pub struct Known {
     /// Ranges of numbers that were looked into: the end by the first number.
     runs: BTreeMap<u64, u64>,
-    /// A search that is not complete.
-    pub search: Option<Search>,
+    /// Incomplete searches, of different runs of fillers. The one that was continued last is last.
+    searches: VecDeque<Search>,
 }
 
 /// A search for the holes that hold the messages of a run of fillers.
@@ -25,6 +28,8 @@ pub struct Search {
     pub numbers: Range<u64>,
     /// The part of the log that is yet to be walked.
     pub positions: Range<u64>,
+    /// How many bytes of it may be walked.
+    pub budget: u64,
     /// The fillers whose hole is not known.
     pub left: Vec<Range<u64>>,
     /// The last hole of which nothing tells whose messages it holds.
@@ -50,5 +55,22 @@ impl Known {
     /// Adds a range that was looked into.
     pub fn add(&mut self, numbers: &Range<u64>) {
         self.runs.insert(numbers.start, numbers.end);
+    }
+
+    /// Takes out the incomplete search for the message `number`.
+    pub fn take_search(&mut self, number: u64) -> Option<Search> {
+        let mut searches = self.searches.iter();
+        let at = searches.position(|search| search.numbers.contains(&number))?;
+        self.searches.remove(at)
+    }
+
+    /// Keeps an incomplete search. If that is one too many, returns the one that has waited
+    /// longest, which the caller must end. If it were dropped, readers that take turns would each
+    /// begin again, and none would get past its fillers.
+    #[must_use]
+    pub fn keep_search(&mut self, search: Search) -> Option<Search> {
+        self.searches.push_back(search);
+        let is_full = self.searches.len() > SEARCHES_MAX;
+        is_full.then(|| self.searches.pop_front()).flatten()
     }
 }
