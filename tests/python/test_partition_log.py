@@ -477,7 +477,7 @@ def test_a_tail_follows_processes_that_write_and_are_killed(tmp_path: Path, mode
     path = tmp_path / "log"
     with open_log(path, default_queues=1) as store:
         store.create_topic("orders")
-    with forebay.open(path, mode="r") as reader, reader.tail("orders", timeout=60) as tail:
+    with forebay.open(path, mode="r") as reader, reader.tail("orders", timeout=LONG_S) as tail:
         for body in ("one", "two", "three"):
             command = [sys.executable, "-c", SEND_AND_STAY, str(path), mode, body]
             pipe = subprocess.PIPE

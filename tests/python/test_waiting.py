@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from harness import state_of
-from holding import AT_APPEND, GATE, check_an_end, held, running
+from harness import LONG_S
+from holding import AT_APPEND, GATE, await_sleep, check_an_end, held, running
 
 import forebay
 import forebay.archive
@@ -112,7 +112,7 @@ def test_a_store_that_closes_ends_its_tails(store):
 
 def test_a_reader_follows_writers_that_come_later(directory):
     with forebay.open(directory, mode="r") as reader:
-        tail = reader.tail("orders", timeout=60)
+        tail = reader.tail("orders", timeout=LONG_S)
         before = reader.read("orders", 0, 0).max_offset
         for body in ("first", "second"):
             send(directory, "orders", body)
@@ -128,7 +128,7 @@ def test_a_reader_follows_writers_that_come_later(directory):
 def test_a_reader_sees_a_topic_with_all_its_queues_or_not_at_all(directory):
     """Not only with those that have a message, or whose folder was made already."""
     with forebay.open(directory) as store, forebay.open(directory, mode="r") as reader:
-        tail = reader.tail("orders", timeout=60)
+        tail = reader.tail("orders", timeout=LONG_S)
         store.create_topic("bills", queues=5)
         store.send("bills", b"x", queue=2)
         store.send("orders", b"later")
@@ -240,7 +240,7 @@ def test_ctrl_c_ends_a_poll_of_many_messages_which_are_given_back(store):
         store.producer("orders", queue=0).send_batch([b"x"] * 100)
     with store.consumer("orders", group="billing", max_unsettled=10**6) as consumer:
         assert not pressed_before(functools.partial(consumer.poll, 9_000))
-        again = consumer.poll(200, timeout=60)
+        again = consumer.poll(200, timeout=LONG_S)
         assert [message.offset for message in again] == list(range(200))
 
 
@@ -252,7 +252,7 @@ def test_a_poll_passes_over_a_part_of_the_messages_that_it_does_not_want(store):
         assert consumer.poll(timeout=0) == []
         assert 0 < sum(consumer.lag().values()) < 50_000
         store.producer("orders", queue=0).send(b"x", tags="paid")
-        assert [message.body for message in consumer.poll(timeout=60)] == [b"x"]
+        assert [message.body for message in consumer.poll(timeout=LONG_S)] == [b"x"]
 
 
 def interrupted(reader):
@@ -326,7 +326,7 @@ def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
     with running(WAIT.replace("STATEMENT", statement), path, role) as waiter:
         assert waiter.stdout.readline() == "waits\n"
         os.kill(waiter.pid, signal.SIGINT)
-        rest, _ = waiter.communicate()
+        rest, _ = waiter.communicate(timeout=LONG_S)
     assert (rest, waiter.returncode) == ("interrupted\n", 0)
 
 
@@ -362,8 +362,8 @@ def test_ctrl_c_ends_a_wait_for_a_process_that_is_stopped(tmp_path, statement):
         assert leader.stdout.readline() == "leads\n"
         with running(FOLLOW.replace("STATEMENT", statement), path) as follower:
             check_an_interrupt(leader, follower)
-            follower.communicate("\n")
-        leader.communicate("\n")
+            follower.communicate("\n", timeout=LONG_S)
+        leader.communicate("\n", timeout=LONG_S)
     assert (leader.returncode, follower.returncode) == (0, 0)
 
 
@@ -397,8 +397,8 @@ def test_ctrl_c_ends_the_close_of_a_store_whose_leader_is_stopped(tmp_path, engi
         assert leader.stdout.readline() == "leads\n"
         with running(LEAVE, path, engine) as follower:
             check_an_interrupt(leader, follower)
-            rest, _ = follower.communicate("\n")
-        leader.communicate("\n")
+            rest, _ = follower.communicate("\n", timeout=LONG_S)
+        leader.communicate("\n", timeout=LONG_S)
     assert (leader.returncode, follower.returncode) == (0, 0)
     # They are not left to the limit for a leader that hangs.
     assert int(rest) < 30_000
@@ -411,11 +411,10 @@ def check_an_interrupt(leader, follower):
     follower.stdin.write("\n")
     follower.stdin.flush()
     assert follower.stdout.readline() == "waits\n"
-    while state_of(follower.pid) != "S":
-        pass
+    await_sleep(follower)
     os.kill(follower.pid, signal.SIGINT)
     # Else it waits for its flush_timeout, which is much longer.
-    assert select.select([follower.stdout], [], [], 60)[0]
+    assert select.select([follower.stdout], [], [], LONG_S)[0]
     assert follower.stdout.readline() == "interrupted\n"
     os.kill(leader.pid, signal.SIGCONT)
 
@@ -442,10 +441,12 @@ FILES = {"commitlog": ("lock", "forebay.state"), "partitionlog": (".lock", "fore
 
 
 @contextlib.contextmanager
-def held_up(path: Path, engine: str = "commitlog") -> Iterator[None]:
-    """Stand for a living process that holds the append lock and the gate."""
+def held_up(
+    path: Path, engine: str = "commitlog", process: subprocess.Popen[str] | None = None
+) -> Iterator[None]:
+    """Stand for a living process that holds the append lock and the gate; see `held`."""
     lock, page = FILES[engine]
-    with held(path, lock, {page: AT_APPEND}, GATE):
+    with held(process, path, lock, {page: AT_APPEND}, GATE):
         yield
 
 
@@ -465,7 +466,7 @@ def held_up(path: Path, engine: str = "commitlog") -> Iterator[None]:
 def test_ctrl_c_ends_a_call_that_another_process_holds_up(tmp_path: Path, statement: str):
     path = tmp_path / "store"
     with running(HELD_UP.replace("STATEMENT", statement), path) as sender:
-        check_an_end(sender, held_up(path))
+        check_an_end(sender, held_up(path, process=sender))
 
 
 #: Shares a store whose messages are durable, and refuses one.
@@ -498,8 +499,8 @@ def test_ctrl_c_ends_the_refusal_of_a_message_whose_leader_is_stopped(tmp_path, 
         with running(REFUSES, path, engine) as follower:
             assert follower.stdout.readline() == "ready\n"
             check_an_interrupt(leader, follower)
-            follower.communicate("\n")
-        leader.communicate("\n")
+            follower.communicate("\n", timeout=LONG_S)
+        leader.communicate("\n", timeout=LONG_S)
     assert (leader.returncode, follower.returncode) == (0, 0)
 
 
@@ -544,12 +545,12 @@ def test_the_handler_of_a_signal_may_use_the_store_while_it_waits(
     code = HANDLES.replace("WAITED", waited).replace("HANDLED", handled)
     with running(code, path, engine) as process:
         assert process.stdout.readline() == "ready\n"
-        with held_up(path, engine):
+        with held_up(path, engine, process):
             print(file=process.stdin, flush=True)
             assert process.stdout.readline() == "waits\n"
             os.kill(process.pid, signal.SIGUSR1)
             assert process.stdout.readline() == "handles\n"
-        assert process.communicate(timeout=60)[0] == "handled\ndone\n"
+        assert process.communicate(timeout=LONG_S)[0] == "handled\ndone\n"
 
 
 @contextlib.contextmanager
@@ -580,8 +581,8 @@ def test_a_run_stores_an_outcome_once_the_log_is_no_longer_busy(tmp_path, caplog
         with on_warning("not settled yet", is_late.set):
             with held_up(path):
                 running.start()
-                assert is_late.wait(60)
-            assert next(store.tail("SCHEDULE_TOPIC_XXXX", "earliest", timeout=60)).body == b"x"
+                assert is_late.wait(LONG_S)
+            assert next(store.tail("SCHEDULE_TOPIC_XXXX", "earliest", timeout=LONG_S)).body == b"x"
             consumer.close()
             running.join()
     assert sum("not settled yet" in record.getMessage() for record in caplog.records) == 1
@@ -595,7 +596,7 @@ def test_a_run_that_is_stopped_gives_back_what_it_cannot_settle(tmp_path):
         consumer = store.consumer("orders", group="billing")
         with on_warning("not settled yet", terminate), held_up(path):
             consumer.run(fail, batch=2)
-        assert [message.body for message in consumer.poll(timeout=60)] == [b"1", b"2"]
+        assert [message.body for message in consumer.poll(timeout=LONG_S)] == [b"1", b"2"]
 
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):
@@ -604,7 +605,7 @@ def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory)
     with running(code, directory, "reader") as killed:
         assert killed.stdout.readline() == "waits\n"
     assert sorted(directory.rglob("*")) == before
-    with forebay.open(directory, mode="r") as reader, reader.tail("orders", timeout=60) as tail:
+    with forebay.open(directory, mode="r") as reader, reader.tail("orders", timeout=LONG_S) as tail:
         for body in ("x", "y"):
             send(directory, "orders", body)
             assert next(tail).body == body.encode()

@@ -3,18 +3,19 @@
 from pathlib import Path
 
 import pytest
+from harness import LONG_S
 from holding import AT_APPEND, AT_OWNERS, check_an_end, held, running
 
 pytestmark = pytest.mark.usefixtures("uncollected")
 
 #: Shares the store with a message that is not settled; once it is told to go on, calls what another
 #: process holds up.
-CONSUMES = """
+CONSUMES = f"""
 import sys, forebay
 with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
     store.send("orders", b"x")
     consumer = store.consumer("orders", group="billing")
-    (message,) = consumer.poll(timeout=60)
+    (message,) = consumer.poll(timeout={LONG_S})
     late = store.consumer("orders", group="late")
     print("ready", flush=True)
     input()
@@ -45,17 +46,17 @@ with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
 def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words):
     path = tmp_path / "store"
     with running(CONSUMES.replace("STATEMENT", statement), path) as process:
-        check_an_end(process, held(path, "lock", words))
+        check_an_end(process, held(process, path, "lock", words))
 
 
 #: Consumes, and once it is told to go on, saves progress.
-SAVES = """
+SAVES = f"""
 import sys, forebay
 from forebay._forebay import record_offsets
 with forebay.open(sys.argv[1], mode=sys.argv[2]) as store:
     store.send("orders", b"x")
     consumer = store.consumer("orders", group="billing")
-    (message,) = consumer.poll(timeout=60)
+    (message,) = consumer.poll(timeout={LONG_S})
     consumer.commit()
     print("ready", flush=True)
     input()
@@ -85,19 +86,20 @@ def test_ctrl_c_ends_the_saving_of_progress_that_another_process_holds_up(
 ):
     path = tmp_path / "store"
     with running(SAVES.replace("STATEMENT", statement), path, mode) as process:
-        check_an_end(process, held(path, "config/consumerOffset.lock", {}, 0))
+        check_an_end(process, held(process, path, "config/consumerOffset.lock", {}, 0))
 
 
 #: Holds a message of each of four queues, two of which go to another consumer.
-GIVES = """
-import sys, forebay
+GIVES = f"""
+import sys, time, forebay
 with forebay.open(sys.argv[1], mode="share") as store:
     store.create_topic("orders", queues=4)
     for queue in range(4):
         store.producer("orders", queue=queue).send(b"x")
     one, held = store.consumer("orders", group="billing"), []
-    while len(held) < 4:
-        held += one.poll(4 - len(held), timeout=60)
+    end = time.monotonic() + {LONG_S}
+    while len(held) < 4 and time.monotonic() < end:
+        held += one.poll(4 - len(held), timeout={LONG_S})
     two = store.consumer("orders", group="billing")
     print("ready", flush=True)
     input()
@@ -107,8 +109,9 @@ with forebay.open(sys.argv[1], mode="share") as store:
     for queue in range(4):
         store.producer("orders", queue=queue).send(b"y")
     more = []
-    while len(more) < 2:
-        more += two.poll(timeout=60)
+    end = time.monotonic() + {LONG_S}
+    while len(more) < 2 and time.monotonic() < end:
+        more += two.poll(timeout={LONG_S})
     print(len(more), flush=True)
 """
 
@@ -117,7 +120,7 @@ def test_queues_go_to_their_heir_once_the_table_of_groups_is_free(tmp_path: Path
     path = tmp_path / "store"
     with running(GIVES, path) as process:
         assert process.stdout.readline() == "ready\n"
-        with held(path, "lock", {"forebay.groups": AT_OWNERS}):
+        with held(process, path, "lock", {"forebay.groups": AT_OWNERS}):
             print(file=process.stdin, flush=True)
             assert process.stdout.readline() == "acknowledged\n"
-        assert process.communicate("\n")[0] == "2\n"
+        assert process.communicate("\n", timeout=LONG_S)[0] == "2\n"
