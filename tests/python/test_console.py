@@ -18,7 +18,7 @@ import harness
 import httpx
 import pytest
 import store_files
-from console_support import browsing, serving
+from console_support import LIMIT_MS, browsing, serving
 from golden_stores import unpack
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -690,6 +690,7 @@ def test_the_pages_show_hostile_text_as_text_and_redrive(own, browser):
         console = Console(store, token=TOKEN, write=True, interval=0.05)
         with serving(console) as url:
             page = browser.new_page(viewport={"width": 390, "height": 800})
+            page.set_default_timeout(LIMIT_MS)
             page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.accept()))
             page.on("console", lambda line: complaints.append(line.text))
             page.on("pageerror", lambda error: complaints.append(str(error)))

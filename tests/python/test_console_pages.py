@@ -1,7 +1,7 @@
 """The console's pages in a browser: long text fits wide and narrow windows."""
 
 import pytest
-from console_support import browsing, serving
+from console_support import LIMIT_MS, browsing, serving
 
 import forebay
 from forebay.console import Console
@@ -36,21 +36,24 @@ def url():
 def test_long_names_and_reasons_fit_the_window(url, browser, width):
     """A long name in an error or a caption had made the page wider than a narrow window."""
     page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(LIMIT_MS)
     page.goto(f"{url}/#token={TOKEN}")
     page.get_by_text("live", exact=True).wait_for()
     group, dead = "g" * 100, "%25DLQ%25" + "g" * 100
-    for where, text in (
-        ("/topics", NAME),
-        (f"/topic?topic={NAME}", "b" * 20),
-        (f"/message?topic={NAME}&queue=0&offset=0", "v" * 20),
-        (f"/message?topic={dead}&queue=0&offset=0", REASON),
-        (f"/message?topic={NAME}&queue=7&offset=0", "has no queue 7"),
-        ("/groups", "Queues of ggg"),
-        ("/letters", group),
-        (f"/letters?group={group}", REASON),
+    for where, title, text in (
+        ("/topics", "Topics", NAME),
+        (f"/topic?topic={NAME}", NAME, "b" * 20),
+        (f"/message?topic={NAME}&queue=0&offset=0", f"{NAME} 0@0", "v" * 20),
+        (f"/message?topic={dead}&queue=0&offset=0", f"%DLQ%{group} 0@0", REASON),
+        (f"/message?topic={NAME}&queue=7&offset=0", f"{NAME} 7@0", "has no queue 7"),
+        ("/groups", "Groups", "Queues of ggg"),
+        ("/letters", "Dead letters", group),
+        (f"/letters?group={group}", f"Dead letters of {group}", REASON),
     ):
         page.goto(f"{url}/#{where}")
-        page.get_by_text(text).first.wait_for()
+        # Else the text may be that of the page before.
+        page.get_by_role("heading", name=title, exact=True, level=1).wait_for()
+        page.get_by_role("main").get_by_text(text).first.wait_for()
         wider = page.evaluate(
             """() => [document.documentElement, ...document.querySelectorAll("main .scroll")]
               .filter((one) => one.scrollWidth > one.clientWidth)

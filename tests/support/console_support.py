@@ -17,6 +17,9 @@ from forebay.console.serve import Server, listen
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
 
+#: What Playwright waits at most for, in milliseconds.
+LIMIT_MS = harness.LONG_S * 1000
+
 
 @contextlib.contextmanager
 def serving(console: Console) -> Iterator[str]:
@@ -36,7 +39,7 @@ def serving(console: Console) -> Iterator[str]:
 def chromium(playwright: Playwright) -> Browser:
     """Start a headless Chromium: the one on the path, if there is one."""
     found = shutil.which("chromium") or shutil.which("google-chrome")
-    return playwright.chromium.launch(executable_path=found)
+    return playwright.chromium.launch(executable_path=found, timeout=LIMIT_MS)
 
 
 @contextlib.contextmanager
