@@ -227,8 +227,9 @@ fn a_reader_that_sleeps_is_woken_by_its_own_close() {
     let writer = writing(&path, &options).unwrap();
     let reader = reading(&path, NEVER);
     let seen = reader.readable_position();
+    let limit = Duration::from_secs(600);
     thread::scope(|scope| {
-        let all = [(); 3].map(|()| scope.spawn(|| reader.wait_until(seen, LONG, &|| false)));
+        let all = [(); 3].map(|()| scope.spawn(|| reader.wait_until(seen, limit, &|| false)));
         while !reader.listening.is_slept_on() {
             thread::yield_now();
         }
