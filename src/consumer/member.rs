@@ -7,6 +7,7 @@ use super::Anchor;
 use super::group::{Ground, Group};
 use super::lane::Lane;
 use super::options::ConsumerOptions;
+use super::patience::is_locked;
 use super::start::{Start, check_named, offset_of};
 use crate::bound::Bound;
 use crate::engine::Engine;
@@ -172,10 +173,17 @@ impl Consumer {
         let queues = self.with_ground(|ground| Ok(self.count_queues(ground.engine)))?;
         let is_time = now_ms.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs();
         if is_time || queues != turn.queues {
-            if self.with_ground(|ground| self.group.refresh(ground))? {
-                self.shared.stir();
+            match self.with_ground(|ground| self.group.refresh(ground)) {
+                Ok(has_changed) => {
+                    if has_changed {
+                        self.shared.stir();
+                    }
+                    (turn.refreshed, turn.queues) = (now_ms, queues);
+                }
+                // The next call tries again. The queues that are known may have messages.
+                Err(error) if is_locked(&error) && !turn.lanes.is_empty() => {}
+                Err(error) => return Err(error),
             }
-            (turn.refreshed, turn.queues) = (now_ms, queues);
         }
         // In this order: a consumer that joins again has its new number after the table has it.
         let of = (self.number(), self.group.generation());

@@ -255,13 +255,15 @@ impl Window {
         self.slots.get(offset).map_or(0, |slot| slot.attempts)
     }
 
-    /// Takes back everything delivered, for another consumer: it becomes due at `now`. A message
-    /// that was refused, and those that wait for it, keep their time.
+    /// Takes back everything delivered, for another consumer: it becomes due at `now`, but for
+    /// messages that were refused, which keep their pause.
     pub fn recall(&mut self, now: i64) {
         self.slots.change_all(0..u64::MAX, |slot| {
-            if matches!(slot.state, State::Out | State::Back) {
-                slot.state = State::Back;
+            if slot.state != State::Refused {
                 slot.deadline = now;
+            }
+            if slot.state == State::Out {
+                slot.state = State::Back;
             }
         });
     }

@@ -108,7 +108,11 @@ class Lane:
 
     def leave(self, now: int) -> None:
         self.owner = None
-        self.recall(0, now)
+        for at in self.unsettled:
+            self.slots[at].out = False
+            # A refused message keeps its pause.
+            if not self.slots[at].refused:
+                self.slots[at].deadline = now
 
     def inherit(self) -> None:
         if self.heir is not None and (self.owner is None or not self.unsettled):

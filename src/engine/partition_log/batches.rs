@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Bytes between two waypoints that a walk keeps.
 const WAYPOINT_STEP: u64 = 64 << 10;
+/// Damaged places that a walk passes over to find the batch after one that is lost.
+const AHEAD_MAX: usize = 1024;
 /// How often in a row a listed file may be missing before that is an error.
 const LISTINGS_MAX: u32 = 16;
 
@@ -259,13 +261,18 @@ impl Batches {
             return Ok(self.at);
         };
         let after = walk.lose(found)?;
-        while !matches!(self.ahead.back(), Some(Step::Batch(_) | Step::End)) {
+        while !matches!(self.ahead.back(), Some(Step::Batch(_) | Step::End))
+            && self.ahead.len() < AHEAD_MAX
+        {
             self.ahead.push_back(walk.next(disk)?);
         }
         let next = match self.ahead.back() {
-            Some(Step::Batch(next)) => next.header.first_offset(),
-            _ => limit,
+            Some(Step::Batch(next)) => Some(next.header.first_offset()),
+            Some(Step::Damage(..)) => Some(walk.before()),
+            _ => None,
         };
+        // The old formats may not state the first offset.
+        let next = next.filter(|next| *next > 0).unwrap_or(limit);
         Ok(after.min(next).min(limit))
     }
 }

@@ -34,8 +34,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A check takes at most this part of the time.
+/// A check takes at most this part of the time, but for one that is shorter than
+/// [`CHECK_SHORT`], and that after a change within the pause of polling.
 const CHECK_SHARE: u32 = 20;
+const CHECK_SHORT: Duration = Duration::from_micros(100);
 /// Between two wakes of threads that are about to sleep on the word of another process.
 const WAKE_AGAIN: Duration = Duration::from_micros(50);
 
@@ -91,6 +93,8 @@ struct Checked {
     since: Instant,
     /// For how long the next check is not due.
     pause: Duration,
+    /// For how long it is not even due if the word changes.
+    least: Duration,
 }
 
 /// What a thread does next.
@@ -116,12 +120,20 @@ impl Listening {
     pub fn turn(&self) -> Turn {
         let known = self.known.lock();
         let word = known.word();
-        let pause = match (&word, known.checked) {
-            (Some((_, word)), Some(checked)) if checked.word == *word => {
-                checked.pause.saturating_sub(checked.began.elapsed())
-            }
-            _ => Duration::ZERO,
+        let (Some((_, value)), Some(checked)) = (&word, known.checked) else {
+            return Turn {
+                word,
+                pause: Duration::ZERO,
+            };
         };
+        let passed = checked.began.elapsed();
+        if checked.word == *value {
+            let pause = checked.pause.saturating_sub(passed);
+            return Turn { word, pause };
+        }
+        // Until then further changes say nothing new.
+        let pause = checked.least.saturating_sub(passed);
+        let word = word.filter(|_| pause.is_zero());
         Turn { word, pause }
     }
 
@@ -136,7 +148,8 @@ impl Listening {
         };
         let loaded = Instant::now();
         let result = check();
-        let busy = began.elapsed().saturating_mul(CHECK_SHARE);
+        let took = began.elapsed();
+        let busy = took.saturating_mul(CHECK_SHARE);
         let mut known = self.known.lock();
         #[cfg(test)]
         {
@@ -160,6 +173,10 @@ impl Listening {
             word: *value,
             since,
             pause,
+            least: match took < CHECK_SHORT {
+                true => Duration::ZERO,
+                false => busy.min(self.pauses.poll),
+            },
         });
         let pause = pause.saturating_sub(began.elapsed());
         (result, Turn { word, pause })

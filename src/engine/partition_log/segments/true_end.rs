@@ -20,8 +20,8 @@ const FORMAT: u8 = 2;
 
 impl Reader {
     /// Where the batch ends that begins with `bytes`, if nothing but its length is wrong and
-    /// another batch follows it before the end of `bytes`. `left`: how many bytes may be searched
-    /// for it.
+    /// another batch follows it within `bytes` or at their end. `left`: how many bytes may be
+    /// searched for it.
     pub(super) fn true_end(&mut self, bytes: Range<u64>, left: &mut u64) -> Result<Option<u64>> {
         let head = self.bytes(bytes.start, HEAD_LEN)?;
         if head.len() < HEAD_LEN || head.get(MAGIC_END - 1) != Some(&FORMAT) {
@@ -33,7 +33,7 @@ impl Reader {
             .min(bytes.start.saturating_add(SEARCH_MAX.min(*left)));
         let (mut sum, mut summed) = (0, bytes.start + CRC_FROM as u64);
         let mut at = bytes.start + HEAD_LEN as u64;
-        while at < end {
+        while at <= end {
             if let Here::Batch(_) = self.here(at)? {
                 sum = self.sum(sum, summed..at)?;
                 summed = at;
@@ -44,7 +44,7 @@ impl Reader {
             at += self.zeros(at).max(1);
         }
         *left -= (*left).min(at - bytes.start);
-        Ok(Some(at).filter(|at| *at < end))
+        Ok(Some(at).filter(|at| *at <= end))
     }
 
     /// Continues a checksum with these bytes.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Bytes of batches that a search of the rest of a segment may check.
 const SEARCHED_MAX: u64 = 4 << 30;
+/// How often each byte of a segment may be checked in one.
+const SEARCHES: u64 = 64;
 
 /// A batch and where it is.
 #[derive(Clone, Copy, Debug)]
@@ -336,7 +338,7 @@ impl Walk {
                 let data_end = self.reader.data_end(disk, flaw)?;
                 self.reader.zeros_from = data_end;
                 let (bytes, next_offset) = (flaw + 1..data_end, self.next_offset);
-                let mut left = SEARCHED_MAX;
+                let mut left = SEARCHED_MAX.min(self.reader.len.saturating_mul(SEARCHES));
                 let (found, searched) = self.reader.runs(bytes, next_offset, &mut left)?;
                 none.insert(Runs::new(found, searched, data_end))
             }

@@ -198,7 +198,7 @@ fn the_lost_end_of_a_complete_segment_is_reported_to_the_readers_of_its_writer()
 /// A message may hold the bytes of a batch with any offset: no checksum covers that.
 #[test]
 fn the_end_of_a_batch_with_a_wrong_length_is_not_looked_for_in_its_message() {
-    let inner = [batch(5000, &[1]), batch(3, &[1])].concat();
+    let inner = [batch(6, &[1]), batch(5000, &[1]), batch(3, &[1])].concat();
     for is_indexed in [false, true] {
         for is_complete in [false, true] {
             let made = Made::new();
@@ -262,5 +262,26 @@ fn a_repair_keeps_whole_batches_between_damaged_ones() {
             );
             assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage, []);
         }
+    }
+}
+
+/// Nothing says then what was durable.
+#[test]
+fn a_clean_stop_keeps_all_even_if_the_recovery_points_are_missing() {
+    for number in [5, 39] {
+        let made = left(Left::Cleanly, |bytes, begins| {
+            bytes[begins[number] + 8] ^= 0x10
+        });
+        fs::remove_file(made.root.path().join("recovery-point-offset-checkpoint")).unwrap();
+        let expected = all_but(number..number + 1);
+        assert_eq!(offsets(&made.open()), expected, "{number}, reader");
+        let len = fs::metadata(made.log(0)).unwrap().len();
+        let engine = writing(made.root.path(), &Options::default()).unwrap();
+        assert_eq!(offsets(&engine), expected, "{number}, writer");
+        // Zeros at the end of the last batch need not be kept.
+        let kept = fs::metadata(made.log(0)).unwrap().len();
+        assert!((len - 3..=len).contains(&kept), "{number}: {kept} of {len}");
+        let damage = engine.report().damage();
+        assert!(damage.iter().any(|it| it.path == made.log(0)), "{damage:?}");
     }
 }

@@ -179,7 +179,7 @@ impl Opening<'_> {
         around: &Around<'_>,
     ) -> Result<bool> {
         let (next, known) = (found.next, around.known);
-        let was_durable = next < known.point;
+        let was_durable = next < known.point || self.is_clean;
         let is_followed = later.is_some_and(|later| next < later) || next < known.followed;
         if let Some(hole) = found.holes.last_mut()
             && next < known.followed

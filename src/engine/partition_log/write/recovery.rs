@@ -166,7 +166,9 @@ impl Opening<'_> {
                 Step::End => break,
             }
         }
-        if next < known.point && walk.reader.data_end(&**self.disk, whole)? > whole {
+        if (next < known.point || !self.are_points_known)
+            && walk.reader.data_end(&**self.disk, whole)? > whole
+        {
             return Ok(None);
         }
         report(hole);
