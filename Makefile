@@ -1,11 +1,10 @@
 # Everything that a developer runs. `make help` lists the targets.
 #
-# Three rules keep it quick. The Arrow crates take minutes to compile with optimisation, so all tests, those
-# of Python included, use the dev profile, which shares them and checks arithmetic and assertions besides.
-# No step sets RUSTFLAGS, since a change of flags compiles every dependency again: warnings are denied by
-# clippy, which passes its flags to this crate only and sees all warnings of the compiler, and which compiles what
-# the gate runs: a check by itself would compile every dependency again, too. And the gate runs in two lanes, Rust
-# and Python.
+# Three rules keep it quick. The Arrow crates take minutes to compile with optimisation, so all tests, in Rust and
+# Python, use the dev profile, which shares them and also checks arithmetic and assertions. No step sets RUSTFLAGS, since
+# a change of flags compiles every dependency again. Clippy denies warnings instead: it passes its flags to this crate
+# only, sees all warnings of the compiler, and compiles what the gate runs; a separate check would also compile every
+# dependency again. The gate runs in two lanes, Rust and Python.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -15,9 +14,9 @@ STEP := .ci/step
 CARGO := cargo
 # Many tests wait for the disk, for a JVM or for a child.
 TEST_THREADS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
-# Seconds. A test has none of its own; the runner names those that take longer than a minute.
+# Seconds for all Rust tests. A single test has no limit; the runner names those that take longer than a minute.
 RUST_LIMIT := 1800
-# As many. Each of these collects all tests and starts a session of Spark.
+# As many processes of pytest. Each collects all tests and starts a session of Spark.
 WORKERS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 PYTEST := -m pytest --quiet
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -26,7 +25,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PYO3_PYTHON := $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
-# Else each process of the tests compiles the package from its source.
+# Without bytecode files, each process of the tests would compile the package from its source.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(BIN):$(PATH)
 
@@ -34,15 +33,15 @@ PYTHON_READY := $(VENV)/.python-ready
 DOCS_READY := $(VENV)/.docs-ready
 OLDEST := .venv-oldest
 OLDEST_READY := $(OLDEST)/.python-ready
-# The tests of what optional packages do.
+# The tests of optional packages.
 OPTIONAL := tests/python/spark tests/python/cli/test_cli_export.py tests/python/cli/test_cli_spark.py \
 	$(patsubst %,tests/python/test_%.py,archive archive_remote arrow console console_pages engines hooks metrics notebook progress serde)
-# The extension of the tests, and that of people and benchmarks: one library, the last that was asked for.
+# The extension for tests, and the one for people and benchmarks. Both are one file: the one built last.
 CHECKED := $(VENV)/.extension-dev
 OPTIMISED := $(VENV)/.extension-quick
-# The one that a test target asks for.
+# The one that test targets need.
 EXTENSION := $(CHECKED)
-# A wheel of the same library, for the tests of the package; and those that it is installed for.
+# A wheel of the same library, and the tests that install it.
 WHEEL := target/wheel/.ready
 NEWCOMER := tests/python/test_docs.py tests/python/test_newcomer.py tests/python/test_newcomer_modules.py \
 	tests/python/cli/test_cli_docs.py tests/python/cli/test_cli_newcomer.py tests/python/cli/test_cli_wrong.py \
@@ -52,11 +51,11 @@ RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)
 CLIPPY := $(CARGO) clippy --locked --quiet
 DENY := -- -D warnings
-# A command that compiles this crate with clippy, which takes no longer than without it.
+# Prefix of a command that compiles this crate with clippy, which takes no longer than without it.
 LINTED := env RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/clippy CLIPPY_ARGS=-Dwarnings
-# The same for a crate that is only to be checked. Its dependencies are compiled, for the extension to use.
+# The same for a crate that is only checked. Its dependencies are compiled, so that the extension can use them.
 ONLY_LINTED := env RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/clippy-only CLIPPY_ARGS=-Dwarnings
-# Cargo for the tests: what it compiles for the extension, the tests of Rust link.
+# Cargo for the tests: the Rust tests link what it compiles for the extension.
 SHARED := $(CURDIR)/.ci/cargo
 
 .NOTPARALLEL:
@@ -81,9 +80,9 @@ $(VENV)/bin/python:
 		{ echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# Python compiles the modules that are imported, which are few; pip would compile all.
-# Dependency groups need pip 25.1, and the pip that a new environment brings may be older.
-# PySpark is a source archive, of which pip makes a wheel: most of it are jars, which do not get smaller.
+# Python compiles the few modules that are imported; pip would compile all.
+# Dependency groups need pip 25.1, and a new environment may have an older pip.
+# PySpark is a source archive, from which pip makes a wheel: most of it is jars, which do not compress further.
 UNCOMPRESSED := --config-settings=--build-option=--compression=stored
 $(PYTHON_READY): pyproject.toml | $(VENV)/bin/python
 	@$(STEP) "pip" $(BIN)/python -m pip install --upgrade 'pip>=25.1'
@@ -109,7 +108,7 @@ $(CHECKED) $(OPTIMISED): $(VENV)/.extension-%: $(PYTHON_READY) Cargo.toml Cargo.
 	@$(STEP) "the extension" $(if $(filter dev,$*),$(LINTED) CARGO=$(SHARED)) $(BIN)/maturin develop --quiet --profile $* --locked
 	@touch $@
 
-# Cargo has nothing to do for it after the extension.
+# After the extension is built, Cargo has nothing left to compile for the wheel.
 $(WHEEL): $(EXTENSION) $(shell find python -name '*.py*' -not -path '*/__pycache__/*') README.md
 	@rm -rf $(@D)
 	@$(STEP) "the wheel" $(if $(filter $(CHECKED),$(EXTENSION)),$(LINTED) CARGO=$(SHARED)) \
@@ -117,7 +116,7 @@ $(WHEEL): $(EXTENSION) $(shell find python -name '*.py*' -not -path '*/__pycache
 		--profile $(patsubst $(VENV)/.extension-%,%,$(EXTENSION)) --interpreter $(BIN)/python --out $(@D)
 	@touch $@
 
-# Sessions of Spark start in a third of the time where this is; they start without it, too.
+# Sessions of Spark start in a third of the time with this archive; they also start without it.
 $(SPARK_READY): tests/support/jvm.py $(PYTHON_READY)
 	@$(STEP) "an archive of Spark's classes" $(BIN)/python tests/support/jvm.py
 	@touch $@
@@ -132,21 +131,21 @@ test: tools $(VENV)/bin/python  ## the gate
 	@.ci/beside lane-rust lane-python
 	@printf '\n'; cat target/steps.txt
 
-# The tests of Rust use the processor alone, those of Python wait for much else: the latter go first, the former fill
-# the gaps.
+# The Rust tests use only the processor, while the Python tests often wait for other things. So the Python tests have
+# priority, and the Rust tests fill the gaps.
 lane-rust: lint-core
 	@$(MAKE) -s built
 	@nice $(MAKE) -s test-rust
 
-# Collecting compiles the tests, and what they import; else each worker would. test_package.py runs the newcomer's
-# tests, from the wheel.
+# Collecting compiles the tests and what they import, which otherwise each worker would do. test_package.py runs the
+# newcomer's tests from the wheel.
 lane-python: packages lint-python
 	@$(MAKE) -s $(SPARK_READY) & $(MAKE) -s built && wait $$!
 	@$(MAKE) -s test-stubs docs-python
 	@$(STEP) "collecting" $(BIN)/python $(PYTEST) --collect-only
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) $(NEWCOMER:%=--ignore=%)
 
-# What both lanes need, the first builds. Cargo would have one wait for all that the other builds.
+# The first lane builds what both need. Otherwise Cargo would make one lane wait for everything that the other builds.
 packages: $(VENV)/bin/python
 	@mkdir -p target && flock target/packages.lock $(MAKE) -s $(PYTHON_READY)
 
@@ -158,7 +157,7 @@ lint: lint-rust lint-python  ## check format, lints and types
 lint-rust: lint-core $(VENV)/bin/python
 	@$(STEP) "clippy, with Python" $(CLIPPY) --all-targets --features python $(DENY)
 
-# What the gate compiles for no other purpose.
+# Checks of code that the gate compiles for no other purpose.
 lint-core: tools
 	@$(STEP) "cargo fmt" $(CARGO) fmt --check
 	@$(STEP) "clippy, pure core" $(ONLY_LINTED) $(CARGO) rustc --locked --quiet --lib
@@ -181,7 +180,7 @@ test-python: tools $(EXTENSION) $(WHEEL) $(SPARK_READY)
 test-compat: tools $(EXTENSION) $(SPARK_READY)
 	@$(STEP) "pytest tests/compat" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/compat
 
-# Processes that are killed, calls that fail, disks that fill up or lose their power.
+# Killed processes, failing calls, full disks and power losses.
 test-faults: tools $(EXTENSION)
 	@$(STEP) "pytest tests/faults" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/faults
 
@@ -210,8 +209,8 @@ stub: tools $(EXTENSION)  ## write the docstrings of the built module into pytho
 
 # --- the rest -------------------------------------------------------------------------------------
 
-# Tests that draw cases look at FOREBAY_PROOF and draw many more; proptest takes its number of cases from a
-# variable of its own. They take hours: no step and no test has a limit here.
+# With FOREBAY_PROOF, randomised tests draw many more cases; proptest takes its number of cases from a variable of its
+# own. They take hours, so no step and no test has a limit here.
 proof: export FOREBAY_PROOF := 1
 proof: export STEP_LIMIT := 0
 proof: export PYTEST_TIMEOUT := 0
