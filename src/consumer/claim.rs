@@ -20,13 +20,13 @@ pub(super) struct Adopted {
     pub(super) fence: Fence,
     /// Number of the consumer that owns the queue.
     pub(super) owner: u64,
-    /// Since when, in ms.
+    /// When that consumer got the queue, in ms.
     pub(super) since: i64,
-    /// What the previous owner has shown.
+    /// What the previous owner published.
     pub(super) shown: Shown,
 }
 
-/// What an owner shows of a queue.
+/// What an owner publishes about its queue, for other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     /// When its progress last moved, in ms.
@@ -65,7 +65,7 @@ impl Claim {
         row.heir().or(row.owner())
     }
 
-    /// What this process begins with; `None` if it does not own the queue.
+    /// Epoch and progress from which this process continues; `None` if it does not own the queue.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl Claim {
         }))
     }
 
-    /// Stores the progress of an owner with `epoch`, and what it shows. Returns `false` if the
-    /// queue has left it.
+    /// Stores the progress of the owner with `epoch`, and what it publishes. Returns `false` if it
+    /// no longer owns the queue.
     ///
     /// # Errors
     ///

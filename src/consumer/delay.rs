@@ -10,15 +10,15 @@
 //! applies to waiting messages too; queues above the last level have its delay.
 //!
 //! A message is due once its delay has passed by one of two clocks: by the wall clock since its
-//! store time, or by the steady clock since this process first saw it ([`Seen`]). Without the
-//! second one, everything would wait for as long as the wall clock was set back, new messages too:
-//! their store times never decrease. What a process has not seen arrive has waited at least until
-//! the newest store time of the log: so a delay does not begin again with each process while the
-//! wall clock is set back.
+//! store time, or by the steady clock since this process first saw it ([`Seen`]). By the wall clock
+//! alone, a clock that was set back by an hour would delay all messages by an hour, later ones too,
+//! because store times never decrease. A message that was stored before this process started has
+//! waited at least until the newest store time of the log. Its delay continues from there, so a
+//! restart does not begin it again while the wall clock is set back.
 //!
-//! `config/delayOffset.json` has `next` of each level, as in RocketMQ. It is written after the log
-//! is durable up to what was delivered. After a crash, messages delivered since the last write are
-//! delivered again, and none is lost.
+//! `config/delayOffset.json` holds `next` of each level, as in RocketMQ. It is written after the
+//! log is durable up to what was delivered. After a crash, messages delivered since the last write
+//! are delivered again, and none is lost.
 
 use super::deliver::{Delivered, deliver};
 use super::seen::Seen;
@@ -63,18 +63,18 @@ struct Level {
     head: Option<Moment>,
 }
 
-/// What a process finds of a level when it first looks.
+/// The state of a level when this process first reads it.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     /// The end of the queue.
     end: u64,
-    /// The time by the steady clock, and one that the wall clock has reached.
+    /// When it was read by the steady clock, and a time that the wall clock had reached before.
     at: Moment,
 }
 
 impl Level {
-    /// Notes that the queue ends at `end`, at `now`. `reached_ms`: a time that the wall clock had
-    /// reached after its last message was stored, if it is known.
+    /// Notes that the queue ends at `end` at the time `now`. `reached_ms`: a time that the wall
+    /// clock had reached after its last message was stored, if it is known.
     fn note(&mut self, end: u64, now: Moment, delay: i64, reached_ms: impl Fn() -> Option<i64>) {
         self.seen.note(end, now.steady_ms, delay);
         let found = self.found.get_or_insert_with(|| Found {
@@ -84,7 +84,7 @@ impl Level {
                 ..now
             },
         });
-        // If the log came back shorter, other messages will have the offsets.
+        // If the log came back shorter, other messages will get the offsets after its end.
         found.end = found.end.min(end);
     }
 
@@ -133,7 +133,7 @@ impl Delay {
         };
         let mut due = Ok(Due::Never);
         let delays = handle.options.delay_levels();
-        // The store may have had more levels.
+        // Earlier options of the store may have had more levels.
         let level_count = schedule.write_queues().max(short(delays.all_ms().len()));
         state.levels.resize(level_count as usize, Level::default());
         for level in 1..=level_count {
@@ -141,7 +141,7 @@ impl Delay {
                 continue;
             };
             let next = state.run_level(handle, &schedule, (level, delay), now);
-            // Where one level fails, others may deliver.
+            // A level that fails must not stop the others.
             due = due.and_then(|due| Ok(due.min(next?)));
         }
         due

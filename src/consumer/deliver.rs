@@ -12,10 +12,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Properties that a delivered message can do without.
+/// Properties that are dropped if a delivered message is too large with them.
 const NOT_NEEDED: &[&str] = &[DELAY, REAL_TOPIC, REAL_QID, TIMER_OFFSET];
 
-/// Deliveries of one step. At its end the disk begins to store them if readers wait for that.
+/// Deliveries of one step. When dropped, starts a flush if readers see only what is durable.
 pub(super) struct Delivered<'a> {
     handle: &'a Handle,
     end: Option<u64>,
@@ -27,7 +27,7 @@ impl Delivered<'_> {
         Delivered { handle, end: None }
     }
 
-    /// Adds one, by the end of its record.
+    /// Adds the delivery whose record ends at `end`.
     pub(super) fn add(&mut self, end: Option<u64>) {
         self.end = end.or(self.end);
     }
@@ -38,20 +38,20 @@ impl Drop for Delivered<'_> {
         if let Some(end) = self.end
             && self.handle.options.flush() == Flush::Sync
         {
-            // This thread does not wait for it.
+            // This thread does not wait for the flush.
             drop(self.handle.engine.enlist(end));
         }
     }
 }
 
 /// Appends a message to the topic and queue that it is meant for, and returns the end of its
-/// record. One that can never be delivered, or whose topic cannot be written, stays where it is,
-/// with a warning: it must not stop those after it.
+/// record. A message that can never be delivered, or whose topic cannot be written, stays where it
+/// is and causes a warning, so that it does not stop the messages after it.
 ///
 /// # Errors
 ///
-/// Those that other messages would meet too, and those that may pass, such as a full disk. The
-/// message is then delivered by a later call.
+/// Errors that other messages would cause too, and temporary ones, such as a full disk. A later
+/// call then delivers the message.
 pub(super) fn deliver(
     handle: &Handle,
     message: &Message,
@@ -82,15 +82,15 @@ fn deliver_to(
     let topic = topic_named(&*handle.engine, name)?;
     let to = (&*topic, queue % topic.write_queues().max(1));
     match append(handle, record, to, (without, with)) {
-        // Sent by a version or with options that left less room. Without `TIMER_OFFSET` a
-        // process that dies now may deliver it again.
+        // It was sent by a version, or with options, that left less room for properties. Without
+        // `TIMER_OFFSET` a process that dies now may deliver it again.
         Err(Error::TooLarge { .. }) => append(handle, record, to, (NOT_NEEDED, &[])),
         appended => appended,
     }
 }
 
 /// Whether an error of a delivery to the topic `name` of the store at `root` concerns this message
-/// or this topic alone, and will not pass by itself.
+/// or this topic alone, and is not temporary.
 fn is_own(error: &Error, root: &Path, name: &str) -> bool {
     match error {
         Error::InvalidTopic { .. }
@@ -105,15 +105,15 @@ fn is_own(error: &Error, root: &Path, name: &str) -> bool {
             let is_of_store = error.is_fault()
                 || error.is_of_sync()
                 || source.kind() == ErrorKind::ReadOnlyFilesystem;
-            // Running out of space, descriptors or memory passes.
+            // A lack of space, descriptors or memory is temporary.
             error.ends_writing() && !is_of_store && is_of_topic(path, root, name)
         }
         _ => false,
     }
 }
 
-/// Whether a file or directory of the store at `root` is of the topic `name` alone: those of
-/// partitions have its name and a number, those of other queues its name.
+/// Whether a file or directory of the store at `root` belongs to the topic `name` alone: a
+/// directory of a partition is named after topic and number, one of a ConsumeQueue after the topic.
 fn is_of_topic(path: &Path, root: &Path, name: &str) -> bool {
     let Ok(inside) = path.strip_prefix(root) else {
         return false;

@@ -50,7 +50,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Processes of one store, and where the consumers of their group are.
+/// Processes of one store, and which consumers of their group each of them has.
 struct Bed {
     processes: Vec<Occupation>,
     /// Number and process of each consumer.
@@ -99,7 +99,7 @@ impl Bed {
                 self.processes[process].remove_left(0).unwrap();
             }
             Event::Evict(process) => {
-                // Any of them notices it.
+                // Any living process may notice the death.
                 let by = &self.processes[(process + 1) % PROCESSES];
                 let slot = self.processes[process].table().own_slot();
                 by.evict(slot, 0).unwrap();
@@ -141,8 +141,8 @@ impl Bed {
     }
 }
 
-/// The lock may belong to a process that was stopped. A consumer that could not get it when it was
-/// closed kept its queues until its process ended.
+/// A stopped process may hold the lock. A consumer whose close could not get the lock used to keep
+/// its queues until its process ended.
 #[test]
 fn a_consumer_that_left_while_the_table_was_locked_is_removed_later() {
     let mut bed = Bed::new();
@@ -166,8 +166,8 @@ fn a_consumer_that_left_while_the_table_was_locked_is_removed_later() {
 proptest! {
     #![proptest_config(crate::seeds::proptest_config())]
 
-    /// Whoever joins, leaves or dies, in whatever process: all queues are in use, and no consumer
-    /// has two more than another one, however far the hand-over is.
+    /// Consumers of any process join, leave or die. All queues stay assigned, and no consumer has
+    /// two queues more than another, even while queues are handed over.
     #[test]
     fn the_queues_of_a_group_stay_evenly_shared(events in prop::collection::vec(event(), 1..24)) {
         let mut bed = Bed::new();

@@ -107,7 +107,7 @@ impl Group {
     ) -> Result<u64> {
         let mut topics: BTreeSet<Box<str>> = member.topics.iter().cloned().collect();
         topics.insert(self.retry.clone());
-        // Until the table says its number.
+        // The key until the table gives the member a number.
         state.members.insert(JOINING, member);
         let begun = self.find_begun(occupation, state, ground);
         let member = state.members.remove(&JOINING);
@@ -123,7 +123,7 @@ impl Group {
         if let Err(error) = self.add_claims(occupation, state, ground) {
             state.members.remove(&number);
             occupation.note_left(number);
-            // If that fails, the next step of the peers does it.
+            // If this fails, the next step of the peers removes the consumer.
             let _ = occupation.remove_left(ground.clock.now_ms());
             return Err(error);
         }
@@ -197,7 +197,7 @@ impl Group {
         }
     }
 
-    /// Whether a consumer is a member, which other processes may have ended.
+    /// Whether a consumer is a member. Other processes may have removed it.
     pub(super) fn has(&self, member: u64) -> bool {
         let shared = self.occupation.as_ref();
         shared.is_none_or(|occupation| occupation.is_member(member))
@@ -220,7 +220,8 @@ impl Group {
         lanes
     }
 
-    /// Calls `visit` with all lanes, by topic and queue. It must not use the group.
+    /// Calls `visit` with all lanes, by topic and queue. `visit` must not use the group, which is
+    /// locked.
     pub(super) fn each_lane(&self, visit: impl FnMut(&Lane)) {
         let state = self.state.lock();
         state.lanes.values().map(|lane| &**lane).for_each(visit);
@@ -307,7 +308,7 @@ impl Group {
         Ok(is_new)
     }
 
-    /// The lane, which detects a log that came back shorter than when the progress was saved.
+    /// The lane; it knows whether the log came back shorter than when the progress was saved.
     fn cut(&self, lane: Lane, ground: Ground<'_>, topic: &Topic) -> Result<Lane> {
         let Some(cut) = ground.progress.cut(&topic.name, &self.name) else {
             return Ok(lane);
@@ -334,13 +335,14 @@ impl Group {
         queues.collect()
     }
 
-    /// Where the group begins in a queue: where it stopped, otherwise where its members ask to
-    /// begin.
+    /// The offset at which the group begins in a queue: where it stopped, or else where its members
+    /// ask to begin.
     fn begin(&self, ground: Ground<'_>, topic: &Topic, queue: u32, start: &Bound) -> Result<u64> {
         if let Some(offset) = ground.progress.get(&topic.name, &self.name, queue) {
             return Ok(offset);
         }
-        // If the group has progress in the topic, it knew all queues that existed then.
+        // A group with progress in the topic had begun all queues that existed then, so this one is
+        // newer.
         match ground.progress.knows(&topic.name, &self.name) {
             true => offset_of(&Bound::Earliest, ground.engine, topic, queue),
             false => offset_of(start, ground.engine, topic, queue),
@@ -350,7 +352,7 @@ impl Group {
     fn share(&self, state: &State, now: Moment) {
         let members: Vec<u64> = state.members.keys().copied().collect();
         let lanes = state.lanes.values();
-        // The lanes of a topic follow one another.
+        // The lanes of a topic are adjacent.
         let mut topics: Vec<&str> = Vec::new();
         let mut current = Vec::with_capacity(state.lanes.len());
         for lane in lanes.clone() {

@@ -4,8 +4,8 @@ use crate::engine::directory::group_table::{GroupTable, GroupTopic, Member};
 use crate::error::Result;
 use std::collections::BTreeMap;
 
-/// The group under which queues of producers stand; see [`owners`](super::owners). They are not
-/// shared out.
+/// The group that lists the queues of producers; see [`owners`](super::owners). They are not shared
+/// out.
 pub(super) const PRODUCERS: &str = "%PRODUCERS%";
 
 /// Queues and their rows.
@@ -26,11 +26,11 @@ pub(super) struct Index {
     pub(super) topics: BTreeMap<GroupTopic, u32>,
     /// By topic entry and queue.
     pub(super) queues: BTreeMap<(u32, u32), u32>,
-    /// How many entries of both have been read.
+    /// How many topic entries and queues have been read.
     read: (u32, u32),
     /// The number under which this process owns the queues of its producers.
     pub(super) producer: Option<u64>,
-    /// This process leaves the store, and must not lock the table any more.
+    /// This process is leaving the store and must not lock the table again.
     pub(super) ended: bool,
 }
 

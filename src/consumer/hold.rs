@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Keeps messages that wait for their time: retention takes a file once they are appended again.
 ///
-/// An engine gets its holds when it opens, and consumers use an engine that is open. So they are
+/// An engine gets its holds when it opens, but consumers need an open engine. So the consumers are
 /// set later, and nothing is deleted before.
 #[derive(Debug, Default)]
 pub struct Waiting(OnceLock<Arc<Loan<Consumers>>>);
@@ -44,8 +44,8 @@ impl Hold for Waiting {
 }
 
 impl Consumers {
-    /// The position up to which all groups that have begun have consumed the log. Covers progress
-    /// that is not saved yet; the engine reads the table of offsets itself.
+    /// The position up to which all groups that have begun have consumed the log. Includes progress
+    /// that is not saved yet; the engine itself reads the table of offsets.
     pub(crate) fn keep_from(&self) -> Result<u64> {
         let handle = self.handle();
         if !handle.options.keep_unconsumed {

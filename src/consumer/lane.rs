@@ -44,7 +44,7 @@ pub struct Lane {
     state: Mutex<State>,
 }
 
-/// Tells a group from all others of the process, those of other stores too.
+/// Distinguishes a group from all others of the process, including those of other stores.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity(Arc<()>);
 
@@ -80,13 +80,13 @@ pub struct LaneProgress {
     pub unsettled: u64,
     /// Number of the member that owns the queue.
     pub owner: Option<u64>,
-    /// Since when the member owns it, in ms.
+    /// When the member got it, in ms.
     pub since: i64,
     /// When `committed` last moved, in ms.
     pub moved: Option<i64>,
     /// Messages that were refused, or whose delivery was not settled.
     pub retries: u64,
-    /// Whether the log came back shorter than the progress.
+    /// Whether the log came back shorter than when the progress was saved.
     pub is_shrunk: bool,
 }
 
@@ -151,9 +151,8 @@ impl Lane {
         }
     }
 
-    /// The lane after the log came back shorter, with only the part below `end` left of the
-    /// consumed queue. If the progress is after `end`, nothing is delivered before a
-    /// [`Lane::seek`].
+    /// The lane after the log came back shorter, when only the part of the consumed messages below
+    /// `end` is left. If the progress is after `end`, nothing is delivered before a [`Lane::seek`].
     pub(super) fn ending_at(self, end: u64) -> Lane {
         let mut state = self.state.lock();
         state.shrunk = Some(end).filter(|end| state.window.committed() > *end);
@@ -282,7 +281,7 @@ impl Lane {
     /// Those of the table of a shared store.
     pub(super) fn seek(&self, offset: u64) -> Result<()> {
         match &self.claim {
-            // The owner begins again there when it finds another epoch.
+            // The owner begins again at `offset` when it finds another epoch.
             Some(claim) => claim.reset(offset),
             None => {
                 let mut state = self.state.lock();
@@ -302,8 +301,7 @@ impl Lane {
         let window = &state.window;
         let owns = state.owner == Some(member) && state.heir.is_none();
         match window.out_until(now_ms) {
-            // All delivered messages must be settled, or be due again, first. So nothing comes
-            // before the first of them is due.
+            // The lane delivers nothing until all delivered messages are settled or due again.
             Some(until) if is_heir || (owns && order == Order::Queue) => Some(until),
             None if is_heir => Some(now_ms),
             _ if owns => match order {
@@ -381,7 +379,8 @@ impl Lane {
         }
         match (&self.claim, state.window.unsettled()) {
             (None, _) => state.inherit(now),
-            // The message is settled even if this fails; it is tried again.
+            // The message is settled even if the hand-over fails; a later call repeats the
+            // hand-over.
             (Some(_), 0) => drop(self.inherit_after(&mut state, now)),
             (Some(_), _) => {}
         }
@@ -392,11 +391,11 @@ impl Lane {
     pub(super) fn count_retry(&self) {
         let mut state = self.state.lock();
         state.retries += 1;
-        // For other processes. If this fails, the next change shows it.
+        // Publishes the count for other processes. If this fails, the next change publishes it.
         let _ = self.store(&mut state);
     }
 
-    /// Postpones the time at which a delivered message becomes due again, to `until` by the steady
+    /// Postpones the time at which a delivered message becomes due again to `until`, by the steady
     /// clock.
     pub(super) fn extend(
         &self,
@@ -426,7 +425,7 @@ impl Lane {
         if let Ok(mut state) = self.owned(member, receipt, now) {
             let window = &mut state.window;
             window.give_back(receipt.offset, receipt.serial, now.steady_ms);
-            // If this fails, the heir gets it later.
+            // If this fails, the heir gets the lane later.
             let _ = self.inherit_after(&mut state, now);
         }
     }

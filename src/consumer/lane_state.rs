@@ -8,20 +8,20 @@ use crate::error::Result;
 /// Who owns a lane, and what is unsettled in it.
 #[derive(Debug)]
 pub(super) struct State {
-    /// In a shared store, only a consumer of this process.
+    /// In a shared store, `None` unless the owner is a consumer of this process.
     pub(super) owner: Option<u64>,
     pub(super) heir: Option<u64>,
     /// The last epoch in which this process had the queue.
     pub(super) epoch: Option<u16>,
-    /// What the table says of it.
+    /// The queue in the table.
     pub(super) stored: (u64, Shown),
     pub(super) since: i64,
     /// When `committed` last moved, in ms.
     pub(super) moved: Option<i64>,
     pub(super) retries: u64,
     pub(super) window: Window,
-    /// If the log came back shorter than when the progress was saved: the end of what is left of
-    /// the consumed part. Offsets after it belong to other messages.
+    /// If the log came back shorter than when the progress was saved: the end of the consumed
+    /// messages that are left. Offsets after it belong to other messages.
     pub(super) shrunk: Option<u64>,
 }
 
@@ -55,8 +55,8 @@ impl State {
             shown,
         }) = claim.adopt()?
         {
-            // If no other process has owned it since, the messages settled past the committed
-            // offset are still known.
+            // If no other process has owned the queue since, the messages settled past the
+            // committed offset are still known.
             let next = self.epoch.map(|epoch| epoch.wrapping_add(1));
             // A caller has set where to continue.
             let is_moved = fence.committed != self.window.committed();

@@ -1,4 +1,4 @@
-//! Lets the threads of services use what a store owns without keeping the store open.
+//! Lends what a store owns to service threads without keeping the store open.
 
 use crate::sync::{Condvar, Mutex};
 use std::fmt;
@@ -86,7 +86,7 @@ mod tests {
             std::thread::spawn(move || {
                 loan.borrow(|value| {
                     is_inside.send(()).unwrap();
-                    // The loan ends while the value is in use.
+                    // Waits until the loan has ended, while the value is in use.
                     while loan.borrow(|_| ()).is_some() {
                         std::thread::yield_now();
                     }

@@ -46,7 +46,7 @@ pub(super) struct Turn {
     /// The number of the consumer, and the generation of its group, for which these were found.
     of: Option<(u64, u64)>,
     next: usize,
-    /// When new queues were last looked for, by the steady clock.
+    /// When the consumer last checked for new queues, by the steady clock.
     refreshed: i64,
     /// Number of queues of the topics at the last check.
     queues: u64,
@@ -61,7 +61,7 @@ pub struct Assigned {
     pub queue: u32,
     /// The smallest offset that is not settled.
     pub committed: u64,
-    /// Messages from there on, delivered or not.
+    /// Number of messages from `committed` on, delivered or not.
     pub lag: u64,
 }
 
@@ -86,7 +86,7 @@ impl Consumer {
             closed: AtomicBool::new(false),
         };
         if let Err(error) = consumer.patiently(|| consumer.join_group()) {
-            // It has no group to leave.
+            // It must not leave a group.
             consumer.closed.store(true, Ordering::Release);
             return Err(error);
         }
@@ -154,7 +154,7 @@ impl Consumer {
         self.check_member()?;
         self.shared.handle().writer()?.flush(go_on)?;
         match go_on() {
-            // It may wait for another process that saves progress.
+            // Saving may wait for another process that saves progress.
             true => self.shared.save_progress(),
             false => Ok(()),
         }
@@ -180,12 +180,13 @@ impl Consumer {
                     }
                     (turn.refreshed, turn.queues) = (now_ms, queues);
                 }
-                // The next call tries again. The queues that are known may have messages.
+                // The next call tries again. The queues that are already known may have messages.
                 Err(error) if is_locked(&error) && !turn.lanes.is_empty() => {}
                 Err(error) => return Err(error),
             }
         }
-        // In this order: a consumer that joins again has its new number after the table has it.
+        // The number is read first: a consumer that joins again gets its new number after the table
+        // has it.
         let of = (self.number(), self.group.generation());
         if turn.of != Some(of) {
             turn.lanes = self.group.lanes_of(of.0).into();
@@ -204,7 +205,8 @@ impl Consumer {
             .sum()
     }
 
-    /// The queues that the consumer owns, or will own when their owner has settled what it holds.
+    /// The queues that the consumer owns, or will own once their present owner has settled its
+    /// messages.
     ///
     /// # Errors
     ///
@@ -274,7 +276,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// Errors of saving the progress; the consumer is closed nevertheless. [`Error::Forked`] in a
+    /// Errors of saving the progress; the consumer is closed even then. [`Error::Forked`] in a
     /// child process, which must not touch anything: a thread of the parent may have held a lock.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {
@@ -289,13 +291,13 @@ impl Consumer {
             self.group.leave(self.number(), self.shared.moment());
         }
         if let Some(occupation) = self.group.occupation() {
-            // If that fails, the next step of the peers does it.
+            // If this fails, the next step of the peers removes the consumer.
             let _ = occupation.patiently(|| occupation.remove_left(self.shared.now()));
         }
         self.shared.stir();
         match self.shared.handle().engine() {
             Ok(_) => self.shared.save_progress(),
-            // The store saved it when it was closed.
+            // The store saved the progress when it was closed.
             Err(_) => Ok(()),
         }
     }
@@ -323,7 +325,7 @@ fn check_owned(lanes: &[Arc<Lane>], bounds: &BTreeMap<String, Bound>) -> Result<
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // To learn of errors, callers use `close`.
+        // Callers that need the errors call `close`.
         let _ = self.close();
     }
 }

@@ -68,8 +68,8 @@ impl Consumer {
         self.number.swap(number, Ordering::AcqRel)
     }
 
-    /// Checks that the other processes still count this consumer as a member. They do not after its
-    /// process has shown no sign of life for the session time-out.
+    /// Checks that this consumer is still a member. Other processes remove it when its process has
+    /// shown no sign of life for the session time-out.
     pub(super) fn check_member(&self) -> Result<()> {
         if self.group.has(self.number()) {
             return Ok(());
@@ -84,11 +84,12 @@ impl Consumer {
     }
 }
 
-/// For tests of what happens while a consumer joins again.
+/// For tests of a consumer that joins again.
 #[cfg(test)]
 impl Consumer {
-    /// Removes the consumers of this process, as another process does, and calls `run` while no
-    /// consumer can join. Returns the number of consumers in all groups afterwards.
+    /// Removes the consumers of this process, as another process would, and calls `run` while the
+    /// table is locked, so that no consumer can join. `run` gets a function that unlocks it.
+    /// Returns the number of consumers in all groups afterwards.
     pub(crate) fn members_after_removal(&self, run: impl FnOnce(Box<dyn FnOnce() + '_>)) -> usize {
         let Ok(Some(occupation)) = self.shared.occupation() else {
             return 0;

@@ -90,13 +90,13 @@ use timer::Timer;
 /// Time between two writes of progress in ms, as in RocketMQ.
 const SAVE_EACH_MS: i64 = 5_000;
 
-/// Keeps the consumers of a store: the store has it, and each of its consumers. The last one to
-/// release it closes them, and waits until no thread uses them any more.
+/// Owns the consumers of a store, for the store and each of its consumers. When the last of these
+/// drops it, the consumers are closed, after the last thread has stopped using them.
 pub struct Anchor(Arc<Consumers>);
 
 /// The groups of a store, and the delivery of its delayed messages.
 pub struct Consumers {
-    /// How threads that do not keep the store open use it.
+    /// Lends this to threads that do not keep the store open.
     loan: Arc<Loan<Consumers>>,
     handle: Arc<Handle>,
     drive: Drive,
@@ -120,7 +120,7 @@ pub struct Consumers {
     peers: Peers,
     /// The table's count of changes at the last step of the peers.
     seen_changes: AtomicU32,
-    /// When progress is saved next, by the steady clock.
+    /// When progress is saved next, by the steady clock in ms.
     save_at: AtomicI64,
 }
 
@@ -158,13 +158,13 @@ impl Anchor {
             seen_changes: AtomicU32::new(0),
             save_at: AtomicI64::new(i64::MAX),
         });
-        // An error below stops what has been started.
+        // An error below drops the anchor, which stops the threads.
         let anchor = Anchor(Arc::clone(&consumers));
         let handle = &consumers.handle;
         if let Some(joint) = handle.joint() {
             let loan = Arc::clone(&consumers.loan);
             joint.on_lead(Box::new(move || {
-                // If the thread cannot be started, the next process that leads serves.
+                // If the thread cannot be started, the next process that leads runs the service.
                 let _ = loan.borrow(|it| it.start());
             }));
             if joint.leads() {
@@ -244,7 +244,7 @@ impl Consumers {
         self.handle.engine.wake();
     }
 
-    /// A number that grows when consumers may get messages that are not new.
+    /// A number that grows when consumers may get messages other than newly sent ones.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -275,7 +275,7 @@ impl Consumers {
             self.peers.end(occupation.table());
             let left = occupation.end(self.now());
             let flushed = self.handle.engine.flush(&mut || !interrupt::is_raised());
-            // To save progress is to wait for the disk, with the lock of the table.
+            // Saving progress waits for the disk while the table is locked.
             if interrupt::is_raised() {
                 return left;
             }

@@ -29,8 +29,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Occupation {
     table: Arc<GroupTable>,
-    /// Held by the thread of this process that changes the table. No thread that holds it waits for
-    /// another process.
+    /// Held by the thread of this process that changes the table, which never waits for another
+    /// process meanwhile.
     turn: Mutex<()>,
     index: Mutex<Index>,
     /// Consumers of this process that have left and are still listed.
@@ -211,7 +211,7 @@ impl Occupation {
         Ok(gone.len())
     }
 
-    /// Removes the consumers of this process, which changes nothing any more.
+    /// Removes the consumers of this process. It changes nothing afterwards.
     pub(super) fn end(&self, now: i64) -> Result<()> {
         let left = self.patiently(|| self.evict(self.table.own_slot(), now));
         let mut index = self.index.lock();
@@ -227,7 +227,7 @@ impl Occupation {
         self.table.number_at(Member::place(number)) == Some(number)
     }
 
-    /// What this process begins with if it owns the queue.
+    /// Epoch and progress from which this process continues, if it owns the queue.
     pub(super) fn adopt(&self, row: u32) -> Result<Option<(Fence, u64)>> {
         let row = self.table.row(row);
         let fence = fence::adopt(&row, || self.lock())?;
@@ -280,7 +280,7 @@ impl Locked<'_> {
         })
     }
 
-    /// The number under which this process owns queues without reading them.
+    /// The number of the consumer that owns the queues of this process's producers.
     pub(super) fn own_member(&mut self, session_ms: u32, now: i64) -> Result<u64> {
         let is_listed = |it: &u64| self.table.number_at(Member::place(*it)) == Some(*it);
         if let Some(number) = self.index.producer.filter(is_listed) {
@@ -291,8 +291,8 @@ impl Locked<'_> {
         Ok(number)
     }
 
-    /// Gives a queue to a member of this process, whichever member has it. Returns its row and
-    /// epoch.
+    /// Gives a queue to a member of this process, even if another member owns it. Returns its row
+    /// and epoch.
     pub(super) fn assign(
         &mut self,
         group: &str,
@@ -316,7 +316,7 @@ impl Locked<'_> {
         Ok((row, place.fence().epoch))
     }
 
-    /// Takes a queue from its owner, if that still has `epoch`.
+    /// Takes a queue from its owner, if the owner still has `epoch`.
     pub(super) fn release(&self, row: u32, epoch: u16) {
         let row = self.table.row(row);
         if row.fence().epoch == epoch {
@@ -366,7 +366,7 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Removes a consumer. Returns the groups in which it was.
+    /// Removes a consumer. Returns the groups of which it was a member.
     fn remove(&mut self, number: u64, now: i64) -> BTreeSet<Box<str>> {
         let place = Member::place(number);
         let mut groups = BTreeSet::new();
@@ -394,9 +394,9 @@ impl Locked<'_> {
         groups
     }
 
-    /// Removes a leaving consumer from the rows of the queues that its producers own: the next
-    /// consumer at its place would seem to own them. If its process lives on, these producers send
-    /// until another one gets the queue.
+    /// Removes a leaving consumer from the rows of the queues that its producers own, so that the
+    /// next consumer at its place does not seem to own them. If the process lives on, its producers
+    /// may send until another producer gets the queue.
     fn disown(&self, entry: u32, number: u64) {
         for row in self.index.queues_of(entry) {
             let row = self.table.row(row);
@@ -410,8 +410,8 @@ impl Locked<'_> {
         groups.iter().try_for_each(|group| self.share(group, now))
     }
 
-    /// Shares the queues of a group out evenly among its consumers. A queue that somebody owns gets
-    /// an heir, to whom it goes when the owner has settled what it holds.
+    /// Shares the queues of a group out evenly among its consumers. A queue with an owner gets an
+    /// heir instead, which becomes the owner when the present one has settled its messages.
     fn share(&self, group: &str, now: i64) -> Result<()> {
         let rows = self.index.rows_of(group);
         let members = self.index.readers(self.table, group);

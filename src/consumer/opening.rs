@@ -65,7 +65,8 @@ impl Anchor {
                 self.service_wake();
             }
             None => {
-                // The group's beginning is saved with its progress, so that it is chosen only once.
+                // The offset where the group begins is saved with its progress, so that it is
+                // chosen only once.
                 let at = self.steady() + SAVE_EACH_MS;
                 self.save_at.fetch_min(at, Ordering::AcqRel);
                 self.start()?;
@@ -76,7 +77,7 @@ impl Anchor {
 }
 
 impl Consumers {
-    /// The consumers of all processes; `None` if this process has the store for itself.
+    /// The consumers of all processes; `None` if the store is not shared.
     pub(super) fn occupation(&self) -> Result<Option<Arc<Occupation>>> {
         if let Some(found) = self.occupation.get() {
             return Ok(Some(Arc::clone(found)));
@@ -98,7 +99,7 @@ impl Consumers {
         Ok(self.occupation.get().cloned())
     }
 
-    /// [`Consumers::occupation`], if some process has needed it.
+    /// [`Consumers::occupation`], if some process has created the table.
     pub(super) fn found_occupation(&self) -> Result<Option<Arc<Occupation>>> {
         let joint = self.handle.joint();
         match joint.map(|joint| joint.found_table()).transpose()? {

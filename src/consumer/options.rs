@@ -6,7 +6,7 @@ use crate::engine::Filter;
 use crate::error::{Error, Result};
 use std::time::Duration;
 
-/// The shortest session time-out: some signs of life.
+/// The shortest session time-out: long enough for several signs of life.
 const SESSION_MIN: Duration = Duration::from_secs(1);
 
 /// The shortest visibility timeout: deadlines are in milliseconds.
@@ -28,7 +28,7 @@ pub struct ConsumerOptions {
     /// With [`Order::Queue`]: number of attempts before a message becomes a dead letter.
     pub retry_in_place: u32,
     /// In a shared store: how long the process of the consumer may show no sign of life before its
-    /// queues are given to other processes. If it is dead, they do not wait.
+    /// queues go to other processes. The queues of a dead process go to others at once.
     pub session_timeout: Duration,
 }
 

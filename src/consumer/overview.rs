@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A queue of a group. What is not in the tables is known only for groups of this process, and of
-/// the processes that share the store.
+/// A queue of a group. Fields that the tables do not hold are known only for groups of this
+/// process, and of the processes that share the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupQueue {
     /// The group.
@@ -46,7 +46,7 @@ pub struct GroupQueue {
     pub owner: Option<u64>,
     /// Id of its process, if the store is shared.
     pub owner_pid: Option<u32>,
-    /// Since when it owns the queue, in ms.
+    /// When that consumer got the queue, in ms.
     pub owned: Option<i64>,
     /// When `committed` last moved, in ms.
     pub moved: Option<i64>,
@@ -113,8 +113,8 @@ impl Known {
 }
 
 impl Consumers {
-    /// All groups that are known, with each of their queues. Calls `go_on` after every few
-    /// thousand messages that are not consumed; once it returns false, the rest is left out.
+    /// All groups that are known, with each of their queues. Calls `go_on` after every few thousand
+    /// messages that are not consumed; once it returns false, the remaining queues are left out.
     ///
     /// # Errors
     ///
@@ -239,8 +239,9 @@ impl Consumers {
         })
     }
 
-    /// The consumers of other processes begin again as soon as they see it. A process that saves
-    /// progress meanwhile reads it either before, and writes it before this one does, or after.
+    /// Consumers of other processes continue at the new offsets as soon as they read them. A
+    /// process that saves progress meanwhile either saves before this one does, or reads the new
+    /// offsets.
     fn reset_shared(&self, occupation: &Occupation, progress: GroupProgress) -> Result<()> {
         let (group, topic) = (&progress.group, &progress.topic);
         let begun = progress.offsets.iter().map(|(queue, offset)| Begun {
@@ -276,7 +277,7 @@ impl Consumers {
         Ok(slots)
     }
 
-    /// The table of groups: of this process, or of the processes that share the store it reads.
+    /// The table of groups, if this process shares the store or reads one that others share.
     fn table_of_groups(&self) -> Result<Option<Arc<GroupTable>>> {
         if let Some(joint) = self.handle.joint() {
             return joint.found_table();
@@ -288,8 +289,8 @@ impl Consumers {
         if self.handle.options.mode != Mode::Read {
             return Ok(None);
         }
-        // If all processes are dead, their entries mean nothing: the next ones begin with the table
-        // of offsets.
+        // Entries of dead processes mean nothing: the next processes begin with the table of
+        // offsets.
         let meeting = meeting(place);
         let page = meeting.open_page(&**disk, root, Access::Read)?;
         let is_shared = page.is_some_and(|page| page.is_of_many())
@@ -314,7 +315,7 @@ fn meeting(place: &TablePlace) -> Meeting {
 struct Behind {
     offsets: Range<u64>,
     bytes: u64,
-    /// When the first message was stored, in ms.
+    /// Store time of the first message, in ms.
     oldest: Option<i64>,
 }
 
@@ -349,7 +350,7 @@ impl Behind {
     }
 }
 
-/// When the first message of a range that can be read was stored, in ms.
+/// Store time of the first readable message of a range, in ms.
 fn first_stored(
     engine: &dyn Engine,
     topic: &Topic,

@@ -27,7 +27,7 @@ impl Consumers {
         let Some(occupation) = self.occupation()? else {
             return Ok(None);
         };
-        // It shows the other processes that this one lives.
+        // Its beats tell the other processes that this one lives.
         let started = self.peers.start(&self.loan, &occupation);
         started.at(Op::StartThreads, &self.handle.path)?;
         Ok(Some(Arc::new(Producers { occupation })))
@@ -40,7 +40,7 @@ struct Producers {
 
 impl Arbiter for Producers {
     fn decide(&self, decide: &mut dyn FnMut(&dyn Ruling) -> Result<()>) -> Result<()> {
-        // The caller holds a lock.
+        // The caller holds a lock, so its wait must not be interrupted.
         let lock = || self.occupation.patiently(|| self.occupation.lock());
         let ruling = Decision {
             occupation: &self.occupation,
@@ -84,7 +84,7 @@ struct Granted {
     occupation: Arc<Occupation>,
     row: u32,
     epoch: u16,
-    /// The process. A forked child owns nothing of its parent's.
+    /// Identifies the process: a forked child owns none of its parent's queues.
     generation: u32,
 }
 

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// How long a call waits for other processes that change the table.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a call may still wait. Several attempts of a call wait no longer than one, if the lock
-/// does not become free.
+/// Whether a call may still wait. Once a wait has timed out, the remaining steps of the call do not
+/// wait.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     is_over: bool,
@@ -41,7 +41,8 @@ impl Patience {
     ) -> Result<T> {
         let began = Instant::now();
         loop {
-            // Who is asked during an attempt may want the locks that it holds.
+            // An interruption during an attempt may call user code that wants the locks held by the
+            // attempt.
             match interrupt::forbid(&mut attempt) {
                 Err(error) if is_locked(&error) => self.wait(table, began)?,
                 done => return done,
@@ -49,8 +50,8 @@ impl Patience {
         }
     }
 
-    /// Waits for a while, or until the table is free. The next attempt may not need it: messages
-    /// may have come to other queues.
+    /// Waits for a while, or until the table is free. It need not be free: the next attempt may
+    /// find messages in other queues.
     fn wait(&mut self, table: &GroupTable, began: Instant) -> Result<()> {
         let waited = began.elapsed();
         self.is_over |= waited >= TIMEOUT || interrupt::is_raised();

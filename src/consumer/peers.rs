@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_millis(100);
 /// The most that one step adds to the time for which a process has shown no sign of life.
 const STEP_MAX: Duration = Duration::from_millis(200);
-/// After this time without a sign of life, the processes after it are watched as well.
+/// After this time without a sign of life of a process, the one after it is watched too.
 const SILENT: Duration = Duration::from_millis(500);
 
 /// What a process knows of the others.
@@ -40,8 +40,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches the next processes; `passed` since the last step. Returns whether consumers were
-    /// evicted.
+    /// Watches the next processes; `passed` is the time since the last step. Returns whether
+    /// consumers were evicted.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Watch {
             let beat = table.beat(*slot);
             let silent = match self.silent.get(slot) {
                 Some((seen, silent)) if *seen == beat => *silent + passed.min(STEP_MAX),
-                // What has passed since the last step says nothing of a beat that it did not see.
+                // A new beat: it may have come at any time since the last step.
                 _ => Duration::ZERO,
             };
             self.silent.insert(*slot, (beat, silent));
@@ -231,12 +231,12 @@ mod tests {
         assert!(waiter.lock().is_err_and(|error| is_locked(&error)));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| waiter.patiently(|| waiter.lock().map(drop)));
-            // The lock is marked once the other thread is asleep.
+            // A thread that sleeps marks the lock as awaited.
             while !waiter.table().is_awaited() {
                 std::thread::yield_now();
             }
             assert!(waiter.knows("workers", "orders").is_ok());
-            // It takes its turn for a moment whenever it tries again.
+            // The waiter holds its turn for a moment at each attempt.
             while !waiter.turn_is_free() {
                 std::thread::yield_now();
             }
@@ -246,7 +246,7 @@ mod tests {
         });
     }
 
-    /// Each call waited for five seconds, and each of several threads after the one before it.
+    /// Each call used to wait for five seconds, and several threads one after another.
     #[test]
     fn a_queue_is_handed_over_and_begun_once_the_table_is_free() {
         let bed = Bed::new([1_000; 3]);
@@ -316,8 +316,8 @@ mod tests {
         assert_eq!(bed.left(), [1, 2, 3]);
     }
 
-    /// The machine may have slept, and the others with it; or this process was stopped, and has not
-    /// looked at them.
+    /// The machine, and thus all processes, may have slept; or this process was stopped and watched
+    /// nobody.
     #[test]
     fn a_step_that_comes_late_counts_as_a_short_one() {
         let mut bed = Bed::new([60_000, 1_000, 60_000]);
@@ -339,7 +339,7 @@ mod tests {
         assert!(!bed.step(0));
         for _ in 0..silent / 100 - 1 {
             assert!(!bed.step(100));
-            // The next one lives, so the third is its to watch.
+            // The second lives, so it watches the third.
             assert!(!bed.watch.silent.contains_key(&3));
         }
         assert!(!bed.step(100));

@@ -48,12 +48,13 @@ impl Pending {
         self.by_time.iter().copied().collect()
     }
 
-    /// The message whose time comes first; of several with one time the one that was sent first.
+    /// The message whose time comes first; of several with equal times, the one that was sent
+    /// first.
     pub(super) fn first(&self) -> Option<(i64, u64)> {
         self.by_time.first().copied()
     }
 
-    /// No message below this offset waits; `None` where none waits at all.
+    /// An offset below which no message waits; `None` if no message waits.
     pub(super) fn low(&self) -> Option<u64> {
         let (block, _) = self.blocks.first_key_value()?;
         Some(block * BLOCK)

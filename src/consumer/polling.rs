@@ -22,13 +22,13 @@ pub struct Polled {
     pub seen: u64,
     /// [`crate::Store::changes`] before they were taken.
     pub changes: u64,
-    /// If there are no messages: how long to wait for either to grow before trying again in any
-    /// case. `Duration::MAX` is without a limit.
+    /// If there are no messages: how long to wait for `seen` or `changes` to grow. Afterwards the
+    /// caller tries again in any case. `Duration::MAX` means no limit.
     pub wait: Duration,
 }
 
 impl Consumer {
-    /// Returns up to `max` messages, from each queue in offset order; of a partition log, whose
+    /// Returns up to `max` messages, from each queue in offset order; in a partition log, whose
     /// records are copied, at most about 64 MiB. Waits up to `timeout` for the first one. They are
     /// unsettled, and are delivered again after the visibility timeout.
     ///
@@ -70,8 +70,9 @@ impl Consumer {
         }
     }
 
-    /// As [`Consumer::poll`], without waiting. The result says what to wait for. If it says nothing
-    /// else, another process has locked the table of a shared store.
+    /// As [`Consumer::poll`], without waiting. The result says what to wait for. While another
+    /// process has locked the table of a shared store, it has no messages and asks for a short
+    /// wait.
     ///
     /// # Errors
     ///
@@ -88,7 +89,7 @@ impl Consumer {
         }
     }
 
-    /// What there is right now. Does not wait for the table of a shared store.
+    /// Takes the messages that are there right now. Does not wait for the table of a shared store.
     fn poll_once(&self, max: usize) -> Result<Polled> {
         if let Err(lost) = self.with_ground(|_| self.check_member()) {
             // The caller learns that it has lost its messages. The next call gets messages again.

@@ -3,8 +3,8 @@
 //!
 //! Other processes, such as a Spark driver, may write the table while a store is open. So each
 //! writer locks `consumerOffset.lock` beside it, reads the table again and replaces only its own
-//! rows. Who waits for another process meanwhile holds no lock of this one, and reads the progress
-//! that it saves after the wait.
+//! rows. A thread that waits for another process holds no lock of its own process, and reads the
+//! progress to be saved after the wait.
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, FileLock, LockState};
@@ -50,9 +50,9 @@ pub(super) struct GroupProgress {
 /// The log with which progress is saved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Saved {
-    /// This log, as far as it is durable.
+    /// This log, up to where it was durable.
     Beside(Option<Place>),
-    /// The log of the stored progress, a part of which stays.
+    /// The log already stored with the progress, a part of which stays.
     AsBefore,
 }
 
@@ -80,7 +80,7 @@ impl Known {
 /// What is stored.
 #[derive(Debug, Default)]
 struct Stored {
-    /// The contents of the table as far as this process knows.
+    /// The contents of the table when this process last read or wrote it.
     rows: Rows,
     /// By topic and group, how much is left of the log with which the progress was saved, if it has
     /// come back shorter.
@@ -181,11 +181,12 @@ impl Progress {
         rows.collect()
     }
 
-    /// Saves those offsets that `read` returns and that are not stored; those of each group and
-    /// topic in the order of the queues. Durable on return. The last call of `read` is under the
-    /// lock of the table, so that no thread overwrites what another has read later.
+    /// Saves the offsets that `read` returns, except those that are stored already. `read` returns
+    /// those of each group and topic in the order of the queues. Durable on return. The last call
+    /// of `read` is made under the lock of the table, so that no thread overwrites progress that
+    /// another read later.
     pub(super) fn save(&self, read: impl Fn() -> Result<Vec<GroupProgress>>) -> Result<()> {
-        // Where nothing has changed, no other process is waited for.
+        // If nothing has changed, this waits for no other process.
         if self.changed(read()?).is_empty() {
             return Ok(());
         }
@@ -221,7 +222,7 @@ impl Progress {
         Ok(())
     }
 
-    /// What `look` finds in the table, as it is at the moment.
+    /// What `look` finds in the current table.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&OffsetTable) -> T) -> Result<T> {
         let mut turn = self.turn.lock();
         let table = match &self.place {
@@ -234,7 +235,7 @@ impl Progress {
     }
 
     /// Takes the turn of this process, and then the lock of the table. Holds neither while another
-    /// process has the second.
+    /// process holds the table's.
     fn lock(
         &self,
         disk: &dyn Disk,
@@ -366,7 +367,7 @@ fn try_lock(disk: &dyn Disk, path: &Path) -> Result<Option<FileLock>> {
     }
 }
 
-/// The pause of a caller that has waited for the lock since `began`; an error if it is not to wait
+/// The pause of a caller that has waited for the lock since `began`; an error if it may not wait
 /// any longer.
 fn pause(path: &Path, began: Instant, timeout: Duration) -> Result<()> {
     let waited = began.elapsed();
@@ -405,8 +406,8 @@ mod test {
         );
         assert_eq!(busy.to_string(), text);
     }
-    /// The progress was read before the wait: what another thread had saved meanwhile was
-    /// overwritten by it.
+    /// Progress used to be read before the wait, and then overwrote what another thread had saved
+    /// meanwhile.
     #[test]
     fn what_is_saved_after_a_wait_is_read_after_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -431,7 +432,7 @@ mod test {
                 yield_now();
             }
             next.store(2, Ordering::Release);
-            // It holds nothing that others need while it waits.
+            // The waiting thread holds no lock that others need.
             assert_eq!(progress.get("orders", "billing", 0), None);
             assert!(
                 progress

@@ -56,9 +56,9 @@ pub(super) struct Failed<'a> {
 /// Appends the successor of a message that `group` could not handle. On return it is as durable as
 /// a sent message. Returns its end in the log, and whether the message will be retried.
 ///
-/// In RocketMQ's form a record has at most 32,767 bytes of properties. What only informs is left
-/// out if the message's own leave no room for it. If there is none for what a retry needs, the
-/// message becomes a dead letter.
+/// In RocketMQ's form a record has at most 32,767 bytes of properties. If the message's own leave
+/// too little room, informative properties are left out. If there is no room for those that a retry
+/// needs, the message becomes a dead letter.
 pub(super) fn send_back(
     handle: &Handle,
     (group, subscription): (&str, &Subscription),
@@ -85,7 +85,7 @@ impl Failed<'_> {
         self.message.record().reconsume_times().max(0)
     }
 
-    /// The properties of these that the message does not have yet.
+    /// The given properties that the message does not have yet.
     fn without_own<'a>(&self, with: [(&'a str, &'a str); 2]) -> [Option<(&'a str, &'a str)>; 2] {
         let record = self.message.record();
         with.map(|it| Some(it).filter(|(name, _)| record.property(name).is_none()))
@@ -182,15 +182,15 @@ fn append<'a>(
     }
 }
 
-/// A reason that is shorter by at least `excess` bytes; `None` of one without so many, and of any
-/// other property.
+/// A reason that is shorter by at least `excess` bytes; `None` if it is too short, or the property
+/// is not a reason.
 fn shortened<'a>((name, value): (&'a str, &'a str), excess: usize) -> Option<(&'a str, &'a str)> {
     let len = value.len().checked_sub(excess.max(1))?;
     let value = value.get(..value.floor_char_boundary(len))?;
     (name == DEAD_REASON && !value.is_empty()).then_some((name, value))
 }
 
-/// The delay level of a message that was retried so often before, unless a level is given.
+/// The delay level of a message that was retried `retries` times before, unless a level is given.
 fn level_of(given: Option<u8>, retries: i32, levels: usize) -> u32 {
     match given {
         Some(level) => level.into(),

@@ -1,7 +1,7 @@
 //! Saves the progress of all groups, never ahead of the durable log.
 //!
 //! A thousand groups with a hundred queues each are saved every few seconds. So the queues of a
-//! group are visited under its lock, with no copy of their list, and names are looked up once for
+//! group are visited under its lock, without copying their list, and names are looked up once for
 //! each group and topic.
 
 use super::Consumers;
@@ -55,7 +55,7 @@ impl Consumers {
             true if !planted(Bug::ForgetSuccessors) => engine.flush(&mut || true).map(drop),
             _ => Ok(()),
         };
-        // Most often nothing is left to flush while the table is locked.
+        // Flushing here usually leaves nothing to flush while the table is locked.
         flush()?;
         self.progress()?.save(|| {
             let durable = match planted(Bug::CommitAhead) {
@@ -64,7 +64,7 @@ impl Consumers {
             };
             let beside = self.progress()?.beside(durable);
             let mut progress = self.progress_here(beside);
-            // Groups read the same queues.
+            // Groups may read the same queues, so their ends are looked up once.
             let mut ends = Ends {
                 engine,
                 point: Point::Position(durable),
@@ -75,8 +75,8 @@ impl Consumers {
                     *committed = ends.of(topic, *queue)?.min(*committed);
                 }
             }
-            // Progress past a message that was not handled is durable only after its successor.
-            // One that is settled from here on is not in `progress`.
+            // Progress past a message that was not handled must not be durable before its
+            // successor. `progress` does not include messages that are settled from here on.
             flush()?;
             Ok(progress.into_iter().map(|(_, of)| of).collect())
         })
@@ -121,7 +121,7 @@ impl Consumers {
 
     /// Saves the progress of all groups in all processes. The log is made durable up to all of it,
     /// and so are the successors of messages that any process has not handled. Another process may
-    /// have to do that, so the table is not locked meanwhile.
+    /// have to do that, so the table is unlocked meanwhile.
     fn save_shared(&self, occupation: &Occupation) -> Result<()> {
         let progress = self.progress()?;
         loop {
@@ -146,8 +146,8 @@ impl Consumers {
         }
     }
 
-    /// The progress, which is durable up to `durable`, with the log that it is saved with. Without
-    /// that of groups whose log came back shorter: the next opening must notice it too.
+    /// The progress with the log that it is saved with, which is durable up to `durable`. Leaves
+    /// out groups whose log came back shorter, so that the next opening notices it too.
     fn whole(
         &self,
         mut progress: Vec<GroupProgress>,
@@ -184,7 +184,7 @@ impl Consumers {
         }))
     }
 
-    /// Whether an offset is one of the log below `cut`.
+    /// Whether an offset is in the part of the log below `cut`.
     fn is_left(&self, of: &GroupProgress, (queue, offset): (u32, u64), cut: u64) -> bool {
         let engine = &*self.handle.engine;
         let Some(topic) = engine.topics().get(&of.topic) else {
@@ -195,7 +195,7 @@ impl Consumers {
     }
 }
 
-/// What the table of groups says of all queues.
+/// Epoch and progress of all queues in the table of groups.
 fn fences(occupation: &Occupation) -> Result<Vec<(GroupTopic, Fences)>> {
     let table = occupation.table();
     let fence = |(queue, row): (u32, u32)| (queue, row, table.row(row).fence());
@@ -216,8 +216,9 @@ fn saved_of(saved: Option<&Offsets>, queue: u32) -> Option<u64> {
     u64::try_from(*saved?.get(&i64::from(queue))?).ok()
 }
 
-/// What is to be saved of the progress that was `read` a while ago, and whether there is more of
-/// queues that have left their owner since: it may have been reset, which this must not undo.
+/// The progress to be saved, of what was `read` a while ago, and whether some queues have changed
+/// owners since. Those are left out: their progress may have been reset, which a save must not
+/// undo.
 fn rows_to_save(
     occupation: &Occupation,
     read: Vec<(GroupTopic, Fences)>,
@@ -236,7 +237,7 @@ fn rows_to_save(
                 is_moved = true;
                 continue;
             }
-            // Another process may have saved what it has read later.
+            // Another process may have saved progress that it read later.
             let later = before.committed..=now.committed;
             if stored.is_none_or(|stored| !later.contains(&stored)) {
                 offsets.push((queue, before.committed));
@@ -305,7 +306,7 @@ mod test {
             |queue, next| assert!(fence::advance(&row(queue), row(queue).fence().epoch, next));
         (0..5).for_each(|queue| settle(queue, 20));
         let read = fences(&occupation).unwrap();
-        // Queue 0 stays; more is settled in the others.
+        // Queue 0 does not move; more is settled in the others.
         (1..5).for_each(|queue| settle(queue, 30));
         let mut saved = OffsetTable::default();
         let stored = [(1, 5), (2, 25), (3, 30)];
@@ -317,7 +318,7 @@ mod test {
         let offsets: Vec<_> = rows.iter().flat_map(|it| it.offsets.clone()).collect();
         assert_eq!(offsets, [(0, 20), (1, 20)]);
         assert!(is_moved);
-        // The progress of the queue that was reset is saved as it is by then.
+        // A second pass saves the progress of the queue that was reset.
         let (rows, is_moved) =
             rows_to_save(&occupation, fences(&occupation).unwrap(), &saved).unwrap();
         let offsets: Vec<_> = rows.iter().flat_map(|it| it.offsets.clone()).collect();

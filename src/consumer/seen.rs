@@ -1,7 +1,7 @@
 //! When this process first saw the messages of a queue, by the steady clock.
 //!
-//! Messages that came within a part of their delay are one span, so a queue has a few spans however
-//! many messages it has:
+//! Messages that arrive within a fraction of their delay form one span, so a queue has few spans,
+//! whatever its number of messages:
 //!
 //! ```text
 //!   seen at    10 .. 11        12 .. 13      14      (delay: 16)
@@ -32,7 +32,7 @@ impl Seen {
     /// Notes that the queue ends at `end`, at `now`; times are in ms. `delay` is that of its
     /// messages.
     pub(super) fn note(&mut self, end: u64, now: i64, delay: i64) {
-        // If the log came back shorter, other messages will have the offsets.
+        // If the log came back shorter, other messages will get the offsets after its end.
         self.spans.retain(|span| span.end <= end);
         if self.spans.back().is_none_or(|span| span.end < end) {
             let span = self.spans.back_mut();
@@ -45,7 +45,7 @@ impl Seen {
                 }),
             }
         }
-        // Of the spans that are due, the last one says it for all.
+        // The last span that is due stands for all spans before it.
         let is_due = |span: &Span| span.last.saturating_add(delay) <= now;
         while self.spans.get(1).is_some_and(is_due) {
             self.spans.pop_front();
@@ -73,7 +73,7 @@ mod test {
             assert!(seen.spans.len() <= 18, "{:?}", seen.spans);
             let late = seen.due(end - 1, delay).map(|due| due - now - delay);
             assert_eq!(late, Some(0));
-            // One that was seen earlier.
+            // A message that was seen earlier.
             let before = now - 50;
             if let Ok(offset) = u64::try_from(before) {
                 let late = seen.due(offset, delay).map(|due| due - before - delay);

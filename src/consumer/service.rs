@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest sleep; the second, while a message waits, bounds its delay after the clock was set
-/// forward or the machine has slept.
+/// The longest sleep without and with a waiting message. The second bounds how late a message is
+/// delivered after the clock was set forward or the machine has slept.
 const IDLE: Duration = Duration::from_secs(3_600);
 const DUE: Duration = Duration::from_secs(10);
 /// The pause after a failure.
@@ -30,14 +30,14 @@ pub(super) enum Due {
     Now,
     /// At this time, in ms.
     At(i64),
-    /// When it is woken.
+    /// Only when it is woken.
     Never,
 }
 
 /// Runs the steps of [`Consumers`].
 #[derive(Debug, Default)]
 pub(super) struct Service {
-    /// Shared with the thread, which must not keep the store alive.
+    /// Shared with the thread, which holds no reference to the store.
     sleep: Arc<Sleep>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }

@@ -39,11 +39,11 @@ impl Consumer {
 
     /// Refuses a message, so that it is delivered again later. With [`Order::None`] it goes through
     /// the group's retry topic, with the delay of `level`, or one that grows with the attempts.
-    /// With [`Order::Queue`] it is delivered again in place, before any message after it: those
-    /// that are delivered and not settled are taken back. To refuse one that was taken back has no
-    /// effect. After too many attempts it becomes a dead letter: with [`Order::None`] after as many
-    /// retries as the group's subscription allows, or at once if its properties leave no room for
-    /// those of a retry.
+    /// With [`Order::Queue`] it is delivered again in place, before any message after it; later
+    /// messages that are delivered and not settled are taken back. Refusing a message that was
+    /// taken back has no effect. After too many attempts a message becomes a dead letter: with
+    /// [`Order::None`] after as many retries as the group's subscription allows, or at once if its
+    /// properties leave no room for those of a retry.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Consumer {
         self.check_intact(delivery)?;
         let failed = Failed {
             message: &delivery.message,
-            // RocketMQ does not count a delivery that timed out, but one that failed in place.
+            // RocketMQ counts deliveries that failed in place, but not those that timed out.
             attempts: match self.options.order {
                 Order::None => 1,
                 Order::Queue => attempts,
@@ -101,8 +101,8 @@ impl Consumer {
         };
         let group = (&*self.group.name, &self.subscription);
         let (end, is_tried_again) = send_back(self.shared.handle(), group, &failed)?;
-        // Noted before the message is settled, so that no progress past it is saved without its
-        // successor.
+        // Set before the message is settled, so that no progress past the message is saved without
+        // its successor.
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.moment());
         let lane = self.lane_of(receipt)?;
@@ -145,7 +145,7 @@ impl Consumer {
     /// As [`Consumer::ack`].
     pub fn extend(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
         self.patiently(|| self.postpone(receipt, longer))?;
-        // It may come back earlier than before.
+        // The message may become due earlier than before.
         self.shared.stir();
         Ok(())
     }

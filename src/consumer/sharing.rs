@@ -1,8 +1,8 @@
 //! Assigns the queues of a group to its members.
 //!
-//! A group may have thousands of queues, and others wait while they are shared. So members are
-//! counted once, and a move looks at members, not at queues. Topics that the same members read are
-//! shared as one: a group may have a thousand of them too.
+//! A group may have thousands of queues, and other threads wait while they are shared. So the
+//! queues of each member are counted once, and a move compares members, not queues. Topics that the
+//! same members read are shared as one, since a group may have a thousand topics too.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,7 +236,7 @@ mod tests {
         );
     }
 
-    /// Each move looks at all audiences.
+    /// Each move compares all audiences.
     #[test]
     fn topics_that_the_same_members_read_are_shared_as_one() {
         let queues: Vec<_> = (0..1_000).map(|topic| (Some(1), topic)).collect();
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(counts, [333, 333, 334]);
     }
 
-    /// The same, as simple as it can be: it looks at all queues for each move.
+    /// The same in the simplest way: it examines all queues for each move.
     fn simple(
         current: &[(Option<u64>, usize)],
         members: &[u64],

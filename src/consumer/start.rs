@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The same in every topic. The default is [`Bound::Earliest`]: nothing is skipped.
+    /// The same in every topic. The default is [`Bound::Earliest`], which skips nothing.
     Everywhere(Bound),
     /// By topic. Other topics are read from their first message.
     ByTopic(BTreeMap<String, Bound>),
@@ -31,8 +31,8 @@ impl Start {
     }
 }
 
-/// Checks that the topics are read for which the argument `name` gives a place, and that they have
-/// the queues.
+/// Checks that the consumer reads the topics for which the argument `name` gives a start, and that
+/// they have the given queues.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 //! What the services of the consumers do in one step: deliver what is due, save progress when it is
-//! time, and look after the consumers of other processes.
+//! time, and watch the consumers of other processes.
 
 use super::group::Group;
 use super::peers::Watch;
@@ -24,7 +24,7 @@ impl Consumers {
         let removed = occupation.remove_left(now.wall_ms);
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
         let passed_on = groups.iter().try_for_each(|group| group.pass_on(now));
-        // Owners may have changed in any process.
+        // Any process may have changed the owners.
         let changes = occupation.table().changes();
         if self.seen_changes.swap(changes, Ordering::AcqRel) != changes {
             self.stir();

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// Maximum number of rows per step of a cursor.
 const STEP_ROWS: usize = 1024;
-/// A call passes over about so many messages without a wanted tag. Its caller answers signals
-/// before it calls again; the locks of a lane are held meanwhile.
+/// A call passes over at most about this many messages without a wanted tag, because it holds the
+/// locks of a lane meanwhile. Its caller answers signals before it calls again.
 const PASSED_OVER_MAX: u64 = 16 * STEP;
 
 /// How messages are taken from a lane.
@@ -78,7 +78,7 @@ impl Lane {
         let begin = taken.len();
         let more = self.take_owned(&mut state, by, max, taken);
         if !self.store(&mut state)? {
-            // Another process owns the queue by now, and delivers them.
+            // Another process owns the queue and will deliver the messages.
             taken.truncate(begin);
             return Ok(false);
         }
@@ -147,7 +147,7 @@ impl Lane {
                     let serial = window.deliver_again(offset, by.deadline);
                     taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
                 }
-                // Retired, compacted or damaged meanwhile: nobody can handle it.
+                // It was retired, compacted or damaged meanwhile, so nobody can handle it.
                 Ok(None) | Err(Error::Corrupt { .. } | Error::OffsetOutOfRange { .. }) => {
                     window.give_up(offset);
                     by.pass_over(1);
@@ -206,8 +206,7 @@ impl Lane {
             let before = cursor.offset();
             has_more = cursor.step(left.min(STEP_ROWS), &mut rows)?;
             let visited = cursor.offset() - before;
-            // The cursor searches the log for something that is lost. The locks are not held
-            // meanwhile.
+            // The cursor is searching the log for a lost message. The locks are released meanwhile.
             is_held_up = has_more && visited == 0;
             let passed_over = visited.saturating_sub(rows.rows.len() as u64);
             by.pass_over(passed_over);

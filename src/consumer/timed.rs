@@ -1,4 +1,4 @@
-//! What the log says of the messages that wait.
+//! Reads from the log which messages wait.
 
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ pub(super) const QUEUE: u32 = 0;
 /// Rows that one step of a cursor collects.
 const WALK_ROWS: usize = 1_024;
 
-/// Whether the log still reaches the position that an earlier process knew.
+/// Whether the log still reaches a position that an earlier process stored.
 pub(super) fn is_reached(engine: &dyn Engine, position: u64) -> bool {
     !engine.meanings().lasting_positions || position <= engine.readable_position()
 }
@@ -41,7 +41,7 @@ fn identity(message: &Message) -> (u64, i64) {
     (record.position().cast_unsigned(), record.store_timestamp())
 }
 
-/// Whether a table is about this log: it has the message that the table names last.
+/// Whether a table describes this log: the log has the last message that the table names.
 pub(super) fn is_listed(
     engine: &dyn Engine,
     topic: &Topic,

@@ -35,9 +35,9 @@ use std::collections::BTreeSet;
 
 /// Messages that one step delivers at most, so that others get their turn.
 const STEP_MAX: usize = 1_000;
-/// At least this many messages are sent between two lists of what waits.
+/// The waiting messages are listed again after at least this many further messages.
 const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
-/// Encoded bytes after which messages that are carried forward are appended.
+/// Messages that are carried forward are appended in chunks of this many encoded bytes.
 const CARRY_LEN: usize = 1 << 20;
 
 /// The delivery of one store.
@@ -51,7 +51,7 @@ pub(super) struct Timer {
 #[derive(Debug)]
 struct State {
     pending: Pending,
-    /// The first offset that was not read yet.
+    /// The first offset of the timer topic that was not read yet.
     read: u64,
     /// The value of `read` when the waiting messages were last listed.
     listed: u64,
@@ -113,7 +113,7 @@ impl Timer {
         if state.is_saved {
             return Ok(());
         }
-        // The locked state keeps anything from being delivered meanwhile.
+        // The lock of the state prevents deliveries meanwhile.
         let position = match planted(Bug::TimesAhead) {
             true => handle.engine.readable_position(),
             false => handle.engine.flush(&mut || true)?,
@@ -142,8 +142,9 @@ impl Timer {
         Ok(())
     }
 
-    /// Appends again, durably, what waits below `until` of the log. Returns false if nothing may be
-    /// deleted at the moment, because a step runs or it is unknown what waits.
+    /// Appends again, durably, the waiting messages below `until` of the log. Returns false if
+    /// nothing may be deleted at the moment, because a step is running or the waiting messages are
+    /// unknown.
     pub(super) fn carry(&self, handle: &Handle, until: u64) -> Result<bool> {
         let (Ok(engine), Some(staging)) = (handle.writer(), handle.engine.staging()) else {
             return Ok(false);
@@ -161,14 +162,14 @@ impl Timer {
         state.read_on(handle, &topic)?;
         let end = engine.offset_at(&topic, QUEUE, Point::Position(until))?;
         let carried = state.append_again(handle, staging, &topic, end);
-        // What was appended before an error counts too.
+        // Messages that were appended before an error count too.
         state.read_on(handle, &topic)?;
         carried.map(|()| true)
     }
 }
 
 impl State {
-    /// Finds out what waits from the tables of the previous process and the log.
+    /// Finds the waiting messages in the tables of the previous process and the log.
     fn load(
         engine: &dyn Engine,
         topic: &Topic,
@@ -176,7 +177,7 @@ impl State {
         now: i64,
     ) -> Result<State> {
         let bounds = engine.bounds(topic, QUEUE)?.unwrap_or(0..0);
-        // If the log came back shorter, the table is about other messages.
+        // If the log came back shorter, the table describes other messages.
         let is_of_it = table.end <= bounds.end && is_reached(engine, table.position);
         let mut table = match is_of_it {
             true => table,
@@ -270,7 +271,7 @@ impl State {
             if at > now {
                 return Ok(Due::At(at));
             }
-            // Without the message nobody can deliver it.
+            // A message that cannot be read can never be delivered.
             if let Some(message) = get(&*handle.engine, topic, offset)? {
                 let of = offset.to_string();
                 let without = [REAL_TOPIC, REAL_QID, TIMER_OFFSET];
@@ -283,7 +284,7 @@ impl State {
         Ok(Due::Now)
     }
 
-    /// Appends again what waits below the offset `end`; durable on return.
+    /// Appends again the waiting messages below the offset `end`; durable on return.
     fn append_again(
         &self,
         handle: &Handle,
@@ -345,7 +346,7 @@ fn remove_delivered(
         };
         let first = match engine.meanings().lasting_positions {
             true => engine.offset_at(&topic, queue, Point::Position(position))?,
-            // Positions of another process mean nothing here.
+            // Positions of another process are not valid here.
             false => bounds.start,
         };
         walk(engine, &topic, (queue, first..bounds.end), |record| {

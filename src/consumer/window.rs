@@ -36,7 +36,7 @@ pub enum Settling {
 pub struct Window {
     slots: Slots,
     next: u64,
-    /// The number of the last delivery. 64 bits are never used up.
+    /// The number of the last delivery. It never overflows 64 bits.
     serial: u64,
     /// The number of the last delivery before the window began.
     before: u64,
@@ -94,8 +94,8 @@ impl Window {
         out.map(|slot| slot.deadline)
     }
 
-    /// The earliest time at which a message becomes due again, or a time before it that is after
-    /// `now` if [`Window::due`] finds nothing at `now`; `None` if no message does.
+    /// The earliest time at which a message becomes due again, or a lower bound of it; `None` if no
+    /// message becomes due. If [`Window::due`] finds nothing at `now`, the bound is after `now`.
     pub fn next_deadline(&self) -> Option<i64> {
         self.slots.earliest()
     }
@@ -138,8 +138,8 @@ impl Window {
         (first.deadline <= now).then_some(first.offset)
     }
 
-    /// Takes back what was delivered after `offset`: its consumer can no longer settle it. It
-    /// becomes due when it would have been.
+    /// Takes back the messages delivered after `offset`: their consumer can no longer settle them.
+    /// Their deadlines stay.
     pub fn take_back_after(&mut self, offset: u64) {
         let begin = offset.saturating_add(1);
         self.slots.change_all(begin..self.valid_end, |slot| {
@@ -209,8 +209,8 @@ impl Window {
         }
     }
 
-    /// Refuses a delivery: it is settled, and the message becomes due at `due`. Everything
-    /// delivered after it is taken back, and becomes due then too.
+    /// Refuses a delivery: it is settled, and the message becomes due at `due`. Messages delivered
+    /// after it are taken back and become due then too.
     pub fn refuse(&mut self, offset: u64, serial: u64, due: i64) -> Settling {
         let settling = self.check(offset, serial);
         if settling == Settling::Done {
@@ -255,8 +255,8 @@ impl Window {
         self.slots.get(offset).map_or(0, |slot| slot.attempts)
     }
 
-    /// Takes back everything delivered, for another consumer: it becomes due at `now`, but for
-    /// messages that were refused, which keep their pause.
+    /// Takes back all deliveries, for another consumer. The messages become due at `now`, except
+    /// refused ones, which keep their pause.
     pub fn recall(&mut self, now: i64) {
         self.slots.change_all(0..u64::MAX, |slot| {
             if slot.state != State::Refused {
@@ -268,7 +268,7 @@ impl Window {
         });
     }
 
-    /// Takes back everything delivered from `offset` on: it becomes due at `due`.
+    /// Takes back all deliveries from `offset` on: their messages become due at `due`.
     pub fn recall_from(&mut self, offset: u64, due: i64) {
         self.slots.change_all(offset..u64::MAX, |slot| {
             slot.deadline = due;

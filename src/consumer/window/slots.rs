@@ -61,7 +61,7 @@ pub struct Slots {
     skipped: usize,
     /// For each block, a time before which none of its messages is due.
     earliest: VecDeque<i64>,
-    /// Number of blocks and slots that [`Slots::due`] has looked at.
+    /// Number of blocks and slots that [`Slots::due`] has examined.
     #[cfg(test)]
     pub looked_at: u64,
 }
@@ -160,7 +160,7 @@ impl Slots {
         if let Some(slot) = self.slots.get_mut(place) {
             slot.state = State::Settled;
         }
-        // A message is moved at most once for each one that was settled since the last time.
+        // So each removal moves fewer messages than were settled since the last one.
         if self.slots.len() > 2 * self.unsettled + BLOCK {
             self.remove_settled();
         }

@@ -43,7 +43,7 @@ fn a_refused_delivery_is_settled_until_the_message_is_delivered_again() {
     assert_eq!(window.refuse(0, serials[0], 6), Settling::Already);
     assert_eq!(window.settle(0, serials[0]), Settling::Already);
     assert_eq!(window.extend(0, serials[0], 50), Settling::Already);
-    // A later one is taken back, and nobody can settle or keep it.
+    // A later message is taken back, and nobody can settle or extend it.
     assert_eq!(window.settle(1, serials[1]), Settling::TakenBack);
     assert_eq!(window.extend(1, serials[1], 50), Settling::TakenBack);
     assert_eq!(window.refuse(1, serials[1], 5), Settling::TakenBack);
@@ -63,7 +63,8 @@ fn in_order_nothing_passes_the_first_message_that_is_not_settled() {
     let serials = [7, 8, 9].map(|offset| window.deliver(offset, 10));
     window.settle(7, serials[0]);
     window.refuse(8, serials[1], 5);
-    // The last one waits with it, and the delivery that nobody has seen is no attempt.
+    // The last message waits for the refused one, and a delivery that no caller has seen is no
+    // attempt.
     window.give_back(9, serials[2], 1);
     assert_eq!(window.attempts(9), 0);
     assert_eq!(window.first_deadline(), Some(5));
@@ -73,7 +74,7 @@ fn in_order_nothing_passes_the_first_message_that_is_not_settled() {
     );
     assert_eq!(window.due_in_order(9, 5), Some(9));
     assert_eq!(window.due_in_order(10, 5), None);
-    // It is due before the one that comes first.
+    // It is due before the first message.
     window.deliver_again(8, 20);
     assert_eq!(window.due_in_order(0, 19), None);
 }
@@ -112,7 +113,7 @@ fn deliveries_are_settled_however_many_there_were_before() {
 fn offsets_without_a_message_take_no_memory() {
     let mut window = Window::new(0);
     let first = window.deliver(0, 10);
-    // A gap of a compacted log, and one that retention leaves.
+    // A gap that compaction leaves, and one that retention leaves.
     let after_gap = window.deliver(1 << 40, 10);
     window.skip_to(1 << 60);
     let last = window.deliver(1 << 60, 10);
@@ -173,7 +174,7 @@ fn a_time_at_which_nothing_is_due_is_found_once() {
     let serials = [10, 20].map(|at| window.deliver(at, at.cast_signed()));
     window.settle(20, serials[1]);
     window.extend(10, serials[0], 30);
-    // Nobody has looked for the earliest deadline since.
+    // No call has updated the earliest deadline since.
     assert_eq!(window.next_deadline(), Some(10));
     assert_eq!(window.due(0, 10), None);
     assert_eq!(window.next_deadline(), Some(30));
