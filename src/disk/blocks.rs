@@ -15,8 +15,8 @@ pub fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     write_zeros_where(file, start..start + len, |at| syscall::next_data(file, at))
 }
 
-/// [`write_zeros`], with what finds the data from a position on. It is asked once for each run of
-/// data, since some file systems look at every page of a run to find its end.
+/// [`write_zeros`] with a function that finds the data from a position on. It is called once for
+/// each run of data, since some file systems examine every page of a run to find its end.
 fn write_zeros_where(
     file: &File,
     bytes: Range<u64>,

@@ -131,7 +131,7 @@ pub trait FileSystem: Send + Sync + Debug {
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
 
     /// [`FileSystem::list`], but the length of a file may be 0 if `has_len` does not hold for its
-    /// name: to ask for it takes as long as opening the file.
+    /// name: reading the length takes as long as opening the file.
     fn list_some(&self, path: &Path, has_len: &dyn Fn(&str) -> bool) -> io::Result<Vec<Entry>> {
         let _ = has_len;
         self.list(path)
@@ -174,8 +174,8 @@ pub trait FileSystem: Send + Sync + Debug {
         lock::probe(path)
     }
 
-    /// The file system of a directory, to be synced as a whole; `None` if that may store less than
-    /// it reports.
+    /// The file system of a directory, to be synced as a whole; `None` if such a sync may miss
+    /// errors.
     fn volume(&self, path: &Path) -> io::Result<Option<Volume>> {
         let _ = path;
         Ok(None)

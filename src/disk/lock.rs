@@ -103,7 +103,7 @@ fn fill(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Has forked children close the descriptor.
+/// Registers the descriptor, so that forked children close it.
 fn watch(file: &File) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -85,8 +85,8 @@ extern "C" fn after_fork_in_child() {
 /// Makes [`fork_generation`] count. Every store calls it before it opens anything.
 ///
 /// Threads that call it at the same time may each register the handler, which then counts a fork
-/// more than once. A lock would be worse: a child of a process that forks meanwhile would have it
-/// in the hands of a thread that does not exist there, and wait for it forever.
+/// more than once. A lock would be worse: if the process forks meanwhile, a thread that does not
+/// exist in the child would hold it, and the child would wait forever.
 pub fn watch_forks() {
     #[cfg(unix)]
     {

@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-/// Whether a directory has this path, perhaps through a symbolic link. `Path::is_dir` takes an
+/// Whether a directory has this path, perhaps through a symbolic link. `Path::is_dir` would take an
 /// error, for example of a file system that has shut down, for absence.
 fn is_directory(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {

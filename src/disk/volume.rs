@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file system that reports what it could not store. The sync of one reports every write error
-/// since this was opened, also one that the sync of another process has reported.
+/// A file system that reports write errors reliably. Its sync reports every write error since this
+/// was opened, even one that the sync of another process has already reported.
 #[derive(Debug)]
 pub struct Volume {
     path: PathBuf,
@@ -16,8 +16,8 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The file system of a directory; `None` unless it is known to store everything when it is
-    /// asked to, and to report what it cannot store.
+    /// The file system of a directory; `None` unless its sync is known to store everything and to
+    /// report all errors.
     pub fn open(path: &Path) -> io::Result<Option<Volume>> {
         let file = File::open(path)?;
         Ok(reports_errors(&file)?.then(|| Volume {

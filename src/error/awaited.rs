@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// What others held, or did not do, for longer than a call waits.
+/// What others held, or did not finish, for longer than a call waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// The append lock, or room at the end of the log.

@@ -1,4 +1,4 @@
-//! What an error tells the code that meets it: whether a file is missing, the disk is full, or
+//! What an error means for the code that gets it: whether a file is missing, the disk is full, or
 //! writing must end.
 
 use super::Error;

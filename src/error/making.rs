@@ -1,4 +1,4 @@
-//! How errors are made, and passed on with what was tried.
+//! Constructors of errors, and their context: the operation that failed.
 
 use super::{Error, Op, Reason};
 use crate::region::Fault;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 impl Error {
     /// Reports a failed step of a larger operation as a failure of that operation on `path`. A
-    /// failed sync stays one, also a sync that did not begin.
+    /// failed sync stays one, even a sync that did not begin.
     #[must_use]
     pub(crate) fn during(self, whole: Op, path: &Path) -> Error {
         match self.is_of_sync() {

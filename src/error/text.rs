@@ -1,4 +1,4 @@
-//! What errors say: facts first, then what the caller can do.
+//! The texts of errors: facts first, then what the caller can do.
 
 use super::{Error, Reason};
 use std::fmt;

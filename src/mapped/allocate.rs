@@ -69,7 +69,7 @@ impl<T: Clone> Latch<T> {
         matches!(*self.slot.lock(), Some(Ready::Failed))
     }
 
-    /// Waits for the result; `None` if there is none in time.
+    /// Waits for the result; `None` after the timeout.
     pub fn wait(&self, timeout: Duration) -> Option<Ready<T>> {
         let is_to_come = |slot: &mut Option<Ready<T>>| slot.is_none();
         let slot = self.slot.lock();

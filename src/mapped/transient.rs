@@ -11,7 +11,7 @@
 //! (end of appended bytes), written-out (the published end), flushed.
 //!
 //! A file that is written from the pool is not stored to through its map: a store to a page that
-//! came in by a large write dirties far more than that page.
+//! was cached by a large write dirties far more than that page.
 
 use super::MappedFile;
 use crate::error::{At, Op, Result};

@@ -30,7 +30,7 @@ pub struct Latency {
     pub buckets: Vec<(Duration, u64)>,
 }
 
-/// What another process is told of a [`Latency`].
+/// The part of a [`Latency`] that other processes get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Number of durations.

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// A put or a sync of the log that takes longer than this adds a warning.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// What is measured above an engine, which may show it to other processes.
+/// Measurements above an engine, which may publish them for other processes.
 #[derive(Debug)]
 pub struct Meters {
     /// How long puts take.

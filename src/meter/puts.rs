@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PUTS_A_SAMPLE: u32 = 64;
 /// One row of this many in a batch has its encoding timed.
 pub const ROWS_A_SAMPLE: usize = 256;
-/// The first puts of a store are all timed, so that a short run also has statistics.
+/// How many puts at the start of a store are all timed, so that a short run also has statistics.
 const ALL_TIMED: u32 = 1024;
 /// A put has stalled if the coarse clock advances by this many ms meanwhile.
 const STALL_MS: i64 = 2;

@@ -1,10 +1,10 @@
-//! What a writer shows of its measurements to other processes.
+//! The measurements that a writer publishes for other processes.
 
 use super::{Flushes, Meters, Summary};
 use std::time::{Duration, Instant};
 
-/// What a live writer shows of itself to other processes. See [`Stats`](crate::Stats) for what the
-/// fields mean.
+/// The measurements that a live writer publishes for other processes. [`Stats`](crate::Stats)
+/// explains the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WriterStats {
     /// The process that writes; in a shared store, the one that runs the services for all.

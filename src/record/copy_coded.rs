@@ -1,4 +1,4 @@
-//! Copies of records in Kafka's form in RocketMQ's, and the other way round.
+//! Copies records from Kafka's form to RocketMQ's, and back.
 
 use super::common::check::check_born;
 use super::common::{Copied, Draft, Labels, PropertyKind, coded};
@@ -8,8 +8,8 @@ use super::row::Row;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 
-/// Adds a copy of a record in Kafka's form, as RocketMQ's form can hold it: a key, a null value and
-/// headers that are not text become [`coded`] properties.
+/// Adds a copy, in RocketMQ's form, of a record in Kafka's form. A key or headers that are not
+/// text, and a null value, become [`coded`] properties.
 ///
 /// # Errors
 ///
@@ -62,8 +62,8 @@ pub fn to_rocketmq(batch: &mut rocketmq::Batch, of: &Row<'_>, to: &Copied<'_>) -
 }
 
 /// Adds a copy of a record in RocketMQ's form: [`coded`] properties become the key, the null value
-/// and the headers that they stand for. Of the system's properties it keeps those that Kafka's form
-/// has headers for.
+/// and the headers that they stand for. Keeps the system properties for which Kafka's form has
+/// headers.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub fn to_rocketmq(batch: &mut rocketmq::Batch, of: &Row<'_>, to: &Copied<'_>) -
 /// property with the name of one of Forebay's own headers, and for a born time outside the years 1
 /// to 9999. The batch is then unchanged.
 pub fn to_kafka(batch: &mut kafka::Batch, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
-    // The distance of two such times fits the field that a batch has for it.
+    // The difference of two such times fits the field of a batch that stores it.
     check_born(Some(of.born_timestamp()))?;
     let mut labels = Labels::default();
     of.read_labels(&mut labels, true);
@@ -86,7 +86,7 @@ pub fn to_kafka(batch: &mut kafka::Batch, of: &Row<'_>, to: &Copied<'_>) -> Resu
         .map(|(name, value)| (&**name, value.as_deref()));
     let headers: Vec<(&str, Option<&[u8]>)> = headers.collect();
     let all = of.keys();
-    // An empty key is not among them.
+    // `all` does not include an empty key.
     let first = usize::from(key.as_ref().is_some_and(|key| !key.is_empty()));
     let further: Vec<&str> = all.iter().skip(first).map(|key| &**key).collect();
     let system = of.properties(PropertyKind::System);

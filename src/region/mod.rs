@@ -279,7 +279,7 @@ impl Region {
         Ok(Some(bytes))
     }
 
-    /// [`Region::slice`] without touching the pages: the caller has just had them from `slice`.
+    /// [`Region::slice`] without touching the pages: the caller has just got them from `slice`.
     #[inline]
     pub fn slice_again(&self, start: usize, len: usize) -> Option<&[u8]> {
         self.untouched_below(self.readable(), start, len)

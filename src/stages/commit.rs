@@ -37,11 +37,11 @@ pub struct Commit<'a> {
     pub kind: CommitKind,
     /// What happens if the log holds this batch number with other rows.
     pub conflict: Conflict,
-    /// The stages that count, in row order. Not empty.
+    /// The stages that make up the commit, in row order. Not empty.
     pub stages: &'a [Stage],
 }
 
-/// Whose manifest the writer will take up.
+/// Which manifest the writer will take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     /// That of this commit.
@@ -211,8 +211,8 @@ fn state_at(disk: &dyn Disk, place: &QueryPlace, batch: u64) -> Result<CommitSta
         let found = disk.stat(&path);
         found.map(|entry| entry.is_some())
     };
-    // In the order in which it gets these names, so that it is not missed between two checks:
-    // pending, begun, and pending again if there was no room.
+    // Checked in the order in which a manifest gets these names, so that it is not missed between
+    // two checks: pending, begun, and pending again if there was no room.
     for (name, state) in [
         (Name::Commit(batch), CommitState::Pending),
         (Name::Taken(batch), CommitState::Begun),
@@ -297,7 +297,7 @@ pub fn wait(
     }
 }
 
-/// The process that writes the store, as far as it is known.
+/// The process that writes the store, if it is known.
 pub fn writer(disk: &dyn Disk, root: &Path) -> Result<Option<u32>> {
     StagePlace::of(disk, root)?.pid_of_writer(disk)
 }
@@ -336,7 +336,8 @@ pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> 
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
             match read(disk, &place, name)? {
                 Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
-                // It has just been begun. Its stages are unknown, so all stay for the sweep.
+                // The writer has just begun it. Its stages are unknown, so all of them are left to
+                // the sweep.
                 None => return Ok(()),
             }
         }

@@ -51,7 +51,8 @@ impl Store {
         found.map(Some)
     }
 
-    /// What an archive keeps of a sealed segment; see [`crate::QueueLogs::survey_segment`].
+    /// The part of a sealed segment that an archive keeps; see
+    /// [`crate::QueueLogs::survey_segment`].
     ///
     /// # Errors
     ///

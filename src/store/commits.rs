@@ -1,4 +1,4 @@
-//! Commits of other processes: taking them up, and what the log holds of them.
+//! Commits of other processes: takes them up, and finds those in the log.
 
 use super::Store;
 #[cfg(doc)]
@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 impl Store {
     /// Takes up what other processes have staged and committed; see [`crate::commit`]. Durable on
-    /// return. Of the processes that share a store, the one that leads does it, and the others wait
-    /// for it.
+    /// return. In a shared store the leader takes them up, and the other processes wait for it.
     ///
     /// # Errors
     ///
-    /// Those of sending; [`Error::Busy`] if another process leads, and does not do it within 30 s.
+    /// Those of sending; [`Error::Busy`] if another process leads and has not taken them up within
+    /// 30 s.
     pub fn take_commits(&self) -> Result<()> {
         self.writer()?;
         let Some(intake) = self.intake()? else {
@@ -53,8 +53,8 @@ impl Store {
         marker::holds(self.engine()?, batch, contents, skips)
     }
 
-    /// The body of a query's last marker, which says what batch the log holds last and how much of
-    /// it.
+    /// The body of a query's last marker. It states the last batch in the log, and which of its
+    /// parts are there.
     ///
     /// # Errors
     ///

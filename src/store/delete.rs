@@ -6,9 +6,9 @@ use crate::engine::Point;
 use crate::error::Result;
 
 impl Store {
-    /// Deletes the messages of a topic before `to`, and log files that hold no others. Returns
-    /// the first offset of each queue that `to` is about. Offsets that are lower than the first
-    /// one change nothing. Durable on return.
+    /// Deletes the messages of a topic before `to`, and log files that hold no others. Returns the
+    /// first offset of each queue that `to` covers. An offset in `to` below the first one of its
+    /// queue changes nothing. Durable on return.
     ///
     /// # Errors
     ///
@@ -20,9 +20,9 @@ impl Store {
         self.delete_before_while(topic, to, &mut || true)
     }
 
-    /// As [`Store::delete_before`]. Calls `go_on` after every few dozen log files; once it
-    /// returns false, those that are left are removed later, at the latest by the next opening. The
-    /// messages are deleted nevertheless.
+    /// As [`Store::delete_before`]. Calls `go_on` after every few dozen log files; once it returns
+    /// false, the remaining files are removed later, at the latest by the next opening. The
+    /// messages are deleted even then.
     ///
     /// # Errors
     ///
@@ -40,7 +40,8 @@ impl Store {
             Bound::Offsets(offsets) => offsets.keys().copied().collect(),
             _ => engine.queues(&topic),
         };
-        // What is deleted must not be the only durable trace of its offsets.
+        // The deleted files may be the only durable record of the next offset, so the rest is made
+        // durable first.
         engine.flush(&mut || true)?;
         let mut starts = Vec::with_capacity(queues.len());
         for queue in queues {

@@ -54,7 +54,8 @@ impl Store {
         }
     }
 
-    /// Delivers what fell due when the clock of [`Store::open_with_clock`] was moved.
+    /// Delivers the messages that became due when the clock of [`Store::open_with_clock`] was
+    /// moved.
     ///
     /// # Errors
     ///
@@ -64,9 +65,9 @@ impl Store {
         self.consumers()?.clock_moved()
     }
 
-    /// A number that grows when consumers have reason to look for messages that are not new: one
-    /// was refused, or came back, or a queue has another owner. Threads in
-    /// [`Engine::wait_until`] are woken then.
+    /// A number that grows when consumers may get messages other than newly sent ones: one was
+    /// refused, or is due again, or a queue has another owner. Threads in [`Engine::wait_until`]
+    /// are woken then.
     pub fn changes(&self) -> u64 {
         self.consumers().map_or(0, |consumers| consumers.changes())
     }
@@ -77,7 +78,7 @@ impl Store {
         self.consumers.keep_from()
     }
 
-    /// What retention does before it deletes the log below `until`.
+    /// Called by retention before it deletes the log below `until`.
     #[cfg(test)]
     pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
         self.consumers.let_go(until)
@@ -93,7 +94,7 @@ impl Store {
     }
 
     /// As [`Store::groups`]. Calls `go_on` after every few thousand messages that are not consumed;
-    /// once it returns false, the rest is left out.
+    /// once it returns false, the remaining queues are left out.
     ///
     /// # Errors
     ///

@@ -25,9 +25,9 @@ pub(crate) struct Opened<E = CommitLog> {
     pub(crate) intake: Option<Arc<Intake>>,
 }
 
-/// An engine that keeps files, and what the services above it need to know.
+/// An engine that keeps files, with what the services above it need.
 pub(crate) trait Filed: Staging + Sized + 'static {
-    /// Opens the store at `root`. Retention asks the `holds`.
+    /// Opens the store at `root`. Retention respects the `holds`.
     fn open(
         machine: &Machine,
         root: &Path,
@@ -35,10 +35,10 @@ pub(crate) trait Filed: Staging + Sized + 'static {
         holds: Vec<Arc<dyn Hold>>,
     ) -> Result<Self>;
 
-    /// What the intake appends through.
+    /// The store to which the intake appends.
     fn writer(engine: &Arc<Self>, machine: &Machine, root: &Path) -> Writer;
 
-    /// Whether this process takes commits up, among those that share the store.
+    /// Whether this process, among those that share the store, takes up commits.
     fn leads(&self) -> bool;
 
     /// Calls `watch` about once a second.
@@ -110,8 +110,8 @@ impl Filed for PartitionLog {
 }
 
 impl<E: Filed> Opened<E> {
-    /// Opens the store at `root`, and starts what runs above its engine. Retention asks `hold`
-    /// besides the stages.
+    /// Opens the store at `root`, and starts the services above its engine. Retention respects
+    /// `hold`, and that of the stages.
     pub(crate) fn open_with(
         machine: &Machine,
         root: &Path,

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-/// Opens an engine, and what runs above it except for consumers. Retention asks `hold`.
+/// Opens an engine and the services above it, except consumers. Retention respects `hold`.
 pub(super) fn open_handle(
     machine: &Machine,
     path: &Path,
@@ -96,7 +96,7 @@ pub(super) fn claims_at(place: Option<&TablePlace>) -> Claims {
     Claims::new(place.map(own))
 }
 
-/// What runs above the handle of a child of the process that opened a shared store.
+/// The services above the handle in a child of the process that opened a shared store.
 pub(super) struct Above {
     pub(super) consumers: Arc<Anchor>,
     pub(super) intake: Option<Arc<Intake>>,

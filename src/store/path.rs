@@ -48,7 +48,7 @@ pub(super) fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool
 }
 
 /// Whether a directory is read as a broker's log directory: because the caller says so, or because
-/// it plainly is one.
+/// its files show it.
 ///
 /// # Errors
 ///

@@ -150,8 +150,8 @@ impl Store {
         self.read_while(place, most, filter, &mut || true)
     }
 
-    /// As [`Store::query`], of a topic and key. Where there is no index, `go_on` is called now and
-    /// then; once it returns false, the search ends with the messages that it has.
+    /// As [`Store::query`], for a topic and key. Without an index, calls `go_on` now and then; once
+    /// it returns false, the search ends with the messages found so far.
     ///
     /// # Errors
     ///
@@ -171,9 +171,9 @@ impl Store {
         Ok(found)
     }
 
-    /// As [`Store::read`], of a topic, queue and offset, and up to so many messages and bytes.
-    /// Calls `go_on` after every few thousand entries; if it returns false, the read ends with the
-    /// messages that it has.
+    /// As [`Store::read`], for a topic, queue and offset, and maximum numbers of messages and
+    /// bytes. Calls `go_on` after every few thousand entries; if it returns false, the read ends
+    /// with the messages found so far.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ impl Store {
 }
 
 /// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read
-/// and where to go on.
+/// and where the next read begins.
 fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
     match u64::try_from(offset) {
         _ if max == 0 => Err((ReadStatus::NoMessageInQueue, 0)),
@@ -285,8 +285,8 @@ impl Collected {
         }
     }
 
-    /// Adds the messages of a cursor, up to both bounds but at least one, unless `go_on` returns
-    /// false before. Returns where to go on.
+    /// Adds the messages of a cursor, up to both limits but at least one, unless `go_on` returns
+    /// false first. Returns where the next read begins.
     fn collect(&mut self, cursor: &mut dyn Cursor, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         let rows = &mut self.rows;
         while self.messages.len() < self.max_messages && self.copied < COPIED_MAX {

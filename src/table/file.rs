@@ -5,10 +5,10 @@ use crate::disk::{Disk, Kind, read_small, replace, replace_keeping};
 use crate::error::{Error, Op, Result};
 use std::path::{Path, PathBuf};
 
-/// The longest table that is read.
+/// Maximum length of a table that is read, in bytes.
 pub const TABLE_LEN_MAX: u64 = 256 << 20;
 
-/// What is where a table should be.
+/// The result of reading a table.
 #[derive(Debug)]
 pub enum Loaded<T> {
     /// No file.
@@ -20,7 +20,7 @@ pub enum Loaded<T> {
 }
 
 impl<T> Loaded<T> {
-    /// The table; `None` if there is no file, or a damaged one. For caches, which can be missing.
+    /// The table; `None` if the file is missing or damaged. For caches, which are optional.
     pub fn sound(self) -> Option<T> {
         match self {
             Loaded::Table(table) => Some(table),
@@ -28,11 +28,12 @@ impl<T> Loaded<T> {
         }
     }
 
-    /// The table; `None` where there is no file.
+    /// The table; `None` if there is no file.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for what is no file, [`Error::Corrupt`] for one that holds no table.
+    /// [`Error::Unsupported`] if the path is not a regular file, [`Error::Corrupt`] if the file
+    /// holds no table.
     pub fn table(self) -> Result<Option<T>> {
         match self {
             Loaded::Nothing => Ok(None),
@@ -50,7 +51,7 @@ impl<T> Loaded<T> {
 ///
 /// # Errors
 ///
-/// [`Error::Io`]. What the file holds is never an error.
+/// [`Error::Io`]. The contents of the file never cause an error.
 pub fn load<T>(
     disk: &dyn Disk,
     path: &Path,
@@ -76,8 +77,8 @@ pub fn load<T>(
     }
 }
 
-/// [`load`], from the backup where the file is missing or cannot be read, as RocketMQ does. Where
-/// there is no backup, what the file itself is.
+/// [`load`], from the backup if the file is missing or cannot be parsed, as RocketMQ does. Without
+/// a backup, returns the result for the file itself.
 ///
 /// # Errors
 ///
@@ -100,13 +101,12 @@ pub fn load_with_backup<T>(
     }
 }
 
-/// Replaces the table at `path`, durably, and makes its directory where it is not there. The table
-/// before it stays as the backup if it is JSON, for one that cannot be read would take the place of
-/// a backup that can.
+/// Replaces the table at `path` durably, and creates its directory if missing. The previous table
+/// becomes the backup if it is JSON; otherwise it would replace a readable backup.
 ///
 /// # Errors
 ///
-/// [`Error::Io`]; the table is the one before or this one.
+/// [`Error::Io`]; the file then holds the previous table or this one.
 pub fn replace_with_backup(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<()> {
     let io = |error: Error| error.during(Op::Write, path);
     let directory = path.parent().unwrap_or(Path::new("."));
@@ -121,8 +121,9 @@ pub fn replace_with_backup(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<
     }
 }
 
-/// [`replace_with_backup`] of a table that is durable and can be read: its file becomes the backup,
-/// which is not written again. After a crash, or for a moment, only the backup may be there.
+/// [`replace_with_backup`], if the previous table is durable and readable: its file is renamed to
+/// be the backup instead of being copied. After a crash, or for a moment, only the backup may
+/// exist.
 ///
 /// # Errors
 ///
@@ -170,8 +171,8 @@ mod tests {
         assert_eq!(load_number(&path).table().unwrap(), Some(7));
     }
 
-    /// A failed sync must not be retried. The error of a replaced table once named the write, so
-    /// that a failed sync on a full disk passed for a write that may be retried.
+    /// A failed sync must not be retried. Replacing a table once reported a failed sync as a failed
+    /// write, which may be retried on a full disk.
     #[test]
     fn a_failed_sync_of_a_replaced_table_is_reported_as_one() {
         let folder = tempfile::tempdir().unwrap();

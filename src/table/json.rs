@@ -1,5 +1,5 @@
-//! JSON as RocketMQ writes it: the names of an object may be numbers without quotes, which no JSON
-//! parser takes. Both forms are read; what is written is strict.
+//! JSON as RocketMQ writes it: the names of an object may be numbers without quotes, which JSON
+//! parsers refuse. Both forms are read; Forebay writes strict JSON.
 
 use super::Reason;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
@@ -9,23 +9,24 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The most values of a text that is held as a tree, which takes about a hundred bytes for each.
+/// Maximum number of values in a text that is held as a tree, which takes about a hundred bytes for
+/// each.
 pub const VALUES_MAX: usize = 4 << 20;
 
-/// The value of a text; `None` where it is no JSON in either form, or has more than [`VALUES_MAX`]
+/// The value of a text; `None` if it is not JSON in either form, or has more than [`VALUES_MAX`]
 /// values.
 pub fn parse(text: &[u8]) -> Option<Value> {
     (values(text) <= VALUES_MAX).then_some(())?;
     read(text).ok()
 }
 
-/// The members of the object that a text is, each as a tree.
+/// The members of the object in a text, each as a tree.
 pub fn object(text: &[u8]) -> Result<Map<String, Value>, Reason> {
     check_values(text)?;
     read(text).map_err(Reason::unreadable)
 }
 
-/// That a text has at most [`VALUES_MAX`] values.
+/// Checks that a text has at most [`VALUES_MAX`] values.
 pub fn check_values(text: &[u8]) -> Result<(), Reason> {
     match values(text) <= VALUES_MAX {
         true => Ok(()),
@@ -55,14 +56,14 @@ pub fn pretty(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// No fewer than the values of a text: each but the first follows one of four signs.
+/// An upper bound of the number of values in a text: each but the first follows one of four signs.
 fn values(text: &[u8]) -> usize {
     let signs = text.iter().filter(|byte| b",:[{".contains(byte));
     signs.count() + 1
 }
 
-/// The members of the object that a text is, each as its text; of two of one name the last. `what`
-/// they are is for the reason that there are more than `MAX`.
+/// The members of the object in a text, each as its text; of equal names the last. `what` names the
+/// members in the error for more than `MAX` of them.
 pub fn members<const MAX: usize>(text: &[u8], what: &str) -> Result<RawMembers, Reason> {
     let found = read::<Members<MAX>>(text).map_err(Reason::unreadable)?;
     match found.more {
@@ -74,7 +75,7 @@ pub fn members<const MAX: usize>(text: &[u8], what: &str) -> Result<RawMembers, 
 /// Members of an object by name, each as its text.
 pub type RawMembers = BTreeMap<String, Box<RawValue>>;
 
-/// The members of an object. Of more than `MAX` only some are kept.
+/// The members of an object. If there are more than `MAX`, only some are kept.
 #[derive(Debug, Default)]
 struct Members<const MAX: usize> {
     map: RawMembers,
@@ -145,7 +146,7 @@ fn with_quotes(text: &[u8]) -> Vec<u8> {
     quoted
 }
 
-/// Bytes of the string that the text begins with, quotes and all.
+/// Length in bytes of the string at the start of the text, including its quotes.
 fn string_len(text: &[u8]) -> usize {
     let mut escaped = false;
     for (at, byte) in text.iter().enumerate().skip(1) {

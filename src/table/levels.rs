@@ -1,10 +1,11 @@
-//! `config/delayOffset.json`: how far delayed messages are delivered, as RocketMQ keeps it.
+//! `config/delayOffset.json`: how far delayed messages are delivered, in RocketMQ's format.
 //!
 //! ```text
 //! {"dataVersion":{...},"offsetTable":{1:10,3:7}}
 //! ```
 //!
-//! A name is a delay level, from 1 on; a value the next offset of its queue in the schedule topic.
+//! A name is a delay level, from 1 on; its value is the next offset of the level's queue in the
+//! schedule topic.
 
 use super::json::{self, RawMembers, raw};
 use super::{Reason, load_with_backup, raise_version, replace_with_backup};
@@ -16,10 +17,10 @@ use std::path::{Path, PathBuf};
 /// The name of the table, in the directory of the tables.
 pub const FILE_NAME: &str = "delayOffset.json";
 const OFFSETS: &str = "offsetTable";
-/// The most members that the root may have.
+/// Maximum number of members of the root.
 const MEMBERS_MAX: usize = 1024;
 
-/// The table. What Forebay does not know stays in it.
+/// The table. Members that Forebay does not know are kept.
 #[derive(Debug, Default)]
 pub struct LevelTable {
     path: PathBuf,
@@ -28,12 +29,12 @@ pub struct LevelTable {
 }
 
 impl LevelTable {
-    /// The table at `path`, or its backup; an empty one where there is neither.
+    /// The table at `path`, or its backup; an empty one if there is neither.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] where they cannot be read: all
-    /// delayed messages would be delivered again.
+    /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] if they cannot be read: with an
+    /// empty table all delayed messages would be delivered again.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<LevelTable> {
         let parse = |text: &[u8]| LevelTable::parse(path, text);
         let found = load_with_backup(disk, path, parse)?.table()?;
@@ -65,11 +66,12 @@ impl LevelTable {
         self.offsets.insert(i64::from(level), offset.cast_signed());
     }
 
-    /// Writes the table, durably, as one changed at `now_ms`; the one before stays as the backup.
+    /// Writes the table durably, with `now_ms` as the time of the change; the previous file becomes
+    /// the backup.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; the file is then the one before or this one.
+    /// [`Error::Io`]; the file then holds the previous table or this one.
     pub fn save(&mut self, disk: &dyn Disk, now_ms: i64) -> Result<()> {
         raise_version(&mut self.root, now_ms);
         let mut root = self.root.clone();

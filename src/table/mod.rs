@@ -1,8 +1,9 @@
 //! Tables: small JSON files, RocketMQ's and Forebay's own.
 //!
-//! Anybody may have written one. It is read up to a length, with names that are numbers without
-//! quotes as RocketMQ writes them, and what is no table says why. It is replaced durably and as a
-//! whole, RocketMQ's with the backup `.bak` that it reads where the table itself cannot be read.
+//! Another system may have written a table. Its length is limited, its names may be numbers without
+//! quotes, as RocketMQ writes them, and a file that is not a table is reported with the reason. A
+//! table is replaced durably and as a whole. RocketMQ's tables keep a backup `.bak`, which RocketMQ
+//! reads if the table itself cannot be read.
 
 mod file;
 pub mod json;

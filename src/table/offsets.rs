@@ -1,13 +1,13 @@
-//! `config/consumerOffset.json`: how far groups have consumed, as RocketMQ keeps it.
+//! `config/consumerOffset.json`: how far groups have consumed, in RocketMQ's format.
 //!
 //! ```text
 //! {"dataVersion":{...},"offsetTable":{"topic@group":{0:5,1:7}}}
 //! ```
 //!
-//! A value is the next queue offset that the group consumes, or -1 where it has not begun.
-//! RocketMQ writes the numbers of queues without quotes and reads them with quotes too, so they are
-//! written with: the file is strict JSON. Forebay adds, for each group and topic, the log beside
-//! which the offsets were saved, so that a log which came back shorter is noticed:
+//! A value is the next queue offset that the group consumes, or -1 if it has not begun. RocketMQ
+//! writes the numbers of queues without quotes, but also reads them with quotes. Forebay writes the
+//! quotes, so the file is strict JSON. For each group and topic it adds the log with which the
+//! offsets were saved, to detect a log that came back shorter:
 //!
 //! ```text
 //! "forebayLog":{"topic@group":{"began":1764000000000000000,"epoch":3,"position":73400320}}
@@ -28,17 +28,18 @@ use std::path::{Path, PathBuf};
 /// The name of the table, in the directory of the tables.
 pub const FILE_NAME: &str = "consumerOffset.json";
 const OFFSETS: &str = "offsetTable";
-/// Which log the offsets were saved beside. RocketMQ ignores it, and drops it when it writes.
+/// The log with which the offsets were saved. RocketMQ ignores this member, and drops it when it
+/// writes the table.
 const PLACES: &str = "forebayLog";
-/// RocketMQ derives it from the offsets and does not read it.
+/// RocketMQ derives this member from the offsets and does not read it.
 const DERIVED: &str = "groupTopicMap";
-/// The most members that the root may have.
+/// Maximum number of members of the root.
 const MEMBERS_MAX: usize = 1024;
 
 /// Offsets by the number of their queue. Another system may have numbers that no queue has.
 pub type Offsets = BTreeMap<i64, i64>;
 
-/// Identifies a log, and tells how far it was durable when offsets were saved.
+/// Identifies a log, and states how far it was durable when offsets were saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of the epoch.
@@ -49,15 +50,15 @@ pub struct Place {
     pub position: u64,
 }
 
-/// The table. What Forebay does not know stays in it.
+/// The table. Members that Forebay does not know are kept.
 #[derive(Debug, Default)]
 pub struct OffsetTable {
     path: PathBuf,
-    /// What the root has beside the offsets.
+    /// The members of the root besides the offsets.
     root: RawMembers,
     /// By `topic@group`.
     offsets: BTreeMap<String, Offsets>,
-    /// By `topic@group`, if a process of Forebay saved its offsets last.
+    /// By `topic@group`, if Forebay saved its offsets last.
     places: BTreeMap<String, Place>,
     /// The text of the file that [`OffsetTable::save`] wrote last.
     text: Option<Vec<u8>>,
@@ -91,10 +92,10 @@ impl OffsetTable {
         })
     }
 
-    /// Topic, group, queue and next offset, of every group that has one in a queue.
+    /// Topic, group, queue and next offset, for all groups and queues.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str, u32, i64)> {
         self.offsets.iter().flat_map(|(name, offsets)| {
-            // No topic and no group has the sign in its name.
+            // Neither topics nor groups have this character in their names.
             let (topic, group) = name.split_once('@').unwrap_or((name, ""));
             let offsets = offsets.iter();
             offsets.filter_map(move |(queue, offset)| {
@@ -105,12 +106,12 @@ impl OffsetTable {
 }
 
 impl OffsetTable {
-    /// The table at `path`; an empty one where there is none.
+    /// The table at `path`; an empty one if there is none.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] where table and backup cannot
-    /// be read: a table that takes their place would let every group begin anew.
+    /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] if table and backup cannot be
+    /// read: with an empty table every group would begin again.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<OffsetTable> {
         let found = OffsetTable::load(disk, path)?.table()?;
         Ok(found.unwrap_or_else(|| OffsetTable {
@@ -146,7 +147,7 @@ impl OffsetTable {
         self.offsets.get(&format!("{topic}@{group}"))
     }
 
-    /// Topic, group, and the log beside which their offsets were saved last, where it is known.
+    /// Topic, group, and the log with which their offsets were saved last, if it is known.
     pub fn places(&self) -> impl Iterator<Item = (&str, &str, Place)> {
         self.places.iter().map(|(name, place)| {
             let (topic, group) = name.split_once('@').unwrap_or((name, ""));
@@ -154,12 +155,12 @@ impl OffsetTable {
         })
     }
 
-    /// The log beside which the offsets of one group in a topic were saved last.
+    /// The log with which the offsets of one group in a topic were saved last.
     pub fn place(&self, topic: &str, group: &str) -> Option<Place> {
         self.places.get(&format!("{topic}@{group}")).copied()
     }
 
-    /// Sets the next offsets that a group consumes in queues of a topic, and the log beside which
+    /// Sets the next offsets that a group consumes in queues of a topic, and the log with which
     /// they are saved.
     pub fn set(
         &mut self,
@@ -178,12 +179,12 @@ impl OffsetTable {
         known.extend(offsets.map(|(queue, offset)| (i64::from(queue), offset)));
     }
 
-    /// Writes the table, durably, as one changed at `now_ms`; the one before stays as the backup.
-    /// The file is read again, unless the table [is current](OffsetTable::is_current).
+    /// Writes the table durably, with `now_ms` as the time of the change; the previous file becomes
+    /// the backup. The file is read again, unless the table [is current](OffsetTable::is_current).
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; the file is then the one before or this one.
+    /// [`Error::Io`]; the file then holds the previous table or this one.
     pub fn save(&mut self, disk: &dyn Disk, now_ms: i64) -> Result<()> {
         raise_version(&mut self.root, now_ms);
         match self.places.is_empty() {
@@ -204,8 +205,8 @@ impl OffsetTable {
     }
 
     /// The text of the table, indented by tabs, with the members in the order of their names, as
-    /// RocketMQ writes them. By far the most of it are offsets, so they are written without a
-    /// serializer that asks at each of them how to.
+    /// RocketMQ writes them. Offsets are by far the largest part, so they are written directly,
+    /// which is faster than a general serializer.
     fn write(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = Vec::with_capacity(self.text_len());
         text.extend_from_slice(b"{");
@@ -231,7 +232,7 @@ impl OffsetTable {
         Ok(text)
     }
 
-    /// About how long the text is.
+    /// The approximate length of the text.
     fn text_len(&self) -> usize {
         let of_names = self.offsets.keys().map(|name| name.len() + 16);
         let of_offsets = self.offsets.values().map(|offsets| offsets.len() * 24);
@@ -306,7 +307,7 @@ fn write_name(text: &mut Vec<u8>, name: &str) -> serde_json::Result<()> {
     Ok(())
 }
 
-/// Ends an object, on a line of its own if there is anything in it.
+/// Ends an object, on a line of its own unless the object is empty.
 fn end_of(text: &mut Vec<u8>, is_empty: bool, end: &[u8]) {
     match is_empty {
         true => text.push(b'}'),
@@ -322,7 +323,7 @@ mod tests {
     use crate::error::Error;
     use std::fs;
 
-    /// As 5.5.0 writes it: names of queues without quotes, members that are derived or unknown.
+    /// As RocketMQ 5.5.0 writes it: names of queues without quotes, derived and unknown members.
     const OF_ROCKETMQ: &str = "{\n\t\"dataVersion\":{\n\t\t\"counter\":41,\n\t\t\
         \"stateVersion\":2,\n\t\t\"timestamp\":1795214956880\n\t},\n\t\
         \"groupTopicMap\":{\"G\":[\"T\"]},\n\t\"offsetTable\":{\n\t\t\
@@ -355,7 +356,7 @@ mod tests {
         table.save(&RealDisk, 1_795_214_960_000).unwrap();
         assert_eq!(text_of(&folder, "consumerOffset.json.bak"), OF_ROCKETMQ);
         let written = text_of(&folder, FILE_NAME);
-        // Strict: with quotes, and so without what `parse` forgives.
+        // Strict JSON, with quotes, which needs no leniency of `parse`.
         let value: serde_json::Value = serde_json::from_str(&written).unwrap();
         let expected = serde_json::json!({
             "dataVersion": {"counter": 42, "stateVersion": 2, "timestamp": 1_795_214_960_000_i64},

@@ -1,4 +1,4 @@
-//! `forebay.pending`: which messages with a delivery time waited at some moment.
+//! `forebay.pending`: the messages with a delivery time that waited at some moment.
 //!
 //! ```text
 //! at  width  field
@@ -13,9 +13,9 @@
 //! 56  16 n   time (i64) and offset (u64) of each message that waits, in this order
 //! ```
 //!
-//! Integers are big-endian. The file is a cache that spares the next opening from reading the timer
-//! topic from its oldest waiting message on. It is written again when as many messages were sent as
-//! it would hold, so it costs little for each.
+//! Integers are big-endian. The file is a cache: with it, the next opening need not read the timer
+//! topic from its oldest waiting message on. It is written again after as many further messages as
+//! it would hold, so its cost per message is small.
 
 use super::timer::TimerTable;
 use super::{Reason, TABLE_LEN_MAX, load};
@@ -35,16 +35,16 @@ const _: () = assert!(AT_ENTRIES == AT_FIELDS + 5 * 8);
 /// Messages that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingTable {
-    /// What was delivered at that moment. `low` is not used.
+    /// What was delivered at that moment. Its `low` is not used.
     pub delivered: TimerTable,
-    /// Position and store time of the message before `delivered.end`, by which the log is known.
+    /// Position and store time of the message before `delivered.end`, which identify the log.
     pub last: (u64, i64),
     /// Time and offset of each message that waited.
     pub waiting: Vec<(i64, u64)>,
 }
 
 impl PendingTable {
-    /// Reads the table at `path`; `None` if there is none, or a damaged one.
+    /// Reads the table at `path`; `None` if it is missing or damaged.
     ///
     /// # Errors
     ///
@@ -77,11 +77,11 @@ impl PendingTable {
         })
     }
 
-    /// Writes the table, durably, unless it would be too long to be read.
+    /// Writes the table durably, unless it would be too long to be read again.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Io`]; the file is then the one before or this one.
+    /// [`crate::Error::Io`]; the file then holds the previous table or this one.
     pub fn save(&self, disk: &dyn Disk, path: &Path) -> Result<()> {
         let len = AT_ENTRIES + ENTRY_LEN * self.waiting.len();
         if len as u64 > TABLE_LEN_MAX {

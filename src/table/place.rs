@@ -1,5 +1,5 @@
-//! Where the tables of consumers and delays are: in a folder as RocketMQ has it, or all beside the
-//! partitions, since a broker of Kafka's refuses folders that it does not know.
+//! Where the tables of consumers and delays are: RocketMQ's in its folder, or all of them beside
+//! the partitions, since a Kafka broker refuses folders that it does not know.
 
 use crate::disk::Disk;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Folder of RocketMQ's tables.
 const FOLDER: &str = "config";
-/// Beginning of the names of RocketMQ's tables without the folder.
+/// Prefix of the names of RocketMQ's tables if there is no folder.
 const PREFIX: &str = "forebay.";
 
 /// The tables of a store.

@@ -5,16 +5,16 @@ use std::fmt;
 /// Why a file holds no table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is a directory, or something else that is no file.
+    /// It is not a regular file, but a directory for example.
     NotAFile,
     /// It has more of something than any table may.
     TooMuch(String),
-    /// It is empty, no JSON, or JSON of another kind.
+    /// It is empty, not JSON, or JSON with other members.
     Unreadable(String),
 }
 
 impl Reason {
-    /// That this error was met in the text.
+    /// The reason for an error of the parser.
     pub fn unreadable(error: serde_json::Error) -> Reason {
         Reason::Unreadable(error.to_string())
     }

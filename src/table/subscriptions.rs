@@ -1,12 +1,12 @@
-//! `config/subscriptionGroup.json`: what each group may do, as RocketMQ keeps it.
+//! `config/subscriptionGroup.json`: what each group may do, in RocketMQ's format.
 //!
 //! ```text
 //! {"dataVersion":{...},"forbiddenTable":{},"subscriptionGroupTable":{"billing":{
 //!     "groupName":"billing","consumeEnable":true,"retryMaxTimes":16,"retryQueueNums":1,...}}}
 //! ```
 //!
-//! It is read and never written, so what Forebay does not know stays in it. A group that is not
-//! listed, and a switch that a group does not state, have RocketMQ's defaults.
+//! Forebay reads the table and never writes it. A group that is not listed, and a switch that a
+//! group does not state, have RocketMQ's defaults.
 
 use super::json::{self, RawMembers};
 use super::{Reason, load_with_backup};
@@ -18,7 +18,7 @@ use std::path::Path;
 /// The name of the table, in the directory of the tables.
 pub const FILE_NAME: &str = "subscriptionGroup.json";
 const GROUPS: &str = "subscriptionGroupTable";
-/// The most members that the root may have, and the most groups.
+/// Maximum number of members of the root, and of groups.
 const MEMBERS_MAX: usize = 1024;
 const GROUPS_MAX: usize = 1 << 20;
 
@@ -29,7 +29,7 @@ pub struct Subscription {
     pub consume_enable: bool,
     /// Retries after which a message becomes a dead letter.
     pub retry_max_times: i32,
-    /// Queues of the retry topic; without any, what fails becomes a dead letter.
+    /// Queues of the retry topic; if 0, a message that fails becomes a dead letter.
     pub retry_queue_nums: i32,
 }
 
@@ -47,8 +47,8 @@ impl Default for Subscription {
 ///
 /// # Errors
 ///
-/// [`crate::Error::Io`]; [`crate::Error::Corrupt`] and [`crate::Error::Unsupported`] where there is
-/// a table that cannot be read: it may forbid what is asked for.
+/// [`crate::Error::Io`]; [`crate::Error::Corrupt`] and [`crate::Error::Unsupported`] if the table
+/// exists but cannot be read: it may forbid the group to consume.
 pub fn load(disk: &dyn Disk, path: &Path, group: &str) -> Result<Subscription> {
     let found = load_with_backup(disk, path, |text| parse(text, group))?;
     Ok(found.table()?.unwrap_or_default())
@@ -86,7 +86,7 @@ mod tests {
     use crate::disk::RealDisk;
     use std::fs;
 
-    /// As 5.5.0 writes it.
+    /// As RocketMQ 5.5.0 writes it.
     const OF_ROCKETMQ: &str = r#"{
         "dataVersion":{"counter":1,"stateVersion":0,"timestamp":1795216143335},
         "forbiddenTable":{"G":{"T":1}},

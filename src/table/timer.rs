@@ -4,8 +4,9 @@
 //! {"crc32":1234,"delivered_ms":1795216143335,"end":90,"low":17,"position":51200}
 //! ```
 //!
-//! Of the messages below `end` in the timer topic those wait whose time is after `delivered_ms`;
-//! none of them is below `low`. All deliveries until then end at or below `position` of the log.
+//! Of the messages below `end` in the timer topic, those with a time after `delivered_ms` still
+//! wait; all of these have offsets of `low` or higher. The deliveries up to that time end at or
+//! below `position` of the log.
 //!
 //! The table is a cache: without it the whole log is searched for deliveries.
 
@@ -15,19 +16,19 @@ use crate::error::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// The longest file that is read.
+/// Maximum length of the file, in bytes.
 const LEN_MAX: u64 = 4096;
 
-/// The table; see the module. The default says that nothing is known to be delivered.
+/// The table; see the module. The default means that nothing is known to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerTable {
-    /// No message below waits.
+    /// No message below this offset waits.
     pub low: u64,
-    /// Messages below are told of.
+    /// The table covers messages below this offset.
     pub end: u64,
-    /// Those of them with this time, or an earlier one, are delivered.
+    /// Covered messages with this time or an earlier one are delivered.
     pub delivered_ms: i64,
-    /// Where in the log later deliveries begin.
+    /// The position of the log from which on later deliveries are.
     pub position: u64,
 }
 
@@ -43,7 +44,7 @@ impl Default for TimerTable {
 }
 
 impl TimerTable {
-    /// Reads the table at `path`; the default where there is none, or a damaged one.
+    /// Reads the table at `path`; the default if it is missing or damaged.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl TimerTable {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Io`]; the file is then the one before or this one.
+    /// [`crate::Error::Io`]; the file then holds the previous table or this one.
     pub fn save(&self, disk: &dyn Disk, path: &Path) -> Result<()> {
         let text = serde_json::json!({
             "crc32": self.checksum(),

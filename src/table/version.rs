@@ -7,11 +7,11 @@
 use super::json::{self, RawMembers, raw};
 use serde_json::value::RawValue;
 
-/// The most members of a version.
+/// Maximum number of members of a version.
 const MEMBERS_MAX: usize = 1024;
 
-/// Counts one change, made at `now_ms`, in the version that the root of a table has. One that the
-/// root does not have, or that is none, begins at 1. Members of other names stay.
+/// Counts one change, made at `now_ms`, in the version in the root of a table. A missing or invalid
+/// version begins at 1. Other members of the version are kept.
 pub fn raise_version(root: &mut RawMembers, now_ms: i64) {
     let version = root.get("dataVersion");
     let read = |text: &RawValue| json::members::<MEMBERS_MAX>(text.get().as_bytes(), "members");

@@ -128,7 +128,7 @@ pub fn is_reserved(name: &str) -> bool {
         && (RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX))
 }
 
-/// Which properties are meant.
+/// Which properties a call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyKind {
     /// Those that users set.

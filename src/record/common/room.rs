@@ -1,7 +1,7 @@
 //! Memory in which one batch after another is encoded.
 //!
-//! It is longer than what it holds, and keeps the bytes of earlier batches after that: to clear it
-//! for each batch would take long.
+//! It may be longer than the current batch, and holds bytes of earlier batches after its end:
+//! clearing it for each batch would take long.
 
 /// The `len` bytes of `memory` from `start` on, with any contents. The memory grows as far as
 /// needed.

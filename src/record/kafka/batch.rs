@@ -18,18 +18,18 @@ pub struct Opened {
     records: Records,
 }
 
-/// Memory for the bytes of a batch, which one batch after another can use.
+/// Memory for the bytes of a batch, reused by one batch after another.
 #[derive(Debug, Default)]
 pub struct Buffers {
     /// The batch as stored.
     stored: Vec<u8>,
-    /// Where the batch is instead.
+    /// The batch, if it is read in place instead.
     lent: Option<Lent>,
     /// Its records, if they are packed.
     unpacked: Unpacked,
 }
 
-/// A batch of format 2 that is read where it lies.
+/// A batch of format 2 that is read in place.
 #[derive(Clone, Debug)]
 pub struct Lent {
     /// The memory, which begins with a [preface](super::in_batch::preface).
@@ -41,13 +41,13 @@ pub struct Lent {
 }
 
 impl Buffers {
-    /// Where the batch is read to.
+    /// The buffer to read the batch into.
     pub fn stored(&mut self) -> &mut Vec<u8> {
         self.lent = None;
         &mut self.stored
     }
 
-    /// Has the batch read where it lies.
+    /// Makes the next batch be read in place.
     pub fn lend(&mut self, lent: Lent) {
         self.lent = Some(lent);
     }
@@ -134,7 +134,7 @@ impl Opened {
         }
     }
 
-    /// The memory in which its records lie, if they can be read there.
+    /// The memory that holds its records, if they can be read in place.
     pub fn lent(&self) -> Option<&Arc<Region>> {
         match &self.records {
             Records::New(deltas) if !deltas.is_packed => {
@@ -185,8 +185,8 @@ impl Opened {
         }
     }
 
-    /// Passes records that are read where they lie, with their offsets, to `visit`, until that
-    /// breaks. Returns whether it did; otherwise the end is reached.
+    /// Passes records that are read in place, with their offsets, to `visit`, until it breaks or
+    /// the batch ends. Returns whether it broke.
     ///
     /// # Errors
     ///

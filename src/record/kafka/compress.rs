@@ -108,16 +108,16 @@ impl Codec {
     }
 }
 
-/// Bytes that were unpacked, in memory that one batch after another can use.
+/// Unpacked bytes, in memory that is reused by one batch after another.
 #[derive(Debug, Default)]
 pub struct Unpacked {
-    /// Longer than what it holds: to clear it for each batch would take long.
+    /// May be longer than its contents: clearing it for each batch would take long.
     memory: Vec<u8>,
     len: usize,
 }
 
 impl Unpacked {
-    /// What was unpacked.
+    /// The unpacked bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.memory.get(..self.len).unwrap_or_default()
@@ -200,7 +200,7 @@ fn zstd(packed: &[u8], unpacked: &mut Unpacked) -> Result<(), Flaw> {
         return Err(damaged);
     }
     let mut tables = KEPT.take().unwrap_or_default();
-    // A frame need not state how long its contents are. To unpack it in pieces takes longer.
+    // A frame need not state the length of its contents. Unpacking it in pieces would take longer.
     let mut len = packed.len().saturating_mul(RATIO);
     let done = loop {
         let room = unpacked.any_room(len)?;
@@ -268,7 +268,7 @@ mod flag {
     pub const RESERVED: u8 = 0x03;
 }
 
-/// What the header of an LZ4 frame says of its blocks.
+/// What the header of an LZ4 frame states about its blocks.
 struct Frame {
     block_len_max: usize,
     has_checksums: bool,

@@ -160,7 +160,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The lengths of the parts of a record: all that its place in a batch does not change.
+/// The lengths of those parts of a record that do not depend on its place in a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sizes {
     /// Bytes of key, value and headers, each with its length.

@@ -1,4 +1,4 @@
-//! What stands before the records of a batch.
+//! The header of a batch, which precedes its records.
 //!
 //! | byte | field | format 2 | formats 0 and 1 |
 //! |---:|---|---|---|
@@ -81,7 +81,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header at the start of `bytes`, of which a file may have fewer than [`HEAD_LEN`].
+    /// Parses the header at the start of `bytes`, which may be fewer than [`HEAD_LEN`] at the end
+    /// of a file.
     ///
     /// Checks everything that does not need the rest of the batch.
     ///
@@ -168,8 +169,8 @@ impl Header {
         u16::from(attributes.unwrap_or_default()) & bit::APPEND_TIME != 0
     }
 
-    /// The time of a record of this time from the batch's base, after the header with these bytes,
-    /// in format 2.
+    /// The time of a record that states `delta`, in a batch whose header has these bytes, in format
+    /// 2.
     #[inline]
     pub(super) fn timestamp_in(bytes: &[u8], delta: i64) -> i64 {
         match Header::has_append_time_in(bytes) {
@@ -215,8 +216,8 @@ impl Header {
             }
     }
 
-    /// As [`Header::has_crc_of`], if these are the first bytes and all others are zero. Takes no
-    /// time for the zeros.
+    /// As [`Header::has_crc_of`], for a batch of these bytes followed by zeros. The number of zeros
+    /// hardly matters for its duration.
     pub fn has_crc_with_zeros(&self, bytes: &[u8]) -> bool {
         let from = match self.magic {
             2 => CRC_FROM,

@@ -1,5 +1,5 @@
-//! A record that is read where it lies, in its batch. The memory begins with what a batch does not
-//! say of itself:
+//! A record that is read in place, in its batch. The memory begins with facts that the batch itself
+//! does not contain:
 //!
 //! | byte | field |
 //! |---:|---|

@@ -1,11 +1,10 @@
 //! Kafka's form of a record. On disk, records come in batches: [`header`] describes a batch,
 //! [`compress`] unpacks its records, and [`batch`] returns them one by one, in the formats 2
-//! ([`entry`]) and 0 and 1 ([`old`]). [`record`] is one record in memory: [`apart`] from its
-//! batch, or [`in_batch`], where it lies.
-//! [`varint`] reads and writes numbers. [`encode`] makes batches of format 2 from the [`contents`]
-//! of their records, [`rebuild`] makes one from some records of another, [`pack`] packs the records
-//! of both, and [`hash`] chooses the partition of a key. [`copied`] copies a record to another
-//! topic. [`own`] lists headers with a meaning for Forebay.
+//! ([`entry`]) and 0 and 1 ([`old`]). [`record`] is one record in memory: [`apart`] from its batch,
+//! or in place, [`in_batch`]. [`varint`] reads and writes numbers. [`encode`] makes batches of
+//! format 2 from the [`contents`] of their records, [`rebuild`] makes one from some records of
+//! another, [`pack`] packs the records of both, and [`hash`] chooses the partition of a key.
+//! [`copied`] copies a record to another topic. [`own`] lists headers with a meaning for Forebay.
 //!
 //! Bytes on disk are untrusted: each length is bounded before use, and bytes that are wrong are a
 //! [`Flaw`](crate::Flaw).

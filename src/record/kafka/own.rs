@@ -1,5 +1,4 @@
-//! Headers of Forebay's own: what a record of RocketMQ's states, and one of Kafka's has no field
-//! for.
+//! Forebay's own headers: they hold what RocketMQ's records state and Kafka's have no field for.
 //!
 //! | header | value |
 //! |---|---|

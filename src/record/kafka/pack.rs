@@ -6,8 +6,8 @@
 //!   raw.
 //! - **zstd**: one frame of the default level, without checksum and content size.
 //!
-//! A thread keeps the tables of lz4 and zstd from one batch to the next: to make those of zstd
-//! takes longer than to pack a small batch.
+//! A thread keeps the tables of lz4 and zstd from one batch to the next: making those of zstd takes
+//! longer than packing a small batch.
 
 use super::compress::Codec;
 use crate::num::short;
@@ -40,8 +40,8 @@ thread_local! {
 }
 
 /// Writes the packed form of `plain` to `to` from byte `start` on, and returns the byte after it.
-/// `to` grows as far as needed, and may have any bytes after the end: to clear memory that is used
-/// for one batch after another would take long.
+/// `to` grows as far as needed, and may have any bytes after the end: clearing the memory for each
+/// batch would take long.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ pub fn pack(codec: Codec, plain: &[u8], to: &mut Vec<u8>, start: usize) -> io::R
     Ok(to.end)
 }
 
-/// Memory, and the end of what is packed.
+/// Memory, and the end of the packed bytes in it.
 struct Packed<'a> {
     to: &'a mut Vec<u8>,
     end: usize,
@@ -124,7 +124,8 @@ fn lz4(plain: &[u8], to: &mut Packed<'_>) {
     to.put(&LZ4_HEAD);
     let mut table = KEPT_LZ4.take().unwrap_or_default();
     for block in plain.chunks(LZ4_BLOCK) {
-        // It becomes one for longer blocks, with which shorter ones get other bytes.
+        // A longer block makes it a large table, with which a shorter block would be packed
+        // differently.
         if block.len() < LZ4_BLOCK && matches!(table, CompressTable::Large(_)) {
             table = CompressTable::default();
         }

@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A length; one of bytes in memory is not negative.
+/// A length as a signed number. Bytes in memory are never so many that it would be negative.
 #[inline]
 pub fn signed(len: usize) -> i64 {
     (len as u64).cast_signed()

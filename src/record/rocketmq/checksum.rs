@@ -3,7 +3,7 @@
 use super::layout::{CRC_LEN, CRC_PROPERTY};
 use crate::num::low_u8;
 
-/// As [`crc32fast::hash`], which finds out what the processor can do each time.
+/// As [`crc32fast::hash`], which would detect the processor's features at each call.
 #[inline]
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
     thread_local! {

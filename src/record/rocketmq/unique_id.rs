@@ -6,8 +6,8 @@ use crate::record::common::HostBytes;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 static COUNTER: AtomicU16 = AtomicU16::new(0);
-/// The number of the process, in the lower half; 0 before it is drawn. This is no lock, because a
-/// child of a process that forks while a thread holds one would wait for that thread forever.
+/// The number of the process, in the lower half; 0 before it is drawn. It is an atomic, not a lock:
+/// if a process forks while a thread holds a lock, the child would wait for that thread forever.
 static PROCESS_HASH: AtomicU64 = AtomicU64::new(0);
 
 /// Milliseconds in 31 days. The time field counts from the start of such a period.

@@ -98,7 +98,7 @@ proptest! {
     }
 }
 
-/// A consumer once could not send back what no sender of Forebay's could have sent.
+/// A consumer once could not send back a message that no sender of Forebay's could have sent.
 #[test]
 fn a_copy_keeps_what_another_system_wrote() {
     let stored = b"\x18FOREBAY_TAGS\x08a||b\x00\x01\x10TIMED_AT\x02x\x06new\x02n";
@@ -123,7 +123,7 @@ fn a_copy_keeps_what_another_system_wrote() {
     assert_eq!((part.queue(), part.count()), (2, 1));
     let mut opened = Opened::open(part.bytes().to_vec(), true).unwrap();
     let entry = opened.next().unwrap().unwrap();
-    // The time of the original was none.
+    // The original had no time.
     assert_eq!((entry.key, entry.value, entry.timestamp), (None, None, 77));
     let own = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
     let found = entry.headers.iter().map(|(name, value)| (own(name), value));

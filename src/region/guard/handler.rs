@@ -1,10 +1,11 @@
 //! The handler of SIGBUS, and its place in the chain of handlers.
 //!
 //! Other code may install a handler before ours or after it (Python's `faulthandler.enable()` does
-//! either). Ours must see a fault first; otherwise the other would report a crash that is none. So
-//! [`renew`] checks from time to time which handler is first and puts ours before a later one. Each
-//! time it installs another of our functions, a *level* with its own predecessor. A handler that
-//! was installed between two levels calls the lower one when it is done, so the chain has no cycle.
+//! either). Ours must see a fault first; otherwise the other handler would report a crash although
+//! there is none. So [`renew`] checks from time to time which handler is first and puts ours before
+//! a later one. Each time it installs another of our functions, a *level* with its own predecessor.
+//! A handler that was installed between two levels calls the lower one when it is done, so the
+//! chain has no cycle.
 
 // Registers are as wide as addresses.
 #![allow(clippy::cast_possible_truncation)]

@@ -1,4 +1,4 @@
-//! What each codec takes and refuses.
+//! What each codec accepts and refuses.
 
 use crate::record::common::Flaw;
 use crate::record::common::check::BODY_LEN_MAX;

@@ -128,7 +128,7 @@ fn a_wrapper_of_format_1_counts_from_its_last_message() {
     // Some producers left the wrapper's offset 0.
     let zero = read(&message(0, 1, Some(8), &packed), true).unwrap();
     assert_eq!((zero[0].offset, zero[1].offset), (0, 1));
-    // The time of the append is that of all.
+    // All records have the time of the append.
     let stamped = read(&message(11, 9, Some(99), &packed), true).unwrap();
     assert_eq!((stamped[0].timestamp, stamped[1].timestamp), (99, 99));
     // An incomplete message at the end is ignored.

@@ -168,7 +168,7 @@ proptest! {
         let segments = segments(log);
         let mut bytes = batches(segments.values().next().unwrap())[1].to_vec();
         for (at, byte) in changes {
-            // Most changes leave the length alone, without which nothing else is read.
+            // Changes start after the length: with a wrong length nothing else would be read.
             let at = 16 + at % (bytes.len() - 16);
             bytes[at] = byte;
         }
