@@ -25,7 +25,7 @@ pub(super) fn region_buffer(region: &Arc<Region>, part: Range<u64>) -> Option<Bu
 
 /// An array of views into `buffers`; `None` if a view points out of its buffer. The caller must
 /// ensure that the prefix in each long view matches its value, and that short values are padded
-/// with zeros: a check would have to load from every value.
+/// with zeros: checking that would load from every value.
 pub(super) fn view_array(views: Vec<u128>, buffers: Vec<Buffer>) -> Option<BinaryViewArray> {
     let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
     let is_sound = |view: &u128| {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Returns the next stream of a chain; `None` after the last one.
 pub type NextStream = Box<dyn FnMut() -> io::Result<Option<Stream>> + Send>;
 
-/// Streams of one schema, each opened when the one before it has ended.
+/// Streams of one schema. Each is opened when the previous one has ended.
 pub struct Chain {
     schema: SchemaRef,
     path: PathBuf,
@@ -21,7 +21,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// A chain of streams over what lies at `path`, which errors of `next` name.
+    /// A chain of streams. Errors of `next` name `path`.
     pub fn new(schema: SchemaRef, path: PathBuf, next: NextStream) -> Chain {
         Chain {
             schema,

@@ -47,7 +47,7 @@ pub struct Imported {
 
 /// Sends every row of `reader`. Chunks, queues and atomicity are as in [`Producer::send_batch`] for
 /// a single batch, however the reader divides the rows. `go_on` is called now and then; once it
-/// returns false, the chunk that has begun is not appended, and the result has those before it.
+/// returns false, the current chunk is not appended, and the result covers those before it.
 ///
 /// # Errors
 ///

@@ -7,7 +7,7 @@ use crate::record::{Message, Row};
 
 /// Steps of a cursor in one call of [`Source::fill`]. A queue may end in each of them.
 const STEPS: usize = 64;
-/// It adds no more records once the cursors have copied this many bytes.
+/// A call of [`Source::fill`] adds no more records once the cursors have copied this many bytes.
 const COPIED_MAX: u64 = 4 << 20;
 
 /// The records of a scan, in order.
@@ -55,8 +55,8 @@ impl Source {
         Source(Kind::Found(messages))
     }
 
-    /// Adds up to `rows_max` records, and may add none although there are more: it examines few at
-    /// a time. Returns false once the source has ended.
+    /// Adds up to `rows_max` records. It examines few at a time, so it may add none although more
+    /// follow. Returns false once the source has ended.
     pub fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<bool> {
         match &mut self.0 {
             Kind::Queues(cursors) => {

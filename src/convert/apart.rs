@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Fails if the target lies in the source, where it would be taken for a part of that store, or the
-/// source in the target. Equal directories pass: what is there refuses the target.
+/// source in the target. Accepts equal directories, because a later check refuses a target that
+/// exists.
 ///
 /// # Errors
 ///

@@ -1,11 +1,12 @@
 //! Reads the source in an order that suits the target.
 //!
-//! A commit log is read by position, so each of its pages once, and a partition log by time, so
-//! that the store times of the target, which never decrease, can be those of the messages.
+//! A commit log is read by position, so that each of its pages is read once. A partition log is
+//! read by time, so that the store times of the target, which never decrease, can be those of the
+//! messages.
 //!
-//! A time in the future does not say when a message was stored. If it became a store time, all
-//! later messages of the target would get it too, and those that are sent to it. So such a message
-//! is taken to be as old as the one before it in its queue.
+//! A time in the future does not tell when a message was stored. If it became a store time, all
+//! later messages in the target would get it too. So such a message gets the time of the one before
+//! it in its queue.
 
 use super::sink::{Sink, time_of};
 use super::{OFFSET, gap, names};
@@ -58,7 +59,7 @@ pub struct Lanes {
     now_ms: i64,
 }
 
-/// How far a read may go on.
+/// The end of a read.
 type Callback<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 impl Lanes {
@@ -74,7 +75,7 @@ impl Lanes {
             now_ms,
         };
         for (name, target) in topics {
-            // A topic that is gone when a conversion is resumed has no queues.
+            // A topic that was deleted before a conversion is resumed has no queues.
             let Some(topic) = source.topics().get(name) else {
                 continue;
             };
@@ -111,8 +112,8 @@ impl Lanes {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] if the last message of a queue there is another one in the source,
-    /// which then is not the one that the conversion began with.
+    /// [`Error::InvalidOption`] if the last message of a queue in the target differs from the one
+    /// in the source, which then is not the source with which the conversion began.
     pub fn resume(
         &mut self,
         source: &dyn Engine,
@@ -205,8 +206,8 @@ impl Lanes {
     }
 }
 
-/// Checks that the last message that was copied of a queue, which goes on with the offset `next`,
-/// is still the one in the source. One that is there no longer says nothing.
+/// Checks that the last copied message of a queue, the one before the offset `next`, is still the
+/// same in the source. Passes if the source no longer has a message there.
 fn check_same(
     source: &dyn Engine,
     last: Option<&Message>,
@@ -231,8 +232,8 @@ fn check_same(
     Err(Error::option("source", "another store now", reason))
 }
 
-/// Checks that no queue has a gap in its offsets. Those of a commit log have none, but for damage.
-/// Returns false if `progress` has stopped it.
+/// Checks that no queue has a gap in its offsets. Queues of a commit log have gaps only after
+/// damage. Returns false if `progress` has stopped it.
 pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Callback<'_>) -> Result<bool> {
     if source.meanings().kind == EngineKind::CommitLog {
         return Ok(true);
@@ -251,7 +252,7 @@ pub fn check_dense(source: &dyn Engine, lanes: &Lanes, progress: Callback<'_>) -
                 }
                 next += 1;
             }
-            // Nothing is done yet, but the call may be stopped.
+            // Nothing is copied yet, but `progress` may stop the call.
             seen += rows.rows.len() as u64;
             if seen >= REPORT && !progress(0, lanes.total) {
                 return Ok(false);
@@ -306,14 +307,15 @@ struct Feed {
     rows: Rows,
     /// Index of the next row.
     at: usize,
-    /// When the row before the next one was stored, in ms, if a row has told it.
+    /// Store time of the row before the next one, in ms, if known.
     stored: Option<i64>,
     now_ms: i64,
 }
 
 impl Feed {
-    /// When the next row was stored, in ms; `None` at the end. If its own time is in the future,
-    /// that of the row before it; for the first rows of a queue, that of the first row after them.
+    /// Store time of the next row, in ms; `None` at the end. If its own time is in the future, it
+    /// gets that of the row before it, or, at the start of a queue, that of the first row after it
+    /// with a time in the past.
     fn time(&mut self) -> Result<Option<i64>> {
         if self.at == self.rows.rows.len() {
             self.rows.clear();
@@ -333,8 +335,8 @@ impl Feed {
     }
 }
 
-/// Copies messages in the order of their times, but those of a queue in the order of their offsets.
-/// Returns false if `progress` has stopped it.
+/// Copies messages in the order of their times, and those of one queue in the order of their
+/// offsets. Returns false if `progress` has stopped it.
 ///
 /// Holds about one batch of each queue in memory.
 pub fn by_time(
@@ -381,7 +383,7 @@ pub fn by_time(
     Ok(true)
 }
 
-/// Copies a message of a queue, which was stored at `time`, unless that is done.
+/// Copies a message of a queue, stored at `time`, unless it is already copied.
 fn copy(
     lanes: &mut Lanes,
     number: usize,

@@ -9,9 +9,9 @@
 //! [`names`] decides how topics are called in the target, [`state`] keeps what must not change when
 //! a conversion is resumed, and [`copy`] reads the source in an order that suits the target.
 //!
-//! How far a conversion has come is not recorded: the target tells. The next offset of each of its
-//! queues, or the old offset that its last message keeps, is where its copy continues. So a process
-//! may be killed at any point.
+//! The progress of a conversion is not recorded: the target shows it. The copy of a queue continues
+//! at the queue's next offset in the target, or after the old offset that its last message there
+//! keeps. So the process may be killed at any point.
 
 mod apart;
 mod copy;
@@ -45,7 +45,7 @@ pub struct ConvertSpec {
     pub engine: EngineKind,
     /// Options of the target.
     pub options: Options,
-    /// Topics; `None`: all but those of the systems themselves.
+    /// Topics; `None`: all except the systems' own.
     pub topics: Option<Vec<String>>,
     /// Names of topics in the target, by the name in the source. Others are named by rule.
     pub names: NameMap,
@@ -74,8 +74,8 @@ pub struct Converted {
 
 /// Converts the store at `source` into a new one at `target`, or continues to.
 ///
-/// What the source holds when the call begins is converted. `progress` receives the offsets done
-/// and their total; if it returns false, the call stops, and another can continue.
+/// Converts the messages that the source has when the call begins. `progress` receives the offsets
+/// done and their total; if it returns false, the call stops, and another can continue.
 ///
 /// # Errors
 ///
@@ -131,7 +131,7 @@ pub fn convert_store(
     };
     let into = Store::open_on(&machine, &place.store(), options)?;
     let copied = copy_all(engine, &into, lanes, spec, progress, &mut converted);
-    // Closing makes durable what there is, also of a copy that failed.
+    // Closing makes the copied messages durable, even if the copy failed.
     let closed = into.close();
     let complete = copied?;
     closed?;
@@ -178,7 +178,7 @@ fn check_engines(source: &dyn Engine, spec: &ConvertSpec) -> Result<()> {
     }
 }
 
-/// Refuses the option by which the target would forget when messages were made.
+/// Refuses an option with which the target would lose the times when messages were made.
 fn check_times(spec: &ConvertSpec) -> Result<()> {
     let timestamps = spec.options.message_timestamp_type;
     if timestamps != Some(TimestampType::LogAppendTime) {

@@ -1,9 +1,9 @@
 //! Names of topics in the target.
 //!
 //! A commit log allows `%` and `|`, a partition log `.`; the longest name has 127 bytes and 249. A
-//! name that the target allows is kept. In others each character that it does not allow becomes
-//! `_`, but for the topics of retries and dead letters of a group, which have names of their own in
-//! each engine.
+//! name that the target allows is kept. In other names each character that the target does not
+//! allow becomes `_`. Topics of retries and dead letters of a group get the names that the target's
+//! engine uses for them.
 
 use crate::engine::{Engine, Topic};
 use crate::error::{Error, Result};
@@ -100,7 +100,7 @@ pub fn map(
             return Err(Error::option("names", format!("{name:?}: {to:?}"), reason));
         }
     }
-    // A topic that can keep its name does, whatever others would become.
+    // Topics that can keep their names take them before the others get new names.
     for name in names.iter().filter(|name| !given.contains_key(**name)) {
         if is_allowed(name, target) && !taken.insert((*name).to_owned()) {
             let reason = "another topic has this name and keeps it";

@@ -117,7 +117,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Appends what was added.
+    /// Appends the records that were added.
     pub fn append(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -158,7 +158,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// When a message was stored, in ms, as it says itself.
+/// When a message was stored, in ms, as its record states.
 pub fn time_of(row: &Row<'_>) -> i64 {
     let kept = row.property(STORE_TIME);
     let kept = kept.and_then(|text| str::from_utf8(text).ok()?.parse().ok());

@@ -37,8 +37,8 @@ impl Producer {
         self.send_batch_while(drafts, (atomicity, durability), &mut || true)
     }
 
-    /// As [`Producer::send_batch`]. Calls `go_on` now and then; once it returns false, the chunk
-    /// that has begun is not appended, and those before it are.
+    /// As [`Producer::send_batch`]. Calls `go_on` now and then; once it returns false, the current
+    /// chunk is not appended. Those before it stay.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What the services of an engine ask the stages.
+//! Tells the services of an engine what the stages need kept.
 
 use super::intake::Intake;
 use crate::engine::service::hold::{Hold, Kept};

@@ -21,8 +21,8 @@
 //! The name tells a commit that has begun (`taken`) from one that may still be withdrawn
 //! (`commit`). Beginning and withdrawing both rename the same file, so one of them fails. If there
 //! is no room before the first part is in the log, the commit gets the name `commit` back, unless
-//! another commit has it by then. Commits of different queries take turns of a few parts each. A
-//! lone commit continues until another comes.
+//! another commit has taken that name meanwhile. Commits of different queries take turns of a few
+//! parts each. A lone commit continues until another comes.
 
 use super::pending::{self, Pending, Refusal};
 use super::place::StagePlace;
@@ -54,8 +54,8 @@ const CHECK: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 struct Alone {
     due: sweep::Due,
-    /// How much of the staged rows was checked, by id of the commit. A commit that waits for room
-    /// or for its turn is not checked again each time.
+    /// How much of the staged rows was checked, by id of the commit, so that a commit that waits
+    /// for room or for its turn is not checked again each time.
     checked: HashMap<String, Checked>,
     /// Refusals by id of the commit. A permanent failure may seem to be gone on a retry: a sync can
     /// succeed then.
@@ -87,7 +87,7 @@ impl Intake {
     /// Starts the thread, if rows were ever staged and no thread runs.
     pub fn start(self: &Arc<Intake>) {
         let mut thread = self.thread.lock();
-        // An error is met again by the step.
+        // If this fails, the step reports the error.
         if thread.is_some() || self.shutdown.has_begun() || !self.is_asked_for().unwrap_or(true) {
             return;
         }
@@ -125,7 +125,7 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// As [`Intake::step`]; [`Error::Busy`] if commits are pending after a while.
+    /// As [`Intake::step`]; [`Error::Busy`] if commits are still pending after the timeout.
     pub fn step_elsewhere(&self, leads: &dyn Fn() -> bool) -> Result<()> {
         let (words, began) = (&self.writer.words, Instant::now());
         while self.is_asked_for()? {
@@ -156,7 +156,7 @@ impl Intake {
     fn is_asked_for(&self) -> Result<bool> {
         let Writer { place, words, .. } = &self.writer;
         let disk = self.writer.disk();
-        // Without words, commits are found nevertheless, only later.
+        // Without the words, commits are found too, but later.
         let _ = words.find(disk, place);
         place.is_used(disk)
     }
@@ -200,8 +200,8 @@ impl Intake {
     ///
     /// A commit that can never be appended is refused, by a file with the reason. A commit that
     /// cannot be appended at the moment makes later ones of its query wait, and the first such
-    /// error is returned. Commits of different queries take turns, so that none waits for all of a
-    /// long one; this includes commits that arrive meanwhile.
+    /// error is returned. Commits of different queries take turns, including those that arrive
+    /// meanwhile, so that no commit waits for all of a long one.
     pub fn step(&self) -> Result<()> {
         let mut alone = self.alone.lock();
         let alone = &mut *alone;
@@ -251,7 +251,7 @@ impl Intake {
             }
         }
         if first.is_none() {
-            // No query waits.
+            // No query has to wait.
             alone.checked.clear();
             alone.refused.clear();
             let clock_ms = writer.machine.clock.now_ms();

@@ -13,8 +13,8 @@
 //! A part is a list of slices of stages: index of the stage, first byte, end. The manifest
 //! defines the parts, so that a process that continues a commit divides it in the same way.
 //!
-//! Rows and sum tell a retry of a batch from another batch with its number. Manifests of release
-//! 0.1.0 have neither.
+//! Rows and sum distinguish a retry of a batch from another batch with its number. Manifests of
+//! release 0.1.0 have neither.
 
 use super::name::Name;
 use super::place::is_query;
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 /// Maximum bytes of a commit that is a single part, unless it is one row.
 pub const PART_LEN: u64 = 4 << 20;
 /// Maximum bytes of a part of a longer commit, unless it is one slice. An atomic batch may be
-/// longer, but the log is locked while a part is appended, and sends of the owner wait.
+/// longer, but the log is locked while a part is appended, and sends of the writing process wait.
 const LONG_PART_LEN: u64 = 1 << 20;
 
 /// Maximum bytes of a part, for a commit of `len` bytes.

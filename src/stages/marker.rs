@@ -40,7 +40,7 @@ pub const QUEUE: u32 = 0;
 const ASKED: usize = 16;
 /// Number of queue entries read at a time.
 const WALK: u64 = 256;
-/// At least this many of the last markers of a partition log stay.
+/// At least this many of the newest markers of a partition log are kept.
 const KEPT: u64 = if cfg!(test) { 8 } else { 1024 };
 
 /// A marker.
@@ -173,7 +173,8 @@ pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Opt
     let Some(range) = bounds(engine)? else {
         return Ok(None);
     };
-    // Rarely needed. The keys in the index include the part, which is unknown here.
+    // Walks the queue, because the keys in the index include the part, which is unknown here. This
+    // is rarely needed.
     let is_its = |marker: &Marker| marker.query == query && marker.batch == batch;
     let found = by_walk(engine, is_its, range)?;
     Ok(found.map(|(marker, _)| marker))

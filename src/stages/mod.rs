@@ -62,7 +62,8 @@ pub fn check_target(
         Ok(false) => recognise(disk, root),
         Err(error) => Err(error),
     };
-    // Asked last: another process may have made a partition log meanwhile, its mark first.
+    // Checked last: another process may have begun to create a partition log meanwhile, and its
+    // mark comes first.
     let place = StagePlace::of(disk, root)?;
     topic.map_or(Ok(()), |topic| place.check_topic(topic))?;
     if place.engine() == EngineKind::PartitionLog {

@@ -18,7 +18,7 @@ const LEN_MAX: u64 = 64 << 20;
 /// Why a commit can never be appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason, and what can be done about it.
+    /// The reason, and what the user can do.
     pub reason: String,
     /// Whether a part of the batch is in the log.
     pub appended: bool,
@@ -67,7 +67,7 @@ impl Pending {
     }
 
     /// Marks it as begun. After a power loss it may have its old name again. Returns false if it
-    /// was withdrawn meanwhile, even if another commit of the batch has its name by then.
+    /// was withdrawn meanwhile, even if another commit of the batch has taken its name.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.place.path(&name.text())) {
@@ -92,9 +92,9 @@ impl Pending {
         sync(disk, &self.place.folder)
     }
 
-    /// Allows it to be withdrawn again: nothing of it is in the log. Not durable: it may simply be
-    /// begun again, and a withdrawal makes it durable. It stays begun if a later commit of the
-    /// batch has the name.
+    /// Allows it to be withdrawn again: nothing of it is in the log. Not durable on return: without
+    /// the change it is just begun again, and a withdrawal makes the change durable. It stays begun
+    /// if a later commit of the batch has the name.
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
         match disk.rename_new(&from, &self.place.path(&name.text())) {
@@ -140,8 +140,8 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
     disk.sync_directory(directory)
 }
 
-/// Makes the names of a query's files durable, and those of the folders up to that of the store,
-/// which may be new too. The writer made the name of the store durable when it opened it.
+/// Makes the names of a query's files durable, and those of the folders up to the store's, which
+/// may be new too. The name of the store's folder became durable when the writer opened the store.
 pub fn sync_up(disk: &dyn Disk, stages: &StagePlace, place: &QueryPlace) -> Result<()> {
     sync(disk, &place.folder)?;
     let Some(top) = place.top() else {

@@ -1,18 +1,19 @@
 //! Where the files of stages and commits are.
 //!
 //! A commit log has a folder for each query. Kafka refuses folders that it does not know in its log
-//! directory, but ignores files; so in a partition log the names of the files say the query:
+//! directory, but ignores files; so in a partition log the names of the files include the query:
 //!
 //! ```text
 //!   commit log      forebay.stages/<query>/<name>
 //!   partition log   forebay.stages.<query>.<name>
 //! ```
 //!
-//! [`Layout`] is what differs: [`nested`] in a commit log, [`flat`] in a partition log.
+//! [`Layout`] covers the differences: [`nested`] is that of a commit log, [`flat`] that of a
+//! partition log.
 //!
 //! Drivers and the writer wake each other through two words of the state page. A partition log has
 //! no state page. Its words are in a page of their own, `forebay.intake`, which exists once rows
-//! were staged, and which nobody syncs: only changes while processes run have a meaning.
+//! were staged. It is never synced, because its words matter only to running processes.
 
 mod flat;
 mod nested;
@@ -49,10 +50,10 @@ trait Layout: std::fmt::Debug + Send + Sync {
     /// Opens the page with the words; an error or `None` if it does not exist.
     fn page(&self, disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>>;
 
-    /// Creates the page, unless the store has one anyway.
+    /// Creates the page, unless the store already has one.
     fn make_page(&self, disk: &dyn Disk, stages: &StagePlace, place: &QueryPlace) -> Result<()>;
 
-    /// Name and kind of what exists once rows were staged.
+    /// Name and kind of the file or folder that exists once rows were staged.
     fn sign(&self) -> (&'static str, Kind);
 
     /// The files of a query.
@@ -143,7 +144,7 @@ impl StagePlace {
         self.root.join(self.layout.lock())
     }
 
-    /// The process that writes the store, as far as it is known.
+    /// The process that writes the store, if it is known.
     ///
     /// # Errors
     ///
@@ -152,7 +153,7 @@ impl StagePlace {
         pid_of_writer(disk, &self.root, self.layout.lock())
     }
 
-    /// The page with the words; `None` if it does not exist, or the store.
+    /// The page with the words; `None` if the page or the store does not exist.
     ///
     /// # Errors
     ///
@@ -242,7 +243,7 @@ impl QueryPlace {
         top.into_iter().chain(top.map(|_| &*self.folder))
     }
 
-    /// Creates the folder again, which the sweep has removed.
+    /// Creates the folder again after the sweep has removed it.
     ///
     /// # Errors
     ///
@@ -273,7 +274,7 @@ impl QueryPlace {
     /// Removes the folder, if it has no files and is not that of the store.
     pub fn remove(&self, disk: &dyn Disk) {
         if let Some(folder) = self.folders().last() {
-            // This fails if a task has just created a file in it, as it should.
+            // This fails, as it should, if a task has just created a file in it.
             let _ = disk.remove_directory(folder);
         }
     }

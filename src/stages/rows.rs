@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum number of topics whose memory is kept for the next part; each may have that of a whole
-/// part.
+/// Maximum number of topics whose memory is kept for the next part; each may hold as much as a
+/// whole part.
 const KEPT_MAX: usize = 4;
 
 /// The rows of a part, by topic. Parts reuse this memory, because allocating it is expensive.

@@ -92,7 +92,7 @@ impl Staged<'_> {
         Ok(is_whole(checked))
     }
 
-    /// Checks the rows of the slices from number `next` on, beside other threads that do so, until
+    /// Checks the rows of the slices from number `next` on, in parallel with other threads, until
     /// `is_over`.
     fn check_rows(
         &self,
@@ -120,7 +120,7 @@ impl Staged<'_> {
     }
 
     /// Makes the manifest and the stages durable, but not their names. `done` of these files are
-    /// durable. Makes one durable at least, and stops if `others` wait.
+    /// durable. Makes at least one durable, then stops if `others` wait.
     fn sync(
         &self,
         manifest: &Path,
@@ -227,7 +227,7 @@ impl Staged<'_> {
             let checked = record.check(slice.begin + at as u64);
             checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
             if !record.has_checksum() {
-                // Every staged record has one, so it is damaged.
+                // Every staged record has a checksum, so this one is damaged.
                 return Err(flawed(at, "the record has no checksum".to_owned()));
             }
             let len = record.bytes().len();

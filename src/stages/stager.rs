@@ -4,9 +4,10 @@
 //! record is its first byte in the file; its queue is -1 if the row names none. So the writer reads
 //! a stage like a log, and refuses no row that was accepted here.
 //!
-//! A stage is not synced. Its rows are reported as safe only when the log is durable, its checksums
-//! tell whether it survived a power loss, and a task does not know whether its commit has one part
-//! or many. A writer that appends a commit of many parts first syncs its stages.
+//! A stage is not synced here. Its rows are reported as safe only when the log is durable, and its
+//! checksums show whether it survived a power loss. A commit of many parts needs durable stages,
+//! but a task does not know the number of parts; the writer syncs the stages of such a commit
+//! first.
 
 use super::manifest::PART_LEN;
 use super::place::{QueryPlace, StagePlace, unique};

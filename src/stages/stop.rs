@@ -12,7 +12,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// Refuses a commit of which nothing is in the log.
+    /// Refuses a commit that has nothing in the log.
     pub fn refuse(error: impl ToString) -> Stop {
         Stop::Refuse(Refusal {
             reason: error.to_string(),

@@ -22,7 +22,7 @@ const INTERVAL_MS: i64 = 3600 * 1000;
 pub struct Due(i64);
 
 impl Due {
-    /// Sweeps, if it is time to. What cannot be removed is left for the next time.
+    /// Sweeps, if a sweep is due. Files that cannot be removed are left for the next sweep.
     pub fn sweep(&mut self, disk: &dyn Disk, stages: &StagePlace, clock_ms: i64) {
         if clock_ms < self.0 {
             return;

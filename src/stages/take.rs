@@ -25,7 +25,7 @@ const TURN: usize = 8;
 /// appends parts.
 pub type Known = HashMap<String, usize>;
 
-/// What one turn of a commit leaves for the next.
+/// State that one turn of a commit leaves for the next.
 pub struct Turns<'a> {
     /// How much of the staged rows is already checked, by id of the commit.
     pub checked: &'a mut HashMap<String, Checked>,
@@ -103,7 +103,7 @@ fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
         let last = marker::last(&*writer.engine, query, writer.indexed)?;
         return Err(cut(&found, &last.map_or(found.clone(), |(last, _)| last)));
     }
-    // The waiting driver asks the log which rows the batch has.
+    // The waiting driver finds in the log which rows the batch has.
     engine.flush_to(engine.readable_position())?;
     if pending.is_begun() || pending.begin(writer.disk())? {
         pending.finish(writer.disk())?;
@@ -136,8 +136,8 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
     if last.batch == batch && (last.commit == manifest.id || last.part == 0) {
         return Ok(index(last.part));
     }
-    // Spark runs only the last batch again. If rows of an earlier batch are in the log all the
-    // same, they need not be appended again.
+    // Spark runs only the last batch again. If the log already has the rows of an earlier batch,
+    // they need not be appended again.
     let all = manifest.parts.len();
     let found = match last.batch == batch {
         true => Some(last.clone()),
@@ -295,7 +295,7 @@ fn stopped(
             })
         }
         // It may wait long for room. The driver may withdraw it as long as nothing of it is in the
-        // log. If it is unknown what an append has left, it may not.
+        // log. If an append may have left something, it must not be withdrawn.
         Stop::Later(error) if done == 0 && pending.is_begun() && leaves_nothing(&error) => {
             if !planted(Bug::KeepBegun) {
                 let _ = pending.take_back(disk);

@@ -56,8 +56,8 @@ impl Layout for Flat {
             }
             renamed => return renamed,
         }
-        // Another task was first, or a power loss has left the name and not the bytes. No file
-        // takes the place of one that the writer may have mapped.
+        // Another task was first, or a power loss has kept the name but not the bytes. The file is
+        // not replaced, because the writer may have mapped it.
         match stages.page(disk, Access::Read)? {
             Some(_) => Ok(()),
             None => StatePage::complete_words(disk, &path),
