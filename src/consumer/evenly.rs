@@ -141,8 +141,8 @@ impl Bed {
     }
 }
 
-/// A stopped process may hold the lock. A consumer whose close could not get the lock used to keep
-/// its queues until its process ended.
+/// A stopped process may hold the lock. A consumer that cannot get the lock when it is closed must
+/// not keep its queues until its process ends.
 #[test]
 fn a_consumer_that_left_while_the_table_was_locked_is_removed_later() {
     let mut bed = Bed::new();

@@ -244,7 +244,7 @@ impl Consumers {
         self.handle.engine.wake();
     }
 
-    /// A number that grows when consumers may get messages other than newly sent ones.
+    /// A number that grows when consumers may get messages without a send.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

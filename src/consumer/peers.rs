@@ -246,7 +246,7 @@ mod tests {
         });
     }
 
-    /// Each call used to wait for five seconds, and several threads one after another.
+    /// Each call once waited for five seconds, and several threads did so one after another.
     #[test]
     fn a_queue_is_handed_over_and_begun_once_the_table_is_free() {
         let bed = Bed::new([1_000; 3]);

@@ -406,7 +406,7 @@ mod test {
         );
         assert_eq!(busy.to_string(), text);
     }
-    /// Progress used to be read before the wait, and then overwrote what another thread had saved
+    /// Progress that was read before the wait would overwrite what another thread has saved
     /// meanwhile.
     #[test]
     fn what_is_saved_after_a_wait_is_read_after_it() {

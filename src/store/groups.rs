@@ -65,9 +65,9 @@ impl Store {
         self.consumers()?.clock_moved()
     }
 
-    /// A number that grows when consumers may get messages other than newly sent ones: one was
-    /// refused, or is due again, or a queue has another owner. Threads in [`Engine::wait_until`]
-    /// are woken then.
+    /// A number that grows when consumers may get messages without a send: a message was refused or
+    /// is due again, or a queue has another owner. Threads in [`Engine::wait_until`] are woken
+    /// then.
     pub fn changes(&self) -> u64 {
         self.consumers().map_or(0, |consumers| consumers.changes())
     }
