@@ -1,17 +1,17 @@
 //! The segments that an archive may copy, and the walk that surveys one.
 //!
-//! An archive must never be ahead of its store: a message that a power loss takes away would come
-//! back as another one with the same offset. So only complete segments are copied that every
-//! recovery keeps:
+//! An archive must never be ahead of its store: after a power loss the store may give the offset of
+//! a lost message to another one. So it copies only complete segments that every recovery keeps.
+//! How a process knows them:
 //!
-//! | reader | what it goes by |
+//! | process | how it knows them |
 //! |---|---|
-//! | the writer itself | what is durable, after a flush that makes whole atomic batches so |
-//! | others | the recovery points, and the intent of an atomic batch that may not be whole yet |
+//! | the writer | by the durable ends, after a flush that makes whole atomic batches durable |
+//! | others | by the recovery points, and the intent of an atomic batch that may not be whole yet |
 //!
-//! Compaction replaces segments, and an archive keeps what it has: it never has two copies of an
-//! offset. Of a segment that joins old messages, which the archive has, with later ones, it gets
-//! the batches after them, in a segment that begins there.
+//! Compaction replaces segments, but an archive keeps what it has copied and never has two copies
+//! of an offset. If a segment joins messages that the archive has with later ones, the archive gets
+//! only the later batches, as a segment that begins with them.
 
 use super::folder::View;
 use super::partition::Partition;
@@ -77,7 +77,7 @@ pub(super) fn sealed(
     }
 }
 
-/// Whether a segment that was sealed is still there.
+/// Whether the partition still has a sealed segment, unchanged.
 fn is_there(engine: &PartitionLog, partition: &Partition, it: &SealedSegment) -> Result<bool> {
     Ok(match &engine.writer {
         Some(_) => past(partition).contains(it),
@@ -106,7 +106,7 @@ fn past(partition: &Partition) -> Vec<SealedSegment> {
 fn before(partition: &Partition, view: &View, limit: u64) -> Vec<SealedSegment> {
     let nexts = view.segments.iter().skip(1).map(|it| it.base);
     let all = view.segments.iter().zip(nexts);
-    // One that is being replaced has another name for a moment.
+    // While a segment is being replaced, its file has another name.
     let sealed = all.take_while(|(segment, end)| {
         *end <= limit && segment.path.extension().is_some_and(|it| it == "log")
     });
@@ -126,7 +126,7 @@ fn sealed_of(partition: &Partition, segment: &Segment, end: u64) -> SealedSegmen
     }
 }
 
-/// The offsets below which recovery keeps everything, as readers of the files know them.
+/// The offsets below which recovery keeps everything, as the files state them.
 struct Limits {
     points: HashMap<(String, u32), u64>,
     intents: HashMap<(String, u32), u64>,
@@ -135,7 +135,7 @@ struct Limits {
 impl Limits {
     fn load(engine: &PartitionLog) -> Result<Limits> {
         let (disk, root) = (engine.disk(), &engine.root);
-        // In this order: the intent of a batch that a point covers has been saved before.
+        // Points first: the intent of a batch below a point was saved before that point.
         let points = files::read_checkpoint(disk, &root.join(RECOVERY_POINT))?;
         let points = points.into_iter();
         Ok(Limits {
@@ -175,7 +175,7 @@ pub(super) fn survey(
         Err(error) if error.is_not_found() => return Err(gone(&it.path)),
         opened => opened?,
     };
-    // Opened before this list, the file is that of the segment in it.
+    // The list is read after the file was opened: a segment that is still in it is this file.
     if reader.len < it.length || !is_there(engine, &partition, it)? {
         return Err(gone(&it.path));
     }
@@ -183,14 +183,14 @@ pub(super) fn survey(
     let known = after.unwrap_or(it.start).max(it.start);
     let rules = match &engine.writer {
         Some(writer) => writer.parts.rules,
-        // So that all archivers write the same indexes.
+        // The saved options, so that all archivers write the same indexes.
         None => {
             let kind = EngineKind::PartitionLog;
             Rules::new(&Kept::load(disk, &engine.root, &engine.options, kind)?.options)
         }
     };
     let copier = Copier::new(it, known, &rules);
-    // Messages before the first offset are not shown where the archive begins with the segment.
+    // An archive that begins with this segment hides messages before the first offset.
     let offsets = match after {
         Some(after) => after..it.end,
         None => first.max(it.start).min(it.end - 1)..it.end,

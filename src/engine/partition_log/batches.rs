@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Bytes between two waypoints that a walk keeps.
 const WAYPOINT_STEP: u64 = 64 << 10;
-/// Damaged places that a walk passes over to find the batch after one that is lost.
+/// How many damaged places a walk passes over to find the batch after a lost one.
 const AHEAD_MAX: usize = 1024;
 /// How often in a row a listed file may be missing before that is an error.
 const LISTINGS_MAX: u32 = 16;
@@ -38,14 +38,14 @@ pub(super) struct Batches {
     ahead: VecDeque<Step>,
     /// Position of the last waypoint that was kept.
     kept: u64,
-    /// Base of the next segment, if the list was made after the walk had met its offsets.
+    /// Base of the next segment, if it was listed again after the walk had met its offsets.
     confirmed: Option<u64>,
-    /// Lends memory to rows; the walk has it.
+    /// Lends memory to rows. An open walk holds it.
     lender: Option<Lender>,
 }
 
 impl Batches {
-    /// The batches of a view from the one that holds `at` on, or from an earlier one. Opens no
+    /// The batches of a view, beginning with the one that holds `at` or an earlier one. Opens no
     /// file.
     pub(super) fn new(folder: &Arc<Folder>, view: &View, at: u64) -> Batches {
         Batches {
@@ -61,7 +61,7 @@ impl Batches {
         }
     }
 
-    /// Has batches read in memory that `lender` lends.
+    /// Reads batches into memory of `lender` from here on.
     pub(super) fn with_lender(mut self, lender: Lender) -> Batches {
         self.lender = Some(lender);
         self
@@ -221,7 +221,7 @@ impl Batches {
         Some((&reader.segment, reader.len))
     }
 
-    /// The offset after the batches before the last one.
+    /// [`Walk::before`] of the open walk.
     pub(super) fn before(&self) -> u64 {
         self.walk.as_ref().map_or(self.at, Walk::before)
     }
@@ -244,8 +244,7 @@ impl Batches {
         }
     }
 
-    /// The last batch where it lies, in memory that rows may keep; `None` if it does not lie in
-    /// such.
+    /// The last batch, in place; `None` if rows cannot keep the memory that it was read into.
     pub(super) fn lend(&mut self, found: &FoundBatch) -> Result<Option<Lent>> {
         match &mut self.walk {
             Some(walk) => walk.reader.lend(found.position, &found.header),
@@ -253,8 +252,8 @@ impl Batches {
         }
     }
 
-    /// [`Walk::lose`], up to the next batch, the next segment or the end of the partition: the
-    /// offsets that the lost batch states may be what is wrong in it.
+    /// [`Walk::lose`], limited by the next batch, the next segment and the end of the partition,
+    /// because the offsets that the lost batch states may be wrong.
     pub(super) fn lose(&mut self, disk: &dyn Disk, found: &FoundBatch) -> Result<u64> {
         let limit = self.next_base().min(self.end);
         let Some(walk) = &mut self.walk else {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// Walks batches in order of position and returns the wanted messages.
 ///
 /// Bytes that are not batches are skipped and reported as damage, and so are blocks that differ
-/// from what was archived. A block begins with a batch, so that reading continues there at the
-/// latest.
+/// from what was archived. Each block begins with a batch, so reading continues at the next block
+/// at the latest.
 pub struct BatchCursor {
     bytes: Vec<u8>,
     /// Where they are from.
@@ -35,8 +35,8 @@ pub struct BatchCursor {
 
 impl BatchCursor {
     /// A cursor over a copy of `bytes`, which begin at `position` of a segment of this topic and
-    /// queue and were read from `path`. `blocks` is what they should be; checksums are compared
-    /// only if `check` asks for them.
+    /// queue and were read from `path`. `blocks`: their expected lengths and checksums; the
+    /// checksums are compared only if `check` asks for them.
     pub fn new(
         bytes: &[u8],
         (position, path): (u64, &Path),
@@ -110,7 +110,7 @@ impl BatchCursor {
         let next_block = self.blocks.iter().find(|block| **block > at);
         let next_block = next_block.copied().unwrap_or(self.bytes.len());
         let next_block = next_block.min(self.bytes.len());
-        // If the length is right, another batch begins after this one.
+        // If the length of this batch is right, another one begins after it.
         let after = Header::parse(rest).map_or(next_block, |header| at + header.len as usize);
         let is_there = after <= next_block && (after == next_block || self.batch(after).is_ok());
         self.at = match is_there {

@@ -19,7 +19,7 @@ use crate::region::Region;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-/// If so many messages are wanted, they are not copied out of the memory that batches are read to.
+/// A read of at least this many messages does not copy them out of the memory of their batches.
 const LENT_ROWS_MIN: u64 = 256;
 
 /// Walks a partition.
@@ -33,7 +33,7 @@ pub(super) struct QueueCursor {
     filter: Filter,
     check: Check,
     batch: Option<(Opened, FoundBatch)>,
-    /// The memory of the batch before.
+    /// The memory of the previous batch, to be used again.
     buffers: Buffers,
     taken: Taken,
     /// Offsets that were passed over because retention had deleted them.
@@ -107,12 +107,13 @@ impl QueueCursor {
         Ok(true)
     }
 
-    /// Skips to an offset. That which a damaged header states may be far beyond the end.
+    /// Skips to an offset, at most to the end: a damaged header may state one far beyond it.
     fn move_to(&mut self, offset: u64) {
         self.batches.at = self.batches.at.max(offset.min(self.view.bounds.end));
     }
 
-    /// Skips to an offset after the end of the range; the range has nothing before it.
+    /// Skips to an offset at or after the end of the range, before which the range has no message
+    /// left.
     fn move_after_end(&mut self, offset: u64) {
         self.move_to(offset.min(self.view.bounds.end).max(self.end));
     }
@@ -145,7 +146,7 @@ impl QueueCursor {
         if bytes.len() < header.len as usize {
             return self.batches.reopen(&*self.shared.disk);
         }
-        // A damaged header must not hide messages: only a whole batch is no message.
+        // A damaged header must not hide messages, so only a whole batch is skipped.
         if is_hidden && header.has_crc_of(bytes) {
             if let Outcome::Unknown(damage) = outcome {
                 self.report_unknown(damage, header);
@@ -161,7 +162,7 @@ impl QueueCursor {
         Ok(())
     }
 
-    /// The batch as another cursor has left it at the next offset.
+    /// The batch as another cursor left it open at this cursor's next offset.
     fn half_read(&self, found: &FoundBatch) -> Option<Opened> {
         if self.batches.at <= found.header.first_offset() {
             return None;
@@ -178,7 +179,7 @@ impl QueueCursor {
     }
 
     /// How the transaction of a batch ended. A batch counts as committed if it is in no
-    /// transaction, or if the reader does not ask.
+    /// transaction, or if the reader also wants uncommitted messages.
     fn outcome(&self, header: &Header) -> Result<Outcome> {
         if self.shared.isolation == Isolation::ReadUncommitted
             || !header.is_transactional()
@@ -247,7 +248,7 @@ impl QueueCursor {
         self.lose(&found, flaw)
     }
 
-    /// Takes records of the open batch, which are read where they lie in `region`.
+    /// Takes records of the open batch without copying them out of `region`.
     fn take_in_place(
         &mut self,
         region: &Arc<Region>,
@@ -358,7 +359,7 @@ impl Cursor for QueueCursor {
 
 /// Walks several partitions, one after another.
 pub(super) struct Chain {
-    /// The next one last.
+    /// In reverse order, so that the next one is the last.
     cursors: Vec<QueueCursor>,
 }
 

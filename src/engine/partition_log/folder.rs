@@ -53,13 +53,14 @@ struct State {
     end: Place,
     /// How often the end has moved back.
     truncations: u64,
-    /// The end, and the length of the last file, if nothing whole follows in it and nobody writes.
+    /// The end and the length of the last file, if no whole batch follows the end and nobody
+    /// writes.
     barren: Option<(Place, u64)>,
     /// How often this process has replaced segments.
     replaced: u64,
     /// Bytes of all segments up to the end.
     bytes: u64,
-    /// The same, but never less than before: it grows whenever there is something new.
+    /// Like `bytes`, but never decreases. Grows whenever there is something new.
     seen: u64,
     /// When the folder was last modified before its segments were listed; `None` if a later change
     /// could have the same time.
@@ -133,9 +134,9 @@ impl Folder {
         Ok((Arc::clone(&state.segments), state.end.offset))
     }
 
-    /// A walk over a segment that finds the batch with `offset`; `None` if another file has
-    /// replaced that of the segment since it was listed. Begins where the index of the
-    /// segment or an earlier walk knows a batch at or before that one.
+    /// A walk that finds the batch with `offset` in a segment; `None` if the segment's file was
+    /// replaced since it was listed. Begins where the index or an earlier walk knows a batch at or
+    /// before that one.
     pub(super) fn walk(
         &self,
         disk: &dyn Disk,
@@ -161,13 +162,13 @@ impl Folder {
         Ok(Some(walk))
     }
 
-    /// Those who write the partition; `None` if it is this process.
+    /// The writers of the partition; `None` if this process writes it.
     pub(super) fn writers(&self) -> Option<Arc<Writers>> {
         self.ends.is_none().then(|| Arc::clone(&self.writers))
     }
 
-    /// Whether the file that was opened has replaced that of the segment. Only the file of a
-    /// segment that is written, or that was just completed, has another length.
+    /// Whether the opened file is a replacement of the segment's file. The lengths also differ if
+    /// the segment is being written or was just completed.
     fn was_replaced(&self, reader: &Reader) -> bool {
         let segment = &reader.segment;
         if reader.file_len == segment.len {
@@ -191,8 +192,8 @@ impl Folder {
         self.state.lock().seen
     }
 
-    /// Bytes of all segments that the last [`Folder::view`] has found; of a partition that this
-    /// process writes, those of now.
+    /// Bytes of all segments: as the last [`Folder::view`] found them, or, if this process writes
+    /// the partition, the current ones.
     pub(super) fn bytes(&self) -> u64 {
         match &self.ends {
             Some(ends) => ends.len(),
@@ -212,8 +213,8 @@ impl Folder {
             return Ok(());
         }
         let segments = self.list(disk, state)?;
-        // A partition may have many segments, and a reader may take one message at a time: what is
-        // the same is not visited again.
+        // A partition may have many segments, and a reader may take one message at a time, so
+        // unchanged segments are not visited again.
         let is_same = Arc::ptr_eq(&segments, &state.segments);
         let known = state.end;
         state.end = match segments.last() {
@@ -297,8 +298,8 @@ impl Folder {
         }
     }
 
-    /// Lists the folder until two lists have the same names: a list that is made during a rename
-    /// may have neither name.
+    /// Lists the folder until two lists have the same names: a list made during a rename may lack
+    /// both the old and the new name.
     fn list_until_stable(&self, disk: &dyn Disk, mut files: Vec<LogFile>) -> Result<Vec<LogFile>> {
         const LISTS_MAX: u32 = 16;
         for _ in 0..LISTS_MAX {
@@ -327,7 +328,7 @@ impl Folder {
         if let (Some(first), Some(last)) = (swaps.first(), swaps.last()) {
             let last = self.segment(last, ".swap");
             let end = find_end(disk, &last, Place::default(), None)?.0.offset;
-            // It may have no batches.
+            // The last replacement may have no batches.
             let covered = first.base..end.max(last.base + 1);
             found.retain(|it| !covered.contains(&it.base));
             found.extend(swaps.iter().map(|file| self.segment(file, ".swap")));
@@ -346,9 +347,9 @@ impl Folder {
     }
 }
 
-/// Bytes of segments up to the end of the last one. Files may be longer, because a writer reserves
-/// space in the last one: it cuts it from one that it has completed, but shortly after it begins
-/// another. `before`: the segments and the end that were known before.
+/// Bytes of segments up to the end of the last one. Files may be longer: a writer reserves space in
+/// the last segment, and cuts a completed one shortly after it has begun the next. `before`: the
+/// segments and the end that were known before.
 fn bytes_of(
     disk: &dyn Disk,
     segments: &[Arc<Segment>],
@@ -379,9 +380,10 @@ fn bytes_of(
 /// The end of the last segment: after its last whole batch. Continues at `known` if that is still
 /// the end of a batch of this segment, or of the file.
 ///
-/// Damage is skipped if a whole batch follows it; otherwise the segment ends there. If there are no
-/// `writers`, the whole segment is searched for one that the next of them will keep, unless nothing
-/// was found after `known` before. Also returns whether the search was in vain.
+/// Damage is skipped if a whole batch follows it; otherwise the segment ends there. If nobody
+/// writes the partition, the rest of the segment is searched for batches that the next writer will
+/// keep. The flag beside `writers` is set if an earlier search after `known` found none. Also
+/// returns whether the search was in vain.
 fn find_end(
     disk: &dyn Disk,
     segment: &Arc<Segment>,
@@ -450,9 +452,8 @@ fn find_end(
     }
 }
 
-/// Whether a segment still ends at a place: the file has zeros there, in which its writer has
-/// reserved space, and the same batch before them. Reads a few bytes, since readers that wait ask
-/// again and again.
+/// Whether a segment still ends at a place: the batch before it is the same, and the zeros that its
+/// writer has reserved follow. Reads a few bytes, since readers that wait ask again and again.
 fn is_still_end(reader: &Reader, place: Place) -> Result<bool> {
     if place.position >= reader.len || place.batch.is_none() {
         return Ok(false);
@@ -461,7 +462,7 @@ fn is_still_end(reader: &Reader, place: Place) -> Result<bool> {
     Ok(after.iter().all(|byte| *byte == 0) && has_last(reader, place)?)
 }
 
-/// Whether the same batch is before a place.
+/// Whether the batch before a place is the same.
 fn has_last(reader: &Reader, place: Place) -> Result<bool> {
     let Some(begins) = place.batch else {
         return Ok(false);

@@ -39,7 +39,7 @@ pub(super) fn get(
     if place.is_some() || report.damaged() > damaged {
         return Err(lost(engine, place));
     }
-    // Compaction has left a gap, a control record is there, or an uncommitted message.
+    // The offset is in a gap that compaction left, or has a control record or an uncommitted one.
     Err(Error::OffsetOutOfRange {
         topic: topic.name.to_string(),
         queue,

@@ -1,9 +1,8 @@
 //! Batches that were read in part.
 //!
 //! A batch may have tens of thousands of messages, of which a read, a poll or a tail takes a few
-//! hundred at a time. To find the next ones, it would read and check the whole batch again. So a
-//! cursor that ends within a long batch leaves it here, unpacked, and the one that begins there
-//! goes on with it.
+//! hundred at a time. Each of them would read and check the whole batch again. So a cursor that
+//! ends within a long batch leaves it here, unpacked, for the cursor that begins there.
 
 use super::folder::Folder;
 use super::segments::walk::FoundBatch;
@@ -12,9 +11,9 @@ use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Minimum bytes of memory of a batch that is kept: a shorter one is read again in no time.
+/// Minimum bytes of memory of a batch that is kept: a smaller one is quickly read again.
 const MEMORY_MIN: usize = 32 << 10;
-/// Maximum bytes of memory of all that are kept, unless a single one has more.
+/// Maximum bytes of memory of all kept batches; a single larger one is kept, too.
 const MEMORY_MAX: usize = 32 << 20;
 
 /// A batch, and where it is.
@@ -42,18 +41,18 @@ pub(super) struct Wanted<'a> {
     pub(super) folder: &'a Arc<Folder>,
     /// Base of its segment.
     pub(super) segment: u64,
-    /// As its header has just been read: a file may have been replaced.
+    /// The batch by its header as just read, because the file may have been replaced.
     pub(super) found: &'a FoundBatch,
     /// The first offset wanted.
     pub(super) at: u64,
     pub(super) is_checked: bool,
-    /// Whether its messages may be read where they lie.
+    /// Whether its messages may be read in place.
     pub(super) may_be_lent: bool,
 }
 
 impl HalfReads {
-    /// Keeps a batch, if it is worth the memory. A lock is not waited for: a cursor also ends in a
-    /// child process, for which nobody may unlock it.
+    /// Keeps a batch if it is worth the memory. Does not wait for the lock: a cursor may end in a
+    /// forked child, where nobody would unlock it.
     pub(super) fn keep(
         &self,
         folder: &Arc<Folder>,
@@ -96,7 +95,7 @@ impl HalfReads {
         self.batches.lock().clear();
     }
 
-    /// How many batches cursors have gone on with.
+    /// How many batches cursors have continued with.
     #[cfg(test)]
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(std::sync::atomic::Ordering::Relaxed)

@@ -9,10 +9,11 @@
 //!   load the word --> check the files --> sleep, unless the word has changed
 //! ```
 //!
-//! Not every message changes the word: while many are sent, one in a tick of the clock does. So the
-//! files are checked once more when the word was the same for longer than that, [`Pauses::quiet`].
-//! Only then is nothing hidden from a reader that sleeps until the next change. It still checks
-//! every second ([`Pauses::rest`]), because a writer can die between its messages and the word.
+//! Not every message changes the word: while many are sent, one per tick of the clock does. So a
+//! reader checks the files once more when the word has been the same for longer than a tick
+//! ([`Pauses::quiet`]). Then it has seen everything, and sleeps until the next change. It still
+//! checks every second ([`Pauses::rest`]), because a writer can die after it published messages and
+//! before it changed the word.
 //!
 //! Where nobody changes the word, the files are checked every 50 ms: beside a broker, and in a
 //! directory to which no process of Forebay has written yet.
@@ -34,14 +35,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A check takes at most this part of the time, but for one that is shorter than
-/// [`CHECK_SHORT`], and that after a change within the pause of polling.
+/// Checks take at most one part in this many of the time. Exceptions: a check shorter than
+/// [`CHECK_SHORT`], and the check after a change of the word, which is due within [`Pauses::poll`].
 const CHECK_SHARE: u32 = 20;
 const CHECK_SHORT: Duration = Duration::from_micros(100);
 /// Between two wakes of threads that are about to sleep on the word of another process.
 const WAKE_AGAIN: Duration = Duration::from_micros(50);
 
-/// How long a reader sleeps that is not notified.
+/// How long a reader sleeps if it is not notified.
 #[derive(Clone, Copy, Debug)]
 pub struct Pauses {
     /// Where nobody notifies readers.
@@ -91,9 +92,9 @@ struct Checked {
     word: u32,
     /// When the word was first seen with this value.
     since: Instant,
-    /// For how long the next check is not due.
+    /// How long after `began` the next check is due.
     pause: Duration,
-    /// For how long it is not even due if the word changes.
+    /// How long after `began` a check is not due even if the word changes.
     least: Duration,
 }
 
@@ -115,8 +116,7 @@ impl Turn {
 }
 
 impl Listening {
-    /// What is to be done now: nothing as long as the word is the same and was confirmed by a check
-    /// that is not long ago.
+    /// What to do next. No check is due while the word is the same and the last check is recent.
     pub fn turn(&self) -> Turn {
         let known = self.known.lock();
         let word = known.word();
@@ -131,7 +131,7 @@ impl Listening {
             let pause = checked.pause.saturating_sub(passed);
             return Turn { word, pause };
         }
-        // Until then further changes say nothing new.
+        // Until that check, further changes of the word say nothing new.
         let pause = checked.least.saturating_sub(passed);
         let word = word.filter(|_| pause.is_zero());
         Turn { word, pause }
@@ -140,7 +140,7 @@ impl Listening {
     /// Runs a check of the files at `root`. Returns its result and what to do after it.
     pub fn check<T>(&self, disk: &dyn Disk, root: &Path, check: impl FnOnce() -> T) -> (T, Turn) {
         let began = Instant::now();
-        // Loaded before the files are read: what is published later changes the word.
+        // Loaded before the files are read, so that anything published later changes the word.
         let word = {
             let mut known = self.known.lock();
             known.refresh(disk, root, began, &self.pauses);
@@ -182,8 +182,8 @@ impl Listening {
         (result, Turn { word, pause })
     }
 
-    /// Sleeps until there may be something to check or `is_over`, at most for `timeout`, and
-    /// perhaps less. `own`: what the process of the reader is notified by.
+    /// Sleeps until there may be something to check or `is_over` holds, at most for `timeout`; may
+    /// return early. `own`: the condition that notifies threads of this process.
     pub fn sleep(
         &self,
         turn: &Turn,
@@ -236,7 +236,7 @@ impl Known {
         Some((Arc::clone(page), word))
     }
 
-    /// Finds the page if it exists, and who writes, unless that was done a moment ago.
+    /// Finds the page if it exists, and whether a broker writes, unless that was done recently.
     fn refresh(&mut self, disk: &dyn Disk, root: &Path, now: Instant, pauses: &Pauses) {
         let is_missing = self.page.is_none();
         let again = if is_missing { pauses.poll } else { pauses.rest };
@@ -254,7 +254,7 @@ impl Known {
             let page = page.ok().flatten();
             self.page = page.map(|page| (Arc::new(page), identity));
         }
-        // Who cannot be asked may be a broker.
+        // If the lock cannot be probed, its holder may be a broker.
         let holder = self.page.as_ref().map(|_| disk.probe(&root.join(LOCK)));
         let is_ours = |holder| matches!(holder, Ok(Holder::Nobody | Holder::Forebay));
         self.is_foreign = !holder.is_some_and(is_ours);

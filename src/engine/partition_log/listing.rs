@@ -105,7 +105,7 @@ impl PartitionLog {
             self.starts.write().clear();
             return Ok(());
         };
-        // The file may name any number of others.
+        // The checkpoint may name any number of other partitions.
         let named: HashSet<(&str, u32)> = whole.iter().map(|it| (&*it.0, it.1)).collect();
         let mut starts = HashMap::new();
         let parsed = names::each_start(&bytes, &mut |name, queue, start| {

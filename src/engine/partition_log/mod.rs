@@ -124,7 +124,8 @@ pub struct PartitionLog {
     shared: Arc<Shared>,
     topics: Topics,
     partitions: RwLock<BTreeMap<Key, Arc<Partition>>>,
-    /// Bytes of partitions that a broker has removed: the readable position does not go back.
+    /// Bytes of partitions that a broker has removed, so that the readable position never
+    /// decreases.
     gone: AtomicU64,
     /// First offsets according to the broker's checkpoint.
     starts: RwLock<HashMap<(String, u32), u64>>,
@@ -134,7 +135,7 @@ pub struct PartitionLog {
     options: Options,
     closed: AtomicBool,
     news: Arc<Condition>,
-    /// How a reader learns of news.
+    /// How a reader learns that there is something new.
     listening: Listening,
     /// `None` if the directory is only read.
     writer: Option<Writer>,
@@ -400,8 +401,8 @@ impl Engine for PartitionLog {
         let (partition, view) = self.existing(topic, queue)?;
         match point {
             Point::Time(time) => time::offset_at(&self.shared, &partition, &view, time),
-            // Positions count what was appended to all partitions. What is durable now includes
-            // all that was appended below a position that is durable.
+            // A position counts the bytes of all partitions. If it is durable, so is everything
+            // that was appended to this partition below it.
             Point::Position(position) => Ok(match (&self.writer, &partition.folder.ends) {
                 (Some(writer), Some(ends)) if position <= writer.parts.durable() => {
                     ends.next_offset(true).min(view.bounds.end)

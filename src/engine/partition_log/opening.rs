@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 impl PartitionLog {
-    /// Opens the log directory at `root`, without a hold on its retention.
+    /// Opens the log directory at `root`, without holds on its retention.
     ///
     /// # Errors
     ///
@@ -31,12 +31,12 @@ impl PartitionLog {
         PartitionLog::open_with(machine, root, options, Vec::new())
     }
 
-    /// Opens the log directory at `root`. Retention asks the `holds`.
+    /// Opens the log directory at `root`. Retention keeps what the `holds` need.
     ///
     /// # Errors
     ///
-    /// [`NotFound`], [`NotAStore`]; errors of reading, and when writing those of
-    /// [`Writer::open`] and [`Writer::join`].
+    /// [`NotFound`], [`NotAStore`]; errors of reading; for a writer, those of [`Writer::open`] and
+    /// [`Writer::join`].
     ///
     /// [`NotFound`]: crate::Error::NotFound
     /// [`NotAStore`]: crate::Error::NotAStore
@@ -114,7 +114,7 @@ impl PartitionLog {
         self.writer = Some(writer);
         let begun = begun.and_then(|()| self.tell_missing(&Promised::read(self)?));
         if let Err(error) = begun {
-            // The threads that did start would go on without the locks.
+            // The threads that did start must not go on without the locks.
             let _ = self.close();
             return Err(error);
         }

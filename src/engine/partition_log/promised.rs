@@ -1,6 +1,6 @@
-//! What partitions have lost of that which was durable by the checkpoint of recovery points: a log
-//! file that was emptied leaves hardly another trace, and none if it was cut or removed at the end
-//! of its partition, as a folder that was removed.
+//! Messages that were durable according to the checkpoint of recovery points and are missing. The
+//! checkpoint is nearly the only trace of a log file that was emptied, and the only one of a
+//! removed folder or of a log file that was cut or removed at the end of its partition.
 
 use super::PartitionLog;
 use super::folder::View;
@@ -39,14 +39,14 @@ impl Missing {
 }
 
 impl Promised {
-    /// Reads the checkpoint. A writer's partitions must be looked at afterwards: they grow.
+    /// Reads the checkpoint. It must be read before the partitions of a live writer: both grow.
     pub(super) fn read(engine: &PartitionLog) -> Result<Promised> {
         let path = engine.root.join(RECOVERY_POINT);
         let ends = read_checkpoint(engine.disk(), &path)?;
         Ok(Promised { path, ends })
     }
 
-    /// What is missing of it.
+    /// The places where durable messages are missing.
     pub(super) fn missing(&self, engine: &PartitionLog) -> Result<Vec<Missing>> {
         let (mut missing, mut gone) = (Vec::new(), Vec::new());
         for (name, queue, durable) in self.ends.iter().filter(|it| it.2 > 0) {
@@ -92,7 +92,8 @@ fn of_partition(
         let lost = segment.base.max(view.bounds.start)..next;
         if segment.base < durable
             && !lost.is_empty()
-            // It may be removed or replaced meanwhile. If it cannot be read, a read of it tells.
+            // It may be removed or replaced meanwhile. If it cannot be read, its readers report
+            // that.
             && is_emptied(engine, partition, (&view, segment)).unwrap_or(false)
         {
             let reason = format!(
@@ -125,8 +126,8 @@ fn is_emptied(
     if has_data(disk, segment)? {
         return Ok(false);
     }
-    // Only a complete segment is ever replaced by one without messages. A writer does not show an
-    // empty one after it.
+    // Compaction empties only complete segments, so an emptied last segment had messages. The view
+    // of a writer omits an empty segment after it, so that file is checked, too.
     let is_last = view.segments.last() == Some(segment)
         && match &partition.folder.ends {
             Some(ends) => disk.stat(&ends.path_of(ends.end().base))?.is_none(),

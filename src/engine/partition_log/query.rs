@@ -63,7 +63,7 @@ fn keep_newest(messages: &mut Vec<Message>, max: usize) -> u64 {
         let fits = bytes == 0 || after <= COPIED_MAX;
         bytes = match fits {
             true => after,
-            // None of those that follow fits either.
+            // The later ones are left out, too.
             false => COPIED_MAX,
         };
         fits

@@ -1,4 +1,4 @@
-//! Writes a segment again without its damaged batches, by the replacement that compaction uses.
+//! Writes a segment again without its damaged batches, with the same replacement as compaction.
 
 use super::compact::copy::{Output, discard};
 use super::segments::names::{beside, with_suffix};
@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Lost messages that a step names.
+/// How many lost messages a step names.
 const LOST_MAX: usize = 1000;
 /// Longest transaction index.
 const ABORTS_LEN_MAX: u64 = 64 << 20;
@@ -34,7 +34,7 @@ struct Hole {
     has_headers: bool,
 }
 
-/// Writes a complete segment again without what is damaged in it, which is saved before. `next`:
+/// Saves what is damaged in a complete segment, and writes the segment again without it. `next`:
 /// the base of the segment that follows. The caller has the right to change the partition. Durable
 /// on return.
 ///
@@ -169,8 +169,8 @@ impl Holes {
         hole.lost = hole.lost.start.min(lost.start)..hole.lost.end.max(lost.end);
     }
 
-    /// Ends the hole at a batch with this position and first offset. A damaged length may have led
-    /// beyond it.
+    /// Ends the hole at a batch with this position and first offset. A damaged length may have
+    /// extended it beyond that.
     fn close(&mut self, position: u64, before: u64) {
         let Some(mut hole) = self.open.take() else {
             return;

@@ -4,11 +4,11 @@
 //!   inspect --> tables --> segments without their damaged batches --> indexes --> inspect
 //! ```
 //!
-//! Nothing else has the messages of a damaged batch. So their offsets become a gap, as compaction
+//! The messages of a damaged batch exist nowhere else. So their offsets become a gap, as compaction
 //! leaves them, and the segment can be compacted, archived and converted again. Only complete
 //! segments are written again: the last one of a queue is completed first.
 //!
-//! Each step is whole by itself. After a crash the next repair finds what is left.
+//! Each step is complete by itself. After a crash the next repair finds what is left.
 
 use super::segments::names::{self, LOG_START};
 use super::segments::segment::Segment;
@@ -39,7 +39,7 @@ pub(super) fn repair(
 ) -> Result<Repair> {
     let writer = engine.writer()?;
     let parts = &*writer.parts;
-    // Indexes that are not written yet are no damage.
+    // Writes all indexes, so that unwritten ones are not taken for damage.
     parts.full_pass()?;
     for (_, _, ends) in parts.all_ends()? {
         // An earlier repair may have died before its index was durable under its name.
@@ -71,7 +71,7 @@ pub(super) fn repair(
     Ok(repair)
 }
 
-/// Removes known damage of what is checked again.
+/// Removes the reported damage that the next verification would find again.
 fn forget(engine: &PartitionLog) {
     use DamageKind::{Checkpoint, ForeignTable, Index, Log, Options, Table};
     engine.shared.report.retain(|damage| match damage.kind {
@@ -199,8 +199,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Completes the last segments of partitions if one of these files belongs to them. Everything
-    /// is durable on return, and the recovery points are after it.
+    /// Completes the last segments of partitions if one of these files belongs to them. On return
+    /// everything is durable, and the recovery points cover it.
     fn complete_segments<'a>(&self, files: impl Iterator<Item = &'a &'a Path>) -> Result<()> {
         let mut rolled = Vec::new();
         let mut any = false;
@@ -216,7 +216,7 @@ impl Work<'_> {
             self.parts.roll_some(&rolled)?;
         }
         if any {
-            // No sync may need a segment that is replaced.
+            // A pending sync must not need a segment that is replaced.
             self.parts.flush_completed()?;
             self.parts.full_pass()?;
         }

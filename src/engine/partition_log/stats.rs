@@ -20,7 +20,8 @@ pub(super) fn stats(engine: &PartitionLog) -> Stats {
         messages_sent,
         bytes_sent,
         sends_failed: parts.map_or(0, |it| it.sends_failed.load(Ordering::Relaxed)),
-        // The positions of a reader never decrease, as retention lets these.
+        // For a reader these are the bytes of the log. They decrease with retention; its positions
+        // do not.
         published: parts.map_or(log_bytes, |parts| parts.published()),
         dispatched: parts.map_or(log_bytes, |parts| parts.readable()),
         durable: parts.map_or(log_bytes, |parts| parts.durable()),
@@ -39,8 +40,8 @@ pub(super) fn stats(engine: &PartitionLog) -> Stats {
     }
 }
 
-/// Brings a reader up to date: it looks at the last segment of each partition. What cannot be read
-/// counts as it was found before; reads meet the same error, and report it.
+/// Brings a reader up to date with the last segment of each partition. What cannot be read counts
+/// as it was found before: reads will report the error.
 fn look(engine: &PartitionLog) {
     let _ = engine.update();
     for partition in engine.all() {

@@ -53,13 +53,14 @@ impl PartitionLog {
         }
     }
 
-    /// Whether this process runs the services for all that share the log, or does from now on.
+    /// Becomes the process that runs the services for all that share the log, if there is none.
+    /// Returns whether this process is.
     pub(crate) fn try_lead(&self) -> Result<bool> {
         self.written().parts.try_lead()
     }
 
-    /// Takes the append lock, and with that removes what a process has left that died with it.
-    /// Returns the next offsets of all partitions.
+    /// Takes the append lock, which removes what a process has left that died with it. Returns the
+    /// next offsets of all partitions.
     pub(crate) fn mended_ends(&self) -> Result<Vec<(Arc<str>, u32, u64)>> {
         let parts = &self.written().parts;
         drop(parts.take(parts.clock.now_ms())?);

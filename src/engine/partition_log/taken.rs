@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Bytes of memory that records are collected in.
 const CHUNK_LEN: usize = 256 << 10;
-/// Bytes after which they are handed out: a last record of up to 16 KiB needs no other chunk.
+/// Bytes after which they are handed out: one more record of up to 16 KiB fits the chunk.
 const FULL_LEN: usize = CHUNK_LEN - (16 << 10);
 /// The room that is made for each record requested, before the length of any is known.
 const RECORD_LEN: usize = 256;
@@ -25,7 +25,7 @@ pub(super) struct Taken {
     /// The chunk that is being filled, of which nothing is readable.
     chunk: Option<Region>,
     filled: usize,
-    /// What the chunk has.
+    /// The records in the chunk: where each begins, and its layout.
     records: Vec<(usize, Apart)>,
     /// Records and bytes added since [`Taken::begin`].
     added: (usize, usize),
@@ -65,8 +65,8 @@ impl Taken {
         records >= self.rows_max || bytes >= FULL_LEN
     }
 
-    /// Adds a record if it passes the filter, and returns whether it does; the [`Flaw`] of one that
-    /// is too long. Hands out to `rows` what leaves no room for it.
+    /// Adds a record if it passes the filter. Returns whether it does, or the [`Flaw`] of a record
+    /// that is too long. Makes room for it by handing out earlier records to `rows`.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -103,8 +103,8 @@ impl Taken {
         Ok(Ok(passes))
     }
 
-    /// Hands out a record that is read where it lies, in memory that others keep, too. All before
-    /// it were handed out.
+    /// Hands out a record in place, in memory that it shares with others. All records before it
+    /// were handed out already.
     #[inline]
     pub(super) fn add_in_place(&mut self, region: &Arc<Region>, layout: InBatch, rows: &mut Rows) {
         rows.push(region, 0, layout);
@@ -132,14 +132,14 @@ impl Taken {
         Ok(())
     }
 
-    /// Hands out the records that were not yet.
+    /// Hands out the records that remain.
     pub(super) fn hand_out(&mut self, rows: &mut Rows) -> Result<()> {
         let name = Path::new(NAME);
         if self.records.is_empty() {
             return Ok(());
         }
         let filled = self.filled;
-        // Its readers keep all of a chunk.
+        // A reader keeps a whole chunk, so the records of a mostly empty one are copied.
         let is_dense = |chunk: &Region| chunk.len() <= (2 * filled).max(PAGE);
         let region = match self.chunk.take_if(|chunk| is_dense(chunk)) {
             Some(chunk) => chunk,

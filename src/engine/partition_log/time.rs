@@ -74,7 +74,7 @@ fn search(shared: &Arc<Shared>, partition: &Arc<Partition>, view: &View, time: i
 enum Searched {
     /// The first message, or one after the view, has this offset.
     Found(u64),
-    /// Nothing that is read: no message is later than this time, or nobody sees those that are.
+    /// No message that readers see. The largest time in the segment is this.
     Earlier(i64),
 }
 

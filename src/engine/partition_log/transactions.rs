@@ -281,7 +281,7 @@ impl Ending {
 }
 
 impl Outcomes {
-    /// How the transaction of a batch ended, which must be part of one.
+    /// How the transaction of a batch ended. The batch must be part of one.
     pub(super) fn of(
         &mut self,
         disk: &dyn Disk,
@@ -402,7 +402,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Remembers a hole. If there are too many, the last one stands for it too.
+    /// Remembers a hole. If there are too many, extends the last one to its end.
     fn remember(&mut self, hole: Hole) {
         let count = self.holes.len();
         match self.holes.last_mut().filter(|_| count >= HOLES_MAX) {

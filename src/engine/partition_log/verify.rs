@@ -27,8 +27,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Inspection {
     pub(super) found: Verification,
-    /// Complete segments whose indexes are missing or lack entries. Readers take that for a moment
-    /// at which the writer has not written them yet.
+    /// Complete segments whose indexes are missing or lack entries. This is not damage: the writer
+    /// may not have written them yet.
     pub(super) unindexed: Vec<Arc<Segment>>,
     /// Whether everything was checked.
     pub(super) is_complete: bool,
@@ -77,7 +77,7 @@ pub(super) fn inspect(
     let damage = &mut inspection.found.damage;
     damage.extend(tables::of_root(disk, &engine.root)?);
     for missing in promised.missing(engine)? {
-        // Zeros without an end were met as such above.
+        // The walk above has already reported an emptied file that kept its length.
         let place = |it: &Damage| (it.path.clone(), it.position);
         if !damage.iter().any(|it| place(it) == place(&missing.damage)) {
             damage.push(missing.damage.clone());
@@ -173,7 +173,7 @@ fn check_segment(
 struct Places<'a> {
     path: &'a Path,
     found: &'a mut Vec<Damage>,
-    /// The last one. A damaged length may lead anywhere, so it ends where the walk goes on.
+    /// The last one. It ends where the walk goes on, because a damaged length may lead anywhere.
     open: Option<(Range<u64>, Flaw)>,
 }
 
@@ -186,8 +186,8 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Adds a place. If the last one begins there too, it was a batch whose length leads to these
-    /// bytes.
+    /// Adds a place. If the last one does not begin before it, the walk has gone back to the last
+    /// one, because the length there was damaged. Then the last one ends where this one does.
     fn add(&mut self, bytes: Range<u64>, flaw: Flaw) {
         if let Some((open, _)) = &mut self.open
             && bytes.start <= open.start

@@ -15,8 +15,8 @@ use crate::engine::{Damage, DamageKind, Verification};
 use crate::error::Result;
 use std::sync::Arc;
 
-/// Compares each entry of a segment's offset index with the batch that it names. That of the last
-/// segment may have entries of batches that were appended since the check began.
+/// Compares each entry of a segment's offset index with the batch that it names. The index of the
+/// last segment may have entries of batches that were appended since the check began.
 pub(super) fn check_offsets(
     shared: &Shared,
     partition: &Partition,
@@ -63,8 +63,8 @@ pub(super) fn check_offsets(
 }
 
 /// Compares each entry of a segment's time index with the batch that has its offset, and with the
-/// entry before it. That of the last segment may have entries of batches that were appended since
-/// the check began.
+/// entry before it. The index of the last segment may have entries of batches that were appended
+/// since the check began.
 pub(super) fn check_times(
     shared: &Shared,
     partition: &Partition,
@@ -84,11 +84,11 @@ pub(super) fn check_times(
         let batch = batches.with(disk, entry.offset)?;
         let leads_home = batch.is_some_and(|it| it.header.max_timestamp == entry.timestamp);
         before = Some(entry);
-        // What lies in damaged bytes is damaged with them.
+        // The damaged bytes of a batch are reported, its entry is not.
         if rises && (leads_home || batches.is_damaged) {
             continue;
         }
-        // A broker stores to a map of the file, so an entry may have been half there.
+        // A broker stores to a map of the file, so this may have read half of an entry.
         if is_last && entries.get(number)? != entry {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl Batches {
         if !self.grows {
             return Ok(None);
         }
-        // Its batch was appended before an entry was added.
+        // The batch of an entry is appended before the entry, perhaps since the segment was listed.
         let segment = Segment {
             len: u64::MAX,
             ..Segment::clone(&self.walk.reader.segment)
@@ -163,7 +163,7 @@ impl Batches {
                     self.last = Some(next);
                     self.end = self.walk.position;
                 }
-                // After the end of a segment that is written there are zeros.
+                // A segment that is being written has zeros after its end.
                 Step::Damage(bytes, _) => {
                     self.is_damaged |= !self.grows || bytes.end < self.walk.reader.len;
                 }

@@ -32,14 +32,14 @@ pub(super) fn wait_until(
         return writer.parts.readable();
     }
     let listening = &engine.listening;
-    // Who does not wait gets what there is at this moment.
+    // A caller that does not wait gets the current state, so the files are checked once.
     let mut is_due = timeout.is_zero();
     loop {
         let mut turn = listening.turn();
         let mut seen = engine.readable_position();
         if seen <= position && (is_due || turn.pause.is_zero()) {
             let check = || check(engine);
-            // The reads that follow meet the same error.
+            // After an error the wait ends: the reads that follow report it.
             let (checked, next) = listening.check(engine.disk(), &engine.root, check);
             seen = checked.unwrap_or_else(|_| engine.readable_position().saturating_add(1));
             turn = next;

@@ -31,8 +31,8 @@ pub struct Known {
     newest: Newest,
 }
 
-/// The offset before which everything of a partition is due, at most `keep`; its first offset, if
-/// nothing is.
+/// The offset before which all messages of a partition are due, at most `keep`; the first offset if
+/// none are.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub struct Quiet {
 }
 
 /// Whether the last segment of a partition, which ends before the offset `next`, is due by its age.
-/// The answer is no when the segment has grown since the last question.
+/// False if the segment has grown since the last call.
 ///
 /// # Errors
 ///

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Segments that are removed at once. A signal waits for them, and each piece needs two syncs.
+/// Segments that are removed in one piece. A signal waits for it, and it needs two syncs.
 pub const PIECE: usize = if cfg!(test) { 4 } else { 64 };
 
 type Key = (Arc<str>, u32);
@@ -127,21 +127,21 @@ impl Retention {
                 && agreed != Some(shared.page().agreed_number())
             {
                 agreed = Some(shared.page().agreed_number());
-                // If the page says something else, the options stay as they are.
+                // If the page has no valid options, the current ones stay.
                 let _ = shared
                     .page()
                     .agreed()
                     .and_then(|agreed| self.renew(&agreed));
             }
             if !is_complete {
-                // What a process was about to remove that had this duty before.
+                // Removes what the previous process with this duty was about to remove.
                 is_complete = self.complete(parts).is_ok();
             }
             self.step(parts, parts.clock.now_ms(), Instant::now());
         }
     }
 
-    /// Goes by what the processes that share the store have agreed on.
+    /// Applies the options on which the processes that share the store have agreed.
     fn renew(&self, agreed: &Agreed) -> Result<()> {
         let mut options = self.options.clone();
         agreed.apply(&mut options);
@@ -233,7 +233,7 @@ impl Retention {
                 progress.ages.extend(known.map(|known| (key, known)));
             }
         }
-        // Complete, they go in the next step.
+        // Once complete, they are removed in the next step.
         if !finished.is_empty() {
             outcome = outcome.and(parts.roll_some(&finished).map(drop));
         }
@@ -339,8 +339,8 @@ impl Retention {
         all: &[One],
         raised: &[Raise<'_>],
     ) -> Result<()> {
-        // A first offset must not become durable before the messages up to it, and nothing may
-        // need their files any more.
+        // A first offset must not become durable before the messages up to it, and no pending sync
+        // may need their files.
         parts.flush_completed()?;
         let mut starts: BTreeMap<(&str, u32), u64> = BTreeMap::new();
         let unfinished = all.iter().filter(|one| one.2.start() > one.2.first_base());
@@ -388,7 +388,7 @@ impl Retention {
             }
         }
         while let Some(((_, _, ends), gone)) = progress.left.last_mut() {
-            // From the oldest, so that what a process leaves that dies has no gaps.
+            // The oldest first, so that a process that dies leaves no gaps.
             let count = gone.len().min(PIECE);
             let removed = unlink(
                 &*parts.disk,
@@ -409,7 +409,7 @@ impl Retention {
     }
 }
 
-/// A failed sync leaves it unknown what is on the disk.
+/// Ends writing after a failed sync: it is unknown what is on the disk.
 fn fail_of(parts: &Parts, error: &Error) {
     if error.is_of_sync() {
         parts.fail(error);
