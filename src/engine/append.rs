@@ -57,11 +57,12 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// Waits until the rows are durable, at most for `timeout`. The caller may interrupt that.
+    /// Waits up to `timeout` until the rows are durable. An interrupt of the caller ends the wait.
     ///
     /// # Errors
     ///
-    /// Those of [`Waiter::wait_or_fail`]. The rows are in the log.
+    /// Those of [`Waiter::wait_or_fail`]; [`Error::FlushTimeout`] also after an interrupt. The rows
+    /// are in the log.
     pub fn await_durable(&mut self, waiter: &Waiter, timeout: Duration) -> Result<()> {
         let (began, mut is_raised) = (Instant::now(), false);
         let waited = waiter.wait_while(timeout, &mut || {

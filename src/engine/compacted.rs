@@ -9,7 +9,7 @@ pub struct Compacted {
     pub bytes_read: u64,
     /// Bytes of those that replace them.
     pub bytes_written: u64,
-    /// Messages in the segments that were replaced. Control records are none.
+    /// Messages in the segments that were replaced, without control records.
     pub messages_read: u64,
     /// Messages that were kept.
     pub messages_written: u64,
@@ -18,7 +18,7 @@ pub struct Compacted {
 }
 
 impl Compacted {
-    /// Adds the counts of another one.
+    /// Adds the counts of another compaction.
     pub fn add(&mut self, other: &Compacted) {
         self.partitions += other.partitions;
         self.bytes_read += other.bytes_read;

@@ -1,4 +1,4 @@
-//! What follows from the methods of an engine, for each of them alike.
+//! Methods that every engine gets from the methods of [`Engine`].
 
 use super::{Address, Engine, Files, Point, QueueLogs, Staging, Topic};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::record::Message;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Messages whose bytes are added up before a caller is asked whether to go on.
+/// Messages measured between two calls of `go_on`.
 const MEASURED_AT_ONCE: u64 = 8192;
 
 impl dyn Engine + '_ {
@@ -20,8 +20,7 @@ impl dyn Engine + '_ {
         self.abilities().queue_logs
     }
 
-    /// Appending rows that other processes have staged, in a store that they can stage for; `None`
-    /// for other engines.
+    /// Appends of rows that other processes have staged; `None` for engines that accept none.
     pub fn staging(&self) -> Option<&dyn Staging> {
         self.abilities().staging
     }
@@ -48,9 +47,9 @@ impl dyn Engine + '_ {
         }
     }
 
-    /// Bytes of the messages from an offset on, which must be within the bounds: of their records,
-    /// or where records share a batch, about those of their batches. Calls `go_on` after every few
-    /// thousand messages; once it returns false, those that are left do not count.
+    /// Bytes of the records of the messages from an offset on, which must be within the bounds.
+    /// Where records share a batch, an estimate from the sizes of the batches. Calls `go_on` after
+    /// every few thousand messages; once it returns false, the remaining messages do not count.
     pub fn bytes_from(
         &self,
         topic: &Topic,

@@ -1,10 +1,10 @@
-//! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what one with a
-//! single log in files can do in addition, [`QueueLogs`] what one with a log for each queue can,
-//! [`Staging`] what one can that takes up rows from other processes.
-//! [`Meanings`] has what differs between them for their users. [`commit_log`] keeps RocketMQ's
-//! files, [`partition_log`] Kafka's, [`memory`] keeps none.
-//! They share the directory of a store ([`directory`]), services that know no file format
-//! ([`service`]), and the tables of an archive ([`archive`]).
+//! Engines store messages. [`Engine`] has the methods of every engine. [`Files`] adds those of an
+//! engine with a single log in files, [`QueueLogs`] those of one with a log for each queue, and
+//! [`Staging`] those of one that appends rows staged by other processes. [`Meanings`] states what
+//! differs between engines for their users. [`commit_log`] keeps RocketMQ's files,
+//! [`partition_log`] Kafka's, [`memory`] keeps none. They share the directory of a store
+//! ([`directory`]), services that know no file format ([`service`]), and the tables of an archive
+//! ([`archive`]).
 
 pub mod append;
 pub mod archive;
@@ -51,7 +51,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What only some engines have; methods of [`Engine`] with these names say what it is.
+/// What only some engines can do; see the methods of [`Engine`] with these names.
 #[derive(Default)]
 pub struct Abilities<'a> {
     pub files: Option<&'a dyn Files>,
@@ -78,7 +78,7 @@ pub trait Engine: Send + Sync {
     /// The form of this store's records.
     fn form(&self) -> Form;
 
-    /// What only some engines have.
+    /// What only some engines can do.
     fn abilities(&self) -> Abilities<'_> {
         Abilities::default()
     }

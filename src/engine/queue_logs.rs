@@ -1,6 +1,7 @@
 //! What an engine that keeps a log for each queue can do in addition.
 //!
-//! It can remove messages of one queue and keep those of the others, which one log for all cannot.
+//! Such an engine can remove messages of one queue and keep those of the others. An engine with one
+//! log for all queues cannot.
 
 use super::archive::{SealedSegment, SegmentSurvey};
 use super::{Compacted, Engine, Linger, Repair, Topic};
@@ -29,8 +30,8 @@ pub trait QueueLogs: Engine {
 
     /// Raises the first offsets of queues: messages before them are deleted, and log files that
     /// hold no others. An offset that is lower than the first one changes nothing. Durable on
-    /// return. The offsets are at most the next to be written. Once `go_on` returns false, the log
-    /// files that are left are removed later, at the latest by the next opening.
+    /// return. The offsets are at most the next to be written. Once `go_on` returns false, the
+    /// remaining log files are removed later, at the latest by the next opening.
     ///
     /// # Errors
     ///
@@ -46,8 +47,8 @@ pub trait QueueLogs: Engine {
     /// returns false, nothing is changed. Durable on return.
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair>;
 
-    /// About the bytes of the messages from an offset on, which must be within the bounds: those of
-    /// their batches. Reads no message.
+    /// Approximate bytes of the messages from an offset on, which must be within the bounds: the
+    /// bytes of their batches. Reads no message.
     fn batch_bytes_from(&self, topic: &Topic, queue: u32, offset: u64) -> Result<u64>;
 
     // Archives.

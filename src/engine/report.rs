@@ -48,7 +48,7 @@ impl Known {
         let number = self.places.len();
         let bytes = damage.position..damage.position.saturating_add(damage.length.max(1));
         let extents = self.extents.entry(damage.path.clone()).or_default();
-        // Smaller places within this one are found as a part of it from here on.
+        // From here on, bytes of smaller places within this one count as a part of it.
         let within: Vec<u64> = extents.range(bytes.clone()).map(|found| *found.0).collect();
         for start in within {
             extents.remove(&start);
@@ -98,8 +98,8 @@ impl Report {
         self.add_losing(damage, lost);
     }
 
-    /// [`Report::add`] of a place with these lost messages, of which no more are made than are
-    /// kept.
+    /// [`Report::add`] of a place with these lost messages. Takes no more of them from the iterator
+    /// than are kept.
     pub fn add_losing(&self, damage: Damage, lost: impl IntoIterator<Item = Lost>) {
         let mut known = self.known.lock();
         if let Some(number) = known.find(&damage) {

@@ -56,8 +56,8 @@ pub struct Stats {
     pub recovered_records: u64,
     /// Bytes after the end that opening erased.
     pub truncated_bytes: u64,
-    /// Bytes of all files of the log: of a commit log with the space that is reserved in them, of
-    /// a partition log those of the batches in all segments.
+    /// Bytes of all files of the log. In a commit log this includes reserved space; in a partition
+    /// log it is the bytes of the batches in all segments.
     pub log_bytes: u64,
     /// Bytes that can still be written to the file system; `None` if unknown.
     pub disk_free: Option<u64>,

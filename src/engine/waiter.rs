@@ -17,7 +17,7 @@ pub(crate) fn spin(longest: Duration, is_there: impl Fn() -> bool) {
 /// How waiting ended. All waiters hit by one failure share the error.
 pub type Completion = Result<(), Arc<Error>>;
 
-/// Is told when a waiter has its outcome, instead of waiting for it.
+/// Is notified when a waiter has its outcome, so that no thread waits for it.
 pub trait Listener: Send + Sync + Debug {
     /// The waiter to which [`Waiter::listen`] gave `token` has its outcome. Called by the thread
     /// that flushes, so it must not wait.
@@ -31,8 +31,8 @@ pub struct Waiter {
     completed: Condvar,
     /// Set with the outcome.
     done: AtomicBool,
-    /// Whether nobody else waits. Then it pays to poll before sleeping, because waking a thread can
-    /// take as long as the sync.
+    /// Whether nobody else waits. Then the waiter polls before it sleeps, because waking a thread
+    /// can take as long as the sync.
     alone: bool,
 }
 
@@ -46,7 +46,7 @@ struct State {
 /// How long a lone waiter polls before it sleeps: the time of a few syncs of a fast disk.
 const SPIN: Duration = Duration::from_micros(300);
 
-/// The longest that a wait goes on without asking whether it should.
+/// How long a wait continues before it calls `go_on` again.
 const SLICE: Duration = Duration::from_millis(50);
 
 impl Waiter {
@@ -141,7 +141,7 @@ impl Waiter {
     }
 }
 
-/// The outcome of a wait for `timeout` as the error for who sent the message.
+/// The outcome of a wait for `timeout`, as a result for the sender of the message.
 fn outcome_or_fail(outcome: Option<Completion>, timeout: Duration) -> Result<()> {
     match outcome {
         Some(Ok(())) => Ok(()),

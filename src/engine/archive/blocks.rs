@@ -163,8 +163,8 @@ impl BlockTable {
         self.blocks.iter().map(weight).collect()
     }
 
-    /// For each queue before the block with this number: topic, queue, and the offset after the
-    /// last.
+    /// Topic, number and offset after the last of each queue that has records in the blocks before
+    /// `block`.
     pub fn ends_before(&self, block: usize) -> Vec<(String, u32, u64)> {
         let runs = match self.blocks.get(block) {
             Some(block) => self.runs.get(..block.runs.start).unwrap_or_default(),
@@ -411,8 +411,8 @@ impl Parts<'_> {
         })
     }
 
-    /// Decodes `count` items of at least `least` bytes each. Allocates no more than the bytes can
-    /// hold.
+    /// Decodes `count` items of at least `least` bytes each. Returns `None` before allocating if
+    /// the bytes cannot hold that many.
     fn many<T>(
         &mut self,
         count: u32,

@@ -50,8 +50,8 @@ impl BlockBuilder {
         self.table.blocks.push(closed);
     }
 
-    /// Ends the current block, which has these runs, and puts the bytes of a hole into separate
-    /// ones, which no reader fetches.
+    /// Ends the current block, which has the given runs, and puts the bytes of a hole into blocks
+    /// of their own, which no reader fetches.
     pub fn skip(&mut self, hole: &Range<u64>, flaw: &Flaw, runs: impl IntoIterator<Item = Run>) {
         self.table.holes.push(SkippedRange {
             position: hole.start,

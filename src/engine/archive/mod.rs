@@ -12,8 +12,8 @@
 //! makes both tables ([`survey`]). They depend only on its bytes: two archivers write the same
 //! tables.
 //!
-//! Of a store with a log for each queue, an archive has segments, each with a table of blocks
-//! beside it and without keys ([`segment`]):
+//! An archive of a store with a log for each queue holds segments. Each has a table of blocks
+//! beside it, and no keys ([`segment`]):
 //!
 //! ```text
 //!   orders-0/00000000000000004711.log            the segment that begins at this offset

@@ -36,7 +36,8 @@ pub struct SealedSegment {
 pub struct SegmentSurvey {
     /// The base offset of the copy.
     pub start: u64,
-    /// Bytes before those that are copied, whose messages the archive has.
+    /// Bytes at the start of the segment that are not copied, because the archive has their
+    /// messages.
     pub skip: u64,
     /// The table of the blocks of the copy.
     pub table: BlockTable,
