@@ -78,7 +78,8 @@ impl StoreLock {
                 let next = u32::try_from(plan.count + 1).unwrap_or(u32::MAX);
                 (format!("{:017}", plan.name), next)
             };
-            // Without files, an index of no keys cannot be told from a missing index.
+            // An index without keys has no files, so it cannot be distinguished from a missing
+            // index.
             inventory.index = (!index.is_empty()).then(|| index.iter().map(entry).collect());
             inventory.save(&self.disk, &self.root)?;
         }

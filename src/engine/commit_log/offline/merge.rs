@@ -44,7 +44,7 @@ impl Quarry {
         for part in laid {
             merged.records += part.records;
             merged.end = merged.end.max(part.end);
-            // A hole that reached into this range was already reported with its beginning.
+            // A hole that reaches into this range was already found in the range where it begins.
             let holes = part.holes.iter().filter(|hole| {
                 let before: Option<&Range<u64>> = merged.holes.last();
                 before.is_none_or(|before| hole.start >= before.end)
@@ -105,7 +105,7 @@ impl Quarry {
             return Err(self.corrupt(run.position, reason));
         }
         let file = first - first % self.geometry.queue_file_entries;
-        // A queue has no files before that of its first entry.
+        // The first file of a queue is that of its first entry.
         Ok(met.unwrap_or(file)..first)
     }
 

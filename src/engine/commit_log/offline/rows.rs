@@ -99,7 +99,7 @@ impl<'a> LaidRows<'a> {
         for (number, topic) in (0..).zip(&self.names) {
             for (queue, row) in self.queues.of_mut(number) {
                 self.files.store(topic, queue, row.first, &row.bytes)?;
-                // The memory is freed: usually there are many queues with few entries each.
+                // Frees the memory, because there are usually many queues with few entries each.
                 row.bytes = Vec::new();
             }
         }

@@ -50,7 +50,7 @@ pub struct Opened {
     pub recovery: Recovery,
     /// Log positions whose keys the index lacks; only in a read-only store.
     pub unindexed: Range<u64>,
-    /// Of a store that is read while nobody writes it: the state page and its epoch; `None` where
+    /// The state page and its epoch, if the store is read while nobody writes it. `None` also if
     /// there is no page.
     pub page: Option<(Arc<StatePage>, u64)>,
 }
@@ -168,7 +168,7 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     state.set(Mark::Minimum, min);
     if found.access == Access::Read {
         if found.state.is_halted() {
-            // Its writer died: what it had not flushed is only in the page cache.
+            // The writer died: what it had not flushed is only in the page cache.
             state.set(Mark::Durable, found.state.get(Mark::Durable).min(end));
         }
         return Ok((state, None));
@@ -194,11 +194,10 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     Ok((state, in_doubt))
 }
 
-/// Durably saves the next offsets of the queues where the log does not show them: in another
-/// system's store, only the queue files tell which offsets were used. And the last message of a
-/// queue may be lost, whose offset readers and later openings must not give again. It is known to
-/// this opening alone: if the process dies after the marks have moved, nothing in the log is
-/// missing any more.
+/// Durably saves the next offsets of the queues if the log does not show them. In another system's
+/// store, only the queue files show which offsets were used. In a store of Forebay, the last
+/// message of a queue may be lost, and its offset must not be assigned again. Only this opening can
+/// tell: once the marks have moved, nothing shows that a message was lost.
 fn save_offsets(found: &Found, walked: &Walked) -> Result<()> {
     let is_foreign = found.state.epoch() == 0 && walked.end > found.min_position();
     if is_foreign || walked.ends_unshown && !planted(Bug::OffsetsLate) {
@@ -295,7 +294,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     })
 }
 
-/// Lets queues be opened on first use. The store was closed at `position`.
+/// Makes queues open on first use. The store was closed at `position`.
 fn open_later(found: &Found, queues: &Queues, log: &Arc<Log>, position: u64) {
     let opened = found.min_position()..position;
     let later = Later::new(&found.topics, log, &found.report, opened);

@@ -21,8 +21,7 @@ pub struct Begin {
     pub trust: Trust,
     /// Whether the store was closed properly.
     pub clean: bool,
-    /// Whether another system halted in the store after Forebay had closed it, or without Forebay
-    /// ever having written it.
+    /// Whether another system wrote the store last and did not close it.
     pub halted_by_other: bool,
     /// Whether `from` comes from the marks of the state page.
     pub marked: bool,
@@ -58,7 +57,7 @@ impl Begin {
         }
     }
 
-    /// Where the log ended when Forebay closed it, if the marks tell.
+    /// Where the log ended when Forebay closed it, if the marks state it.
     pub fn closed_at(&self) -> Option<u64> {
         (self.clean && self.marked).then_some(self.from)
     }
@@ -95,9 +94,9 @@ pub fn begin(found: &Found) -> Result<Begin> {
     let marked = match (state.epoch(), state.is_clean(), kept) {
         (0, _, _) => None,
         (_, true, _) => {
-            // Forebay closed it: what follows is another system's and counts wherever it is valid.
-            // A clean close leaves an inventory. Without one, nothing would reveal that a queue is
-            // missing too.
+            // Forebay closed the store: another system wrote what follows, which counts wherever it
+            // is valid. A clean close leaves an inventory. If it is missing, a queue may be missing
+            // too, and nothing would show that.
             let told = |at: &u64| begin.inventory.as_ref().is_some_and(|i| i.position == *at);
             known(Mark::Published)
                 .filter(told)

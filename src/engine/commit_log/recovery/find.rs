@@ -109,7 +109,8 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
         Mode::Share => None,
         _ => Some(writer::lock(disk, root, names::LOCK, options.lock_timeout)?),
     };
-    // Before the lock was taken, another process may have created, written and closed the store.
+    // Checked again, because another process may have created, written and closed the store before
+    // the lock was taken.
     writer::permit(disk, root, options)?;
     let state = StatePage::open(disk, root, Access::ReadWrite)?;
     let kept = Kept::load(disk, root, options, EngineKind::CommitLog)?;
@@ -159,8 +160,8 @@ pub fn find_beside(machine: &Machine, root: &Path, options: &Options) -> Result<
 fn find_to_read(machine: &Machine, root: &Path, options: &Options) -> Result<Found> {
     let (holder, state) = writer::await_writer(&*machine.disk, root)?;
     let is_live = holder == Holder::Forebay && state.as_ref().is_some_and(StatePage::is_written_to);
-    // A running RocketMQ may truncate its files; access to a map would then raise a signal. So
-    // copy.
+    // A running RocketMQ may truncate its files, and access to a map would then raise a signal. So
+    // files are copied, not mapped.
     let mut machine = machine.clone();
     if holder != Holder::Nobody && !is_live {
         machine.disk = Arc::new(CopyingDisk);
@@ -175,9 +176,9 @@ fn find_to_read(machine: &Machine, root: &Path, options: &Options) -> Result<Fou
     })
 }
 
-/// Finds the store of a writer that came after the store was opened for reading; `None` where no
-/// writer has begun an epoch yet. Topics keep the numbers that `opened` gave them, and damage is
-/// reported where it was.
+/// Finds the store of a writer that came after the store was opened for reading; `None` if no
+/// writer has begun an epoch yet. Topics keep the numbers that they have in `opened`, and damage
+/// goes to its report.
 ///
 /// # Errors
 ///

@@ -47,8 +47,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a walk of a store returns if it was closed properly and nothing has changed its log since;
-/// otherwise `None`, and nothing was changed.
+/// Returns what a walk would return, without the walk, if the store was closed properly and its log
+/// has not changed since. Otherwise returns `None` and changes nothing.
 ///
 /// # Errors
 ///
@@ -105,8 +105,8 @@ pub fn walk_later(found: &Found, begin: &Begin) -> Result<Option<Walked>> {
     }))
 }
 
-/// Whether the queues need not be read if the log ends as it did. A process that reads beside
-/// others has no lock that keeps the files as they are.
+/// Whether the queues can be read later if the log still ends where it was closed. Neither a reader
+/// nor a process that shares the store holds a lock that keeps the files unchanged.
 fn may_wait(found: &Found, begin: &Begin, inventory: &Inventory) -> bool {
     found.access == Access::ReadWrite
         && found.options.mode != Mode::Share
@@ -161,7 +161,7 @@ pub struct Later {
     opening: Mutex<()>,
 }
 
-/// A queue whose files were read, and the offsets that it had when the store was closed.
+/// A queue whose files were read, and its offsets when the store was closed.
 struct Read {
     topic: Arc<Topic>,
     queue: Arc<ConsumeQueue>,

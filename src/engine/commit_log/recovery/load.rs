@@ -119,7 +119,8 @@ fn load_queues(
     Ok(stale)
 }
 
-/// Gives a queue of which nothing is left its next offset; `known` are the offsets that it had.
+/// Restores the next offset of a queue without files or entries, if it had no messages when its
+/// offsets were `known`.
 pub fn keep_offsets_of_empty(queue: &ConsumeQueue, known: &Range<u64>) -> Result<()> {
     if known.is_empty() && queue.is_untouched()? {
         queue.load_bounds(known.end, known.end);
@@ -169,7 +170,8 @@ pub fn is_as_known(queue: &ConsumeQueue, known: &Range<u64>, min_position: u64) 
     if queue.max() < known.end || !queue.covers(known.start) {
         return Ok(false);
     }
-    // Queue entries alone do not prove that more was deleted: they may be damaged.
+    // Entries that point below the log do not prove that their messages were deleted since, because
+    // the entries may be damaged.
     queue.is_filled(known.start..queue.first_from(min_position)?)
 }
 
@@ -258,8 +260,9 @@ fn find_bounds(
 
 /// The number after the last entry of `numbers` that counts: a filler, or an entry that points to
 /// its own record below `end` or to a deleted one. `counted` is a position and the next offset of
-/// the queue there: an entry that points below the position must have a lower number than that
-/// offset, or a crash has taken its message. If no entry counts, the first of `numbers`.
+/// the queue there: an entry with that offset or a higher one does not count if it points below the
+/// position, because a crash took its message. If no entry counts, the result is the first of
+/// `numbers`.
 pub fn end_held(
     queue: &ConsumeQueue,
     topic: &Topic,

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How often an opening for reading begins, if files are removed meanwhile.
+/// Maximum attempts to open a store for reading while files are removed.
 const ATTEMPTS: usize = 10;
 
 /// Opens the store at `root` with these options. On return everything kept is durable, and nothing
@@ -31,8 +31,8 @@ pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened>
     let mut opened = attempt(machine, root, options);
     let mut missing = None;
     for _ in 1..ATTEMPTS {
-        // A writer has come meanwhile, and has removed a file that was found. The next attempt does
-        // not find it, so a file that is missing twice was not removed.
+        // A writer may have come meanwhile and removed a file that was found. The next attempt does
+        // not find that file, so a file that is missing twice was not removed.
         let gone = opened.as_ref().err().and_then(missing_file);
         if options.mode != Mode::Read || gone.is_none() || gone == missing.as_deref() {
             break;
@@ -78,7 +78,7 @@ pub fn open_beside(machine: &Machine, root: &Path, options: &Options) -> Result<
     follow(find_beside(machine, root, options)?)
 }
 
-/// Joins the writer of a store that was opened as `opened` while nobody wrote it; `None` where no
+/// Joins the writer of a store that was opened as `opened` while nobody wrote it; `None` if no
 /// writer has begun an epoch yet.
 ///
 /// # Errors

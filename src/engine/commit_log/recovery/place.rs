@@ -2,8 +2,8 @@
 //!
 //! A record without a whole-record checksum can have a wrong queue, offset or topic. So an offset
 //! that leaves a gap is accepted only if the gap has a cause (deleted messages, or messages in a
-//! hole), or if the next record of the queue continues from it. And an entry that points to its own
-//! record stays, whichever other record claims its offset.
+//! hole), or if the next record of the queue continues from it. An entry that points to its own
+//! record stays, even if another record claims its offset.
 
 use crate::engine::commit_log::dispatch::{Claim, Finder};
 use crate::engine::commit_log::log::Log;
@@ -191,8 +191,8 @@ impl Placer {
         Ok(())
     }
 
-    /// Whether the previous record of the queue left the same gap: then both are accepted. If not,
-    /// this record waits for the next one.
+    /// Whether this record continues from the previous one, which left the gap: then both are
+    /// accepted. If not, this record waits for the next one.
     fn is_confirmed(
         &mut self,
         topic: &Topic,

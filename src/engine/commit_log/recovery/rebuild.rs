@@ -33,7 +33,7 @@ pub struct Walked {
     pub unindexed: Range<u64>,
     /// End of the log.
     pub end: u64,
-    /// Where the log ended when Forebay closed it, if the marks tell.
+    /// Where the log ended when Forebay closed it, if the marks state it.
     pub closed_at: Option<u64>,
     /// Whether nothing was written to the log since then.
     pub untouched_since_close: bool,
@@ -43,10 +43,10 @@ pub struct Walked {
     pub last_store_ms: i64,
     /// Position of the newest record; `None` in an empty log.
     pub last: Option<u64>,
-    /// The offsets of the queues are those of this position, where the store was closed, and their
+    /// Where the store was closed, if the queues have their offsets at this position and their
     /// files are read later.
     pub later: Option<u64>,
-    /// Whether a queue ends with offsets that neither messages nor the saved inventory show.
+    /// Whether some queue ends with an offset that neither a message nor the saved inventory shows.
     pub ends_unshown: bool,
     /// What was found and repaired.
     pub recovery: Recovery,
@@ -153,8 +153,8 @@ fn walk_from(
     Ok((outcome, placer.finish()?))
 }
 
-/// Makes removals of log files durable before the entries of their records go: a file that came
-/// back after a power loss would lack its queue entries.
+/// Makes removals of log files durable before the entries of their records are removed: a file that
+/// came back after a power loss would lack its queue entries.
 fn sync_removals(found: &Found) -> Result<()> {
     if found.access == Access::ReadWrite && found.min_position() > 0 {
         let directory = found.root.join(names::COMMIT_LOG);
@@ -163,10 +163,10 @@ fn sync_removals(found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Removes queue entries after the end of the log and before its beginning. Entries of messages
-/// that a crash took are after the end of a queue. If they stayed, they would become valid when the
-/// log grows past their positions again. Those that point into `holes` are of messages that damage
-/// took.
+/// Removes queue entries after the end of the log and before its beginning. Entries after the end
+/// of a queue belong to messages that a crash took. If they stayed, they would become valid once
+/// the log grows past their positions again. Entries that point into `holes` stay: damage took
+/// their messages, so their offsets are used.
 fn cut_queues(
     found: &Found,
     loaded: &Loaded,
@@ -215,8 +215,8 @@ fn pass_holes(queue: &ConsumeQueue, holes: &[Damage]) -> Result<()> {
     Ok(())
 }
 
-/// The same for the end of the log, if it is `missing`. The entries become fillers, because other
-/// records will come there.
+/// As [`pass_holes`], for the `missing` end of the log. The entries become fillers, because new
+/// records will take the positions that they point to.
 fn pass_missing(queue: &ConsumeQueue, missing: &Range<u64>) -> Result<()> {
     let is_lost = |number: u64| -> Result<bool> {
         Ok(queue
@@ -256,13 +256,13 @@ pub fn cut_queue(
     };
     let numbers = queue.min()..queue.max();
     if !numbers.is_empty() && !is_kept(queue.entry(numbers.end - 1)?) {
-        // A power loss may have kept some sectors of the file and not others, so those before it
-        // may be of an older log.
+        // A power loss may have kept only some sectors of the file, so the entries before this one
+        // may be those of an older log.
         let max = end_held(queue, topic, log, counted, (numbers, end))?;
         queue.truncate(max)?;
     }
-    // Entries below the first offset in the inventory count only if a log file came back: then they
-    // point to their records.
+    // Entries below the first offset in the inventory count only if they point to their records, as
+    // they do if a deleted log file came back.
     let first = first.min(queue.max());
     let mut low = queue.first_in_log(min)?;
     while low < first && !is_home(log, topic, queue, low)? {
@@ -279,8 +279,9 @@ fn is_home(log: &Log, topic: &Topic, queue: &ConsumeQueue, number: u64) -> Resul
     }
 }
 
-/// Sets the next offset of queues whose files hold no entries. Only deleted messages have used
-/// offsets then, and the inventory knows them; a file that outlived earlier files proves nothing.
+/// Sets the next offset of queues whose files hold no entries to that in the inventory. Only
+/// deleted messages have used offsets then, and the inventory counts them. The start of an empty
+/// file proves nothing, because the file may have outlived earlier ones.
 fn restart_empty_queues(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<()> {
     if found.state.epoch() == 0 {
         return Ok(());
@@ -295,7 +296,7 @@ fn restart_empty_queues(found: &Found, loaded: &Loaded, begin: &Begin) -> Result
     Ok(())
 }
 
-/// [`restart_empty_queues`] for one queue, which had the next offset `next`.
+/// [`restart_empty_queues`] for one queue, whose next offset in the inventory is `next`.
 pub fn restart_empty_queue(queue: &ConsumeQueue, next: u64) -> Result<()> {
     let first = queue.first_on_disk().unwrap_or(0);
     match queue.max() == queue.min() && queue.max() <= first && first > next {
@@ -386,8 +387,8 @@ pub fn name_losses(
     Ok(())
 }
 
-/// Whether a queue ends with an offset that has no message in a log that ends at `end`, and that is
-/// not in the saved inventory either, or in one that counts only when the log is longer.
+/// Whether the last offset of some queue has no message below `end`, the end of the log, and is not
+/// in the saved inventory either. An inventory of a longer log does not count.
 fn ends_unshown(found: &Found, queues: &Queues, begin: &Begin, end: u64) -> Result<bool> {
     let known = Counted::of(begin);
     for (topic, queue) in queues.all(&found.topics)? {
@@ -413,9 +414,9 @@ fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
     (end < promised).then(|| log.damage(end..promised, reason))
 }
 
-/// Sets the number of queues of topics that are missing in the table, because it is written a
-/// moment after a topic is created. They get the queues that exist, and in a store of Forebay at
-/// least the initial number.
+/// Sets the number of queues of topics that the table lacks, because it is written a moment after a
+/// topic is created. They get the queues that exist, and in a store of Forebay at least the initial
+/// number.
 pub fn count_queues(found: &Found, queues: &Queues) {
     let ours = found.state.epoch() > 0 && found.access == Access::ReadWrite;
     for topic in found.topics.all() {

@@ -172,7 +172,7 @@ fn clear_index(found: &Found, index: &Index) -> Result<()> {
 }
 
 /// Marks the index as invalid in the state page until the store runs: a process that dies meanwhile
-/// leaves a part of it that looks complete.
+/// leaves a partial index that looks complete.
 fn doubt_index(found: &Found) -> Result<()> {
     if found.state.is_unindexed() {
         return Ok(());
@@ -181,7 +181,8 @@ fn doubt_index(found: &Found) -> Result<()> {
     found.state.sync(&**found.disk())
 }
 
-/// Puts the keys that the walk to `end` could not put, because they come before others.
+/// Puts the keys that the walk to `end` could not put: entries are in log order, and the index
+/// lacked earlier ones.
 pub fn complete_index(
     found: &Found,
     loaded: &Loaded,

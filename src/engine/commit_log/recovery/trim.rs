@@ -25,7 +25,7 @@ static ZEROS: [u8; PAGE] = [0; PAGE];
 pub struct Trimmed {
     /// Its files.
     pub files: Vec<FoundFile>,
-    /// Bytes after the end that were erased; in a read-only store, that exist.
+    /// Bytes after the end that were erased; in a read-only store, bytes that exist there.
     pub bytes: u64,
 }
 
@@ -69,8 +69,8 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
         }
         trimmed.files.push(file);
     }
-    // A file that an earlier life removed could come back, also where none is left. A life that was
-    // closed has made its removals durable.
+    // A file that an earlier epoch removed could come back after a power loss, even if no file is
+    // left. A clean close has made its removals durable.
     let may_come_back = found.state.epoch() > 0 && !walked.untouched_since_close;
     if !trimmed.files.is_empty() || may_come_back {
         found.disk().sync_directory(&directory)?;
@@ -158,8 +158,8 @@ fn last_byte_after(disk: &dyn Disk, path: &Path, from: u64, len: u64) -> Result<
 
 /// The runs of `bytes` that may contain nonzero bytes.
 ///
-/// All are found before the first is read: pages that the kernel's read-ahead fills count as data,
-/// so a search that reads in between is led through all reserved blocks.
+/// All runs are found before the first is read: pages that the kernel's read-ahead fills count as
+/// data, so a search that reads in between would go through all reserved blocks.
 fn data_within(disk: &dyn Disk, path: &Path, bytes: Range<u64>) -> Result<Vec<Range<u64>>> {
     let mut found = Vec::new();
     let mut at = bytes.start;

@@ -1,4 +1,4 @@
-//! Entries of queues: they are led to their records again, marked as lost, or added.
+//! Repairs queue entries: points them to their records again, marks them as lost, or adds them.
 
 use super::keep;
 use crate::engine::RepairStep;
@@ -84,8 +84,8 @@ pub fn correct_entries(
     Ok(())
 }
 
-/// Adds queue entries for records that have none. A record whose offset belongs to another one
-/// stays without.
+/// Adds queue entries for records that have none. A record whose offset belongs to another record
+/// gets none.
 pub fn place_strays(
     parts: &Parts,
     retention: &Retention,

@@ -49,8 +49,8 @@ pub fn repair(
     }
     let done = changes(parts, retention, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
-        // A temporary error is no failure: the changes so far are complete, or have failed the
-        // store.
+        // A temporary error does not end writing: the changes so far are complete, or have failed
+        // the store.
         if error.ends_writing() {
             parts.fail(error);
         }
@@ -89,8 +89,8 @@ fn changes(
     parts.save_inventory(flushed)
 }
 
-/// Removes known damage of the kinds that are checked again, also in log files that no longer
-/// exist: the log ends before them, or only a BLANK is left of them.
+/// Removes known damage of the kinds that are checked again, including damage in log files that no
+/// longer exist because the log ends before them, or that hold only a BLANK.
 fn forget(parts: &Parts) {
     use DamageKind::{Index, Log, Options, Queue, Retention};
     let checked = [Log, Queue, Index, Options, Retention];

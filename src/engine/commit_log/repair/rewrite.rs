@@ -27,7 +27,8 @@ use std::sync::atomic::Ordering;
 pub fn rewrite(parts: &Parts, start: u64, holes: &[LostRange]) -> Result<()> {
     let file = start..start + parts.log.files.file_len();
     let passed = parts.tail.lock().position() >= file.end;
-    // After the check above: if the file was passed, all of it is now written out.
+    // After the check above: if the log has passed the file, all of the file is written out after
+    // this call.
     parts.write_out()?;
     if passed {
         let copy = copy(parts, &file, file.end, holes)?;

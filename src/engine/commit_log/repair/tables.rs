@@ -1,4 +1,4 @@
-//! What is built again as a whole: the index from a file on, and the small tables.
+//! Rebuilds whole files: the index from a file on, and the small tables.
 
 use super::damaged;
 use crate::engine::commit_log::index::is_indexed;

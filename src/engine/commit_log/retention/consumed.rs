@@ -41,7 +41,7 @@ impl Hold for Unconsumed {
             let Some(queue) = parts.queues.get(&topic, queue)? else {
                 continue;
             };
-            // A group that has not begun has -1.
+            // The offset of a group that has not begun is -1.
             let offset = u64::try_from(offset).unwrap_or(0);
             if let Some(position) = queue.position_from(offset)? {
                 consumed = consumed.min(position);

@@ -9,14 +9,14 @@
 //!   --> first offsets of the queues --> minimum mark            readers search nothing below
 //!   --> queues, index durable --> forebay.offsets durable       next offsets outlive messages
 //!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can remain
-//!   --> unlink queue files, index files                         they point nowhere by then
+//!   --> unlink queue files, index files                         after what they point to
 //!   --> forebay.offsets                                         without what was deleted
 //! ```
 //!
 //! Only whole files are deleted, and only if all of a file is dispatched and durable. The last
-//! file, which is in use, is never deleted. What a step could not finish, the next one does. After
-//! a crash, opening finishes it: the log begins with the first remaining file, and queues and index
-//! are corrected accordingly.
+//! file, which is in use, is never deleted. If a step cannot finish, the next one does. After a
+//! crash, opening finishes: the log begins with the first remaining file, and queues and index are
+//! corrected accordingly.
 
 mod archived;
 mod consumed;
@@ -57,7 +57,7 @@ pub struct Retention {
 #[derive(Debug)]
 struct Plan {
     rules: Option<Rules>,
-    /// Asked for what must not be deleted yet, even if it is due.
+    /// State what must not be deleted yet, even if it is due.
     holds: Vec<Arc<dyn Hold>>,
 }
 
@@ -109,7 +109,7 @@ impl Retention {
         })
     }
 
-    /// Goes by these options from the next step on.
+    /// Applies these options from the next step on.
     ///
     /// # Errors
     ///
@@ -217,8 +217,8 @@ impl Retention {
             }
             // The last file of each queue is durable too and has the same offsets. So one log file
             // may be deleted without the table, to make room for it; the next step deletes the
-            // rest. Until then queue files stay, because an opening shows again what the log files
-            // hold.
+            // rest. Until then queue files stay, because an opening makes the messages in the
+            // remaining log files visible again.
             return self.retire_first(parts, first_end).map(drop);
         }
         while let Some(file) = self.retire_first(parts, until)? {

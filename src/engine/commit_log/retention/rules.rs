@@ -25,8 +25,8 @@ pub(super) struct Rules {
     ratio: f64,
 }
 
-/// Store time of the last record of the file that was checked last, by the start of the file. Each
-/// step checks the same file until it is due.
+/// Start of the file that was checked last, and the store time of its last record. Each step checks
+/// the same file until it is due.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     known: Option<(u64, Option<i64>)>,
@@ -72,7 +72,8 @@ impl Rules {
                     || in_time
                         && (too_long
                             || match self.is_old(parts, &files, at, times.believed_ms, ages) {
-                                // The age of this file is unknown; those before it may go.
+                                // The age of this file is unknown; the files before it are still
+                                // due.
                                 Err(_) if until > begun => false,
                                 old => old?,
                             });

@@ -59,15 +59,15 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, inspection: &mut Inspectio
     Ok(())
 }
 
-/// Number of the entry at which the check ends. A writer adds entries for messages after the end
-/// that this reader knows; these are not checked.
+/// Number of the entry at which the check ends. Entries that a writer adds for messages after the
+/// end that this reader knows are not checked.
 fn count_of(parts: &Parts, file: &IndexFile) -> Result<u32> {
     let mut count = file.count()?;
     if parts.queues.store.access == Access::ReadWrite {
         return Ok(count);
     }
     if parts.log.source.is_none() {
-        // This reader keeps to what it found.
+        // This reader checks only the entries that the file had when it was opened.
         return Ok(count.min(file.opened_at));
     }
     let end = parts.log.published();

@@ -1,4 +1,4 @@
-//! What a verification finds and a repair starts from.
+//! What a verification finds, and what a repair starts from.
 
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::engine::{Damage, Verification};

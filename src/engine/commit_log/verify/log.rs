@@ -10,9 +10,10 @@ use crate::error::Result;
 use crate::record::rocketmq::{Freshness, Record};
 use std::ops::Range;
 
-/// Checks the records that begin in `stretch`, which begins at a possible record. A hole reaches to
-/// the next record, wherever that is; bytes in a hole of an earlier stretch are skipped. `hear`
-/// receives ascending positions. If it returns false, the check ends and returns false.
+/// Checks the records that begin in `stretch`, whose start must be a place where a record can
+/// begin. A hole reaches to the next record, wherever that is; bytes in a hole of an earlier
+/// stretch are skipped. `hear` receives ascending positions. If it returns false, the check ends
+/// and returns false.
 pub fn records(
     parts: &Parts,
     stretch: Range<u64>,
@@ -85,8 +86,8 @@ fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
     Some((topic.to_owned(), queue, offset))
 }
 
-/// Whether `is_hidden` holds, and not only until retention, which raises the first offsets of the
-/// queues before the first position of the log, has raised both.
+/// Whether `is_hidden` holds for good. Retention raises the first offsets of the queues before the
+/// first position of the log, so a message may look hidden until both are raised.
 pub fn is_hidden_for_good(parts: &Parts, mut is_hidden: impl FnMut() -> bool) -> bool {
     is_hidden() && {
         let _both_raised = parts.raising.lock();
