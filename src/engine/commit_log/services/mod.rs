@@ -27,23 +27,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long dispatch pauses when it has caught up. Each read of the end of the log takes a cache
-/// line from the sender, whose next append waits for it, and dispatching a few records at a time
-/// costs more than many. A reader in this process does not wait: it dispatches what it needs.
+/// line from the sender, whose next append waits for it, and dispatching records a few at a time
+/// costs more than many at once. A reader in this process does not wait: it dispatches what it
+/// needs.
 const REST: Duration = Duration::from_micros(100);
-/// How many pauses without work it makes before it waits to be woken.
+/// Number of pauses without work after which dispatch waits to be woken.
 const RESTS: usize = 100;
-/// With more bytes than this between two pauses, it rests: that costs less than many wakes.
+/// If at least this many bytes came between two pauses, dispatch keeps pausing: that costs less
+/// than many wakes.
 pub const BUSY_LEN: u64 = 2 << 10;
 /// How often the thread checks for work before it sleeps.
 const SPINS: usize = 200;
 /// How often the flush thread calls the watch.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Longest sleep on a word of the state page. It bounds what a process can cost that dies between
-/// moving its mark and changing the word.
+/// Longest sleep on a word of the state page. It bounds the delay if a process dies between moving
+/// its mark and changing the word.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Longest sleep of the thread that flushes for others. A process that dies before it notifies it
-/// does not wait for the flush any more.
+/// Longest sleep of the thread that flushes for other processes. It can be long: a process that
+/// dies before it notifies the thread no longer waits for the flush.
 const UNWANTED_MAX: Duration = Duration::from_secs(1);
 
 /// The services for the parts of a store.
@@ -92,7 +94,7 @@ impl Services {
         })
     }
 
-    /// Lets retention and rolling go by these options from their next steps on.
+    /// Applies these options to retention and rolling, from their next steps on.
     ///
     /// # Errors
     ///
@@ -262,21 +264,21 @@ impl Services {
     }
 }
 
-/// Shows readers in other processes what this process, which has appended messages and bytes as in
-/// `counters`, has measured. `parts`: those that its services work on.
+/// Shows readers in other processes what this process has measured. `counters`: messages and bytes
+/// that it has appended. `parts`: those that its services work on.
 pub fn show(parts: &Parts, counters: (u64, u64), meters: &Meters) {
     let stats = WriterStats::measure(counters, meters, &parts.flushing.meter.read());
     let now_ns = parts.clock.now_ns();
     parts.log.state.show_writer(&stats, now_ns);
 }
 
-/// Whether dispatch of a shared store should be woken by each sender instead of resting: while
-/// readers in other processes wait, and few bytes (`moved`) came since the last pause.
+/// Whether each sender should wake dispatch of a shared store, which otherwise rests: true if
+/// readers in other processes wait and few bytes (`moved`) came since the last pause.
 fn wakes_at_once(parts: &Parts, moved: u64) -> bool {
     parts.log.state.is_shared() && parts.dispatcher.is_followed() && moved < BUSY_LEN
 }
 
-/// Checks for some microseconds whether there is work. A sleep would cost as much.
+/// Checks for some microseconds whether there is work. A sleep would take as long.
 fn spin(due: impl Fn() -> bool) -> bool {
     (0..SPINS).any(|_| {
         std::hint::spin_loop();

@@ -1,5 +1,5 @@
-//! Appends of one process: it takes the lock of all, walks what the others have published, and
-//! stores its own after it.
+//! Appends of one process of a shared store: takes the shared append lock, walks the records that
+//! others have published, and stores its own after them.
 
 use super::core::Core;
 use super::offsets::dispatched;
@@ -19,7 +19,8 @@ use crate::sync::TimedMutexGuard;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// A process that is behind by more bytes walks them before it takes the lock of all.
+/// A process that is behind by more than this many bytes walks them before it takes the shared
+/// append lock.
 const BEHIND_MAX: u64 = 1 << 20;
 
 impl Core {
@@ -27,7 +28,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`].
+    /// [`Error::Busy`] if a lock is held for too long, [`Error::Closed`], [`Error::Failed`], and
+    /// those of [`Tail::append`].
     pub fn append(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
@@ -93,7 +95,7 @@ impl Core {
         done
     }
 
-    /// Ends writing if an append has left more than an error.
+    /// Ends writing if the error means that the log, the page or the disk can no longer be trusted.
     #[cold]
     pub(super) fn fail_of(&self, error: &Error) {
         if error.is_fault() || error.is_of_sync() {
@@ -110,8 +112,8 @@ impl Core {
         }
     }
 
-    /// Takes the lock of this process and the one that the processes share; waits for each of them
-    /// at most for `timeout`.
+    /// Takes the append lock of this process, then the one that the processes share. Waits at most
+    /// `timeout` for each.
     fn take(&self, timeout: Duration) -> Result<(TimedMutexGuard<'_, Tail>, (Held<'_>, Taken))> {
         let began_ms = self.machine.clock.coarse_ms();
         guard::renew_at(began_ms);
@@ -132,7 +134,7 @@ impl Core {
     }
 
     /// Whether other processes have published much since this one last followed, or retention has
-    /// removed a part of it.
+    /// removed records that it has not walked.
     pub(super) fn is_behind(&self, tail: &Tail) -> bool {
         self.published().saturating_sub(tail.position()) > BEHIND_MAX
             || tail.position() < self.minimum()
@@ -191,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Wakes the leader, and waits for it if it is far behind.
+    /// Wakes the leader, and waits for it if its dispatch lags far.
     fn announce(&self, end: u64) {
         let page = &self.member.page;
         if self.lead.is_held() {

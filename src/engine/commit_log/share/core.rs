@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 
 /// How often a thread that waits for the leader checks whether there is one.
 const CHECK: Duration = Duration::from_millis(20);
-/// A reader waits this long at most for its messages to be dispatched. Only a leader that hangs
-/// takes so long.
+/// Longest wait of a reader for its messages to be dispatched. Only a leader that hangs takes this
+/// long.
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a process does for the others.
@@ -58,7 +58,7 @@ pub struct Core {
     pub(super) log: Arc<Log>,
     /// The parts that this process reads. Their topics are those of its appends.
     pub(super) parts: Arc<Parts>,
-    /// The version of the table of topics that they were loaded from.
+    /// The version of the table from which the topics were last loaded.
     pub(super) topics_version: AtomicU32,
     pub(super) tail: AppendLock<Tail>,
     pub(super) allocator: Allocator,
@@ -72,7 +72,7 @@ pub struct Core {
     pub polling: Polling,
     /// A layer above the engine that runs only in the process that leads.
     pub(super) watch: OnceLock<Arc<dyn Watch>>,
-    /// What other processes are shown while this one leads.
+    /// The measurements that other processes are shown while this one leads.
     pub(super) meters: OnceLock<Arc<Meters>>,
     pub(super) shutdown: Shutdown,
 }
@@ -147,7 +147,7 @@ impl Follower for Core {
         Core::try_lead(self)
     }
 
-    /// The flush services of the leader do it.
+    /// `None`, because the services of the leader flush.
     fn try_flush(&self, _: u64) -> Option<Result<()>> {
         None
     }

@@ -52,14 +52,14 @@ impl Core {
         }
     }
 
-    /// Dispatches what a thread of this process, which leads, has sent, if readers wait: the
-    /// thread of dispatch would have to be woken first.
+    /// If this process leads and readers wait, dispatches what it has sent: the dispatch thread
+    /// would have to be woken first.
     pub(super) fn dispatch_for_readers(&self) {
         if let Some(role) = self.role.try_lock()
             && let Role::Leader(leader) = &*role
             && leader.parts.dispatcher.is_followed()
         {
-            // The thread will meet the same failure, and reports it.
+            // The dispatch thread will meet the same failure and report it.
             let _ = leader.parts.dispatcher.try_step();
         }
     }
@@ -75,8 +75,8 @@ impl Core {
 
     /// Sleeps until there is something to dispatch, at most for `timeout`, and perhaps less, and
     /// dispatches it. Returns at once if `ready` holds. Returns false if another process leads, if
-    /// dispatch fails, or if messages come so fast that the thread of dispatch, which rests in
-    /// between, wakes readers less often.
+    /// the store is synchronous, if dispatch fails, or if messages come so fast that readers should
+    /// leave dispatch to its thread, which rests between steps and so wakes them less often.
     pub fn serve(&self, timeout: Duration, ready: &dyn Fn() -> bool) -> bool {
         // Readers of a synchronous store wait for the disk.
         if !self.lead.is_held() || self.is_sync() {
@@ -101,7 +101,7 @@ impl Core {
     /// # Errors
     ///
     /// Those of a flush and of dispatch; [`Error::Busy`] if the leader is another process and does
-    /// not get there.
+    /// not dispatch in time.
     pub fn make_readable(&self, end: u64) -> Result<()> {
         let (began, end) = (Instant::now(), end.min(self.published()));
         if self.is_sync() {
@@ -116,7 +116,7 @@ impl Core {
                 waited_ms,
             });
         }
-        // The table of topics does not list those of the system.
+        // The table of topics does not list system topics.
         follow::refresh_queues(&self.parts)
     }
 

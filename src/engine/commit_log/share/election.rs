@@ -71,8 +71,8 @@ impl Core {
         }
     }
 
-    /// Walks what others have published while this process sends little, to spare its next send the
-    /// walk.
+    /// Walks what others have published while this process sends little, so that its next send need
+    /// not.
     fn walk_ahead(&self) {
         let mut tail = self.tail.lock();
         if self.is_behind(&tail) {

@@ -1,6 +1,6 @@
 //! The services of a shared store, which one of its processes runs for all.
 //!
-//! They work on parts of their own, which recovery has built as if the last writer had died. So
+//! The services work on their own parts, which recovery builds as if the last writer had died. So
 //! taking over from a dead leader is an opening after a crash: the marks say where to begin, and
 //! nothing depends on the memory of the dead process. No append goes through these parts; their end
 //! of the log is the published end in the state page.
@@ -34,7 +34,7 @@ pub struct Leader {
     pub recovery: Recovery,
     /// Readers of this process that dispatch while they wait.
     pub on_duty: u32,
-    /// The number of the options that the services go by.
+    /// The number of the agreed options that the services use.
     agreed: u32,
 }
 
@@ -66,7 +66,7 @@ impl Leader {
         let opened = open(machine, root, options)?;
         held.clean();
         pass(Point::Recovered);
-        // The process that led before may have died.
+        // The previous leader may have died while its readers were on duty.
         member.page.set_on_duty(0);
         let (parts, options) = (opened.parts, opened.options);
         let services = Arc::new(Services::new(&options, &parts, machine.drive, holds)?);
@@ -93,11 +93,11 @@ impl Leader {
         }
     }
 
-    /// Lets the services go by what the processes have agreed on since. `options`: those in effect
-    /// when this process opened the store.
+    /// Applies the options that the processes have agreed on since. `options`: those in effect when
+    /// this process opened the store.
     pub fn renew(&mut self, page: &StatePage, options: &Options) {
         let number = page.agreed_number();
-        // If the page says something else, the services go on as they are.
+        // If the page holds no valid options, the services keep theirs.
         if number != self.agreed
             && let Ok(agreed) = page.agreed()
         {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 /// Topics, queues and their next offsets.
 pub type Offsets = Vec<(Arc<Topic>, u32, u64)>;
 
-/// The dispatched mark, and the next offset of each queue there or later.
+/// The dispatched mark, and the next offset of each queue at that position or later.
 ///
-/// Queue files need not show the offsets of messages that were lost with the end of the log, nor
-/// those of a queue that has no file left: they are in the inventory, which the leader saves before
-/// it moves its marks.
+/// Queue files may lack the offsets of messages that were lost with the end of the log, and those
+/// of a queue that has no file left. These offsets are in the inventory, which the leader saves
+/// before it moves its marks.
 pub fn dispatched(parts: &Parts) -> Result<(u64, Offsets)> {
-    // Loaded before the mark is read, which then is not before its position.
+    // Loaded before the mark is read, so that the mark is at or after its position.
     let inventory = Inventory::load(&*parts.disk, &parts.root)?.unwrap_or_default();
     follow::refresh_log(parts)?;
     // Read before the queues, so that their offsets are at least those at this position.

@@ -45,7 +45,7 @@ pub struct Share {
     pub core: Arc<Core>,
     /// Senders of this process that wait for the disk.
     pub group: Arc<GroupCommit>,
-    /// What consumers of this process need of the others.
+    /// What consumers of this process need from other processes.
     pub groups: Arc<Groups>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -90,7 +90,7 @@ impl Share {
         let (mut opened, end) = match beside {
             Ok(beside) => beside,
             Err(error) => {
-                // Services must not go on without the locks of this process.
+                // Services must not continue without the locks of this process.
                 leader.iter().for_each(Leader::leave);
                 return Err(error);
             }
@@ -148,8 +148,8 @@ impl Share {
         group_commit::enlist(&self.group, &self.core, end).wait_while(timeout, go_on)
     }
 
-    /// The figures of a reader, with those of this process's appends, and with what all processes
-    /// have published.
+    /// Completes the figures of a reader with those of this process's appends, and with the
+    /// position up to which all processes have published.
     pub fn stats(&self, stats: Stats) -> Stats {
         let (messages_sent, bytes_sent) = self.core.counters();
         Stats {
@@ -188,7 +188,7 @@ impl Share {
         pass(Point::Leaving);
         // No thread of this process may pass the gate any more.
         self.groups.end();
-        // Nor does it fault in pages that the last process would have dropped.
+        // The allocator must not fault in pages after the last process has dropped them.
         core.allocator.stop();
         let left = self.leave();
         core.member.leave();
@@ -206,7 +206,7 @@ impl Share {
             left = left.and(GroupTable::remove(&*core.machine.disk, &core.root));
         }
         core.lead.end();
-        // Whatever has failed: no service goes on without the locks of this process.
+        // Whatever has failed, no service may continue without the locks of this process.
         let role = {
             let mut role = core.role.lock();
             // No reader of this process dispatches any more.

@@ -6,7 +6,7 @@ use crate::error::Result;
 use std::sync::Arc;
 
 impl Core {
-    /// What the services work on, if this process runs them, or does from now on.
+    /// The parts that the services work on, if this process leads or can take the lead.
     pub fn led_parts(&self) -> Result<Option<Arc<Parts>>> {
         self.try_lead()?;
         Ok(match &*self.role.lock() {
