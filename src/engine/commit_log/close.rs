@@ -1,5 +1,5 @@
-//! Closing: first makes everything durable, then sets the marks that save the next opening work,
-//! then releases the lock.
+//! Closing: makes everything durable, sets the marks that shorten the next opening, and releases
+//! the lock.
 
 use super::joined::Joined;
 use super::services::Services;
@@ -21,7 +21,7 @@ pub fn close(
     services: &Services,
     lock: &Mutex<Option<FileLock>>,
 ) -> Result<()> {
-    // From here on the parts stay the same.
+    // From here on no writer is joined, so the parts stay the same.
     parts.end();
     let last_store_ms = {
         let tail = parts.tail.lock();
@@ -52,8 +52,8 @@ pub fn close(
     drop(lock.lock().take());
     let is_durable = parts.log.state.get(Mark::Durable) >= parts.wrote();
     match passed {
-        // All messages are durable. If room or descriptors are missing for the rest of a close, the
-        // next opening recovers it, as after a halt.
+        // All messages are durable. If the rest of the close lacks room or descriptors, the next
+        // opening recovers the store, as after a halt.
         Err(error) if is_durable && !error.ends_writing() => Ok(()),
         passed => passed,
     }

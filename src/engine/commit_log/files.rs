@@ -1,4 +1,5 @@
-//! What a store of files does besides sending and reading, and appends of staged rows.
+//! What a store of files does besides sending and reading: archives, verification, repair, and
+//! appends of staged rows.
 
 use super::read::{follow, survey, view};
 use super::{CommitLog, repair, roll, send, verify};

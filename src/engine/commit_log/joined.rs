@@ -1,11 +1,11 @@
-//! The parts of a store that a reader uses: those that it opened, or those of a writer that came
-//! later.
+//! The parts of a store that a reader uses: those that it opened, or those beside a writer that
+//! came later.
 //!
 //! A reader that finds a writer follows its marks from the beginning ([`follow`]). One that finds
 //! none reads what recovery made of the files, and checks the state page before each answer. Once a
 //! writer has begun an epoch there, the reader opens the store a second time, as beside a running
-//! writer, and answers from those parts. Topics keep their numbers, and positions and offsets their
-//! meaning. Later writers use the same page and the same files, so joining once is enough.
+//! writer, and answers from those parts. Topics keep their numbers, and positions and offsets keep
+//! their meaning. Later writers use the same page and the same files, so joining once is enough.
 //!
 //! [`follow`]: super::read::follow
 
@@ -115,7 +115,7 @@ impl Joined {
         Ok(())
     }
 
-    /// Joins no writer any more, because the store closes.
+    /// Stops joining writers, because the store closes.
     pub fn end(&self) {
         if let Some(awaited) = &self.awaited {
             *awaited.closing.lock() = true;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `files` | verification, repair and archives |
 //! | `send`, `wait`, `close`, `stats` | appends; waits for messages; closes; counts |
-//! | `joined` | the parts that a reader uses, also after a later writer began |
+//! | `joined` | the parts that a reader uses, also when a writer comes later |
 //! | `repair` | saves damaged bytes, and repairs what it can |
 //! | `share` | several processes that write the same store |
 //! | `services` | the threads of a writable store |
@@ -334,7 +334,7 @@ impl Engine for CommitLog {
 
     fn wake(&self) {
         match &self.share {
-            // Changes the word, so a thread that is about to sleep does not.
+            // Changes the word, so a thread that is about to sleep on it returns at once.
             Some(share) if self.sleepers.any() => share.groups.notify(),
             Some(_) => {}
             None => wait::wake(&self.parts, &self.sleepers),

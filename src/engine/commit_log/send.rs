@@ -52,7 +52,8 @@ impl Sending {
         if durability.waits(sync) {
             self.wait(group, parts, &mut appended)?;
         } else if sync {
-            // As safe from a crash of the process as a message in the page cache.
+            // The message may be in a buffer of the pool. Written out, it survives a crash of the
+            // process.
             parts.write_out()?;
         }
         Ok(appended)
@@ -95,7 +96,7 @@ impl Sending {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Those that failed because the log was busy.
+    /// Number of appends that failed because the log was busy.
     pub fn busy(&self) -> u64 {
         self.busy.load(Ordering::Relaxed)
     }

@@ -52,6 +52,6 @@ pub fn writer(page: &StatePage, disk: &dyn Disk, root: &Path, now_ns: u64) -> Op
         true => disk.is_byte_locked(&lock, LEADER).unwrap_or(false),
         false => matches!(disk.probe(&lock), Ok(Holder::Forebay)),
     };
-    // Another one may have taken its place meanwhile.
+    // Another writer may have taken its place meanwhile.
     (lives && page.pid() == Some(shown.pid)).then_some(shown)
 }

@@ -43,7 +43,7 @@ impl CommitLog {
 
 /// For a caller that steps through one of the processes that share a store.
 impl CommitLog {
-    /// What the services of all processes work on, if this process runs them, or does from now on.
+    /// The parts that the services work on, if this process leads or can take the lead.
     pub(crate) fn led_parts(&self) -> Result<Option<Arc<Parts>>> {
         self.core().led_parts()
     }
@@ -53,8 +53,8 @@ impl CommitLog {
         self.core().seal(None).map(drop)
     }
 
-    /// Takes the append lock, and with that erases what a process has left that died with it.
-    /// Returns the end of the log, and the next offset of a queue.
+    /// Takes the append lock, which erases what a holder that died has left. Returns the end of the
+    /// log, and the next offset of a queue.
     pub(crate) fn mended_end(&self, topic: &str, queue: u32) -> Result<(u64, u64)> {
         self.core().mended_end(topic, queue)
     }

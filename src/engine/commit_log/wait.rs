@@ -14,16 +14,18 @@ use crate::engine::service::sleepers::Sleepers;
 use crate::mapped::TransientPool;
 use std::time::{Duration, Instant};
 
-/// Longest sleep on the word of another process. It bounds what a writer can cost that dies between
-/// moving its mark and changing the word, or that is too old to change it.
+/// Longest sleep on the word of another process. It bounds the delay if a writer dies between
+/// moving its mark and changing the word, or is of a release that does not change it.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// How often a thread checks for news before it sleeps: for some microseconds, which a sleep costs.
+/// How often a thread checks for news before it sleeps. The checks take some microseconds, as a
+/// sleep would.
 const SPINS: usize = 50;
-/// Between two wakes of threads that are about to sleep on the word of another process.
+/// Pause between two wakes of threads that are about to sleep on the word of another process.
 const WAKE_AGAIN: Duration = Duration::from_micros(50);
 
 /// Waits until the readable end of the log is above `position`, `done` holds or the store closes,
-/// at most for `timeout`. Returns the readable end. `core`: of a shared store.
+/// at most for `timeout`. Returns the readable end. `core`: the state of this process in a shared
+/// store.
 pub fn wait_until(
     parts: &Joined,
     sleepers: &Sleepers,
@@ -68,8 +70,9 @@ fn has_news(parts: &Joined, position: u64) -> bool {
     parts.log.readable_end().max(pooled) > position
 }
 
-/// Sleeps until a writer in another process has news, at most for `timeout`, and perhaps less. A
-/// process that leads a shared store dispatches them itself. Returns at once if `ready` holds.
+/// Sleeps until a writer in another process has news, at most for `timeout`, and perhaps less. In
+/// the process that leads a shared store, it dispatches new messages itself. Returns at once if
+/// `ready` holds.
 fn sleep(parts: &Joined, core: Option<&Core>, timeout: Duration, ready: impl Fn() -> bool) {
     let is_due = || core.is_some_and(Core::dispatches_next);
     if (0..SPINS).any(|_| {

@@ -1,8 +1,8 @@
 //! Finds the queues of records, and caches what recent records needed.
 //!
-//! With many topics each record belongs to another one, and nothing about it is in the processor's
-//! cache. So the data of a topic lies together, that of a queue is on one line, and no reference
-//! counts are touched.
+//! With many topics, consecutive records belong to different topics, and the processor's cache
+//! holds nothing about the next one. So the data of a topic is contiguous, the data of a queue is
+//! on one cache line, and no reference counts are touched.
 
 use crate::engine::Topics;
 use crate::engine::commit_log::queues::Queues;
@@ -31,7 +31,7 @@ pub struct Finder {
     numbers: QueueTable<Option<u32>>,
     slots: Vec<Slot>,
     last: usize,
-    /// Whether a queue was added that readers in other processes may not know.
+    /// Whether a queue was added that readers in other processes may not know yet.
     has_added: bool,
 }
 
@@ -106,7 +106,7 @@ impl Finder {
         Ok(number)
     }
 
-    /// Whether a queue was added since the last call that was empty before.
+    /// Whether an empty queue was added since the last call.
     pub fn take_added(&mut self) -> bool {
         std::mem::take(&mut self.has_added)
     }

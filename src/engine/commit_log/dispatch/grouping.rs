@@ -1,9 +1,9 @@
 //! Groups the entries of a backlog by queue.
 //!
-//! With many topics each record belongs to another queue, and nothing of a queue is in the
-//! processor's cache: neither its end nor the place of its next entry, nor how the address of that
-//! place translates. In a long backlog a queue has several entries. Put one after another, they
-//! need all this once.
+//! With many topics, consecutive records belong to different queues, and the processor's caches
+//! hold nothing of the next queue: not its end, not the place of its next entry, not the address
+//! translation of that place. In a long backlog a queue has several entries. If they are put one
+//! after another, all this is loaded once.
 
 use crate::num::short;
 
@@ -16,8 +16,8 @@ pub struct Grouping {
 }
 
 impl Grouping {
-    /// The indexes of `queues`, those of equal queues together and in their order. Each of `queues`
-    /// is below `count`.
+    /// The indexes into `queues`, grouped by queue and ascending within each group. Each number in
+    /// `queues` must be below `count`.
     pub fn order(
         &mut self,
         count: usize,

@@ -3,12 +3,13 @@
 //! Dispatch runs in *steps*, which any thread may run under the dispatch lock. A thread of the
 //! engine runs them while there is work. A reader that asks for a message that is not yet
 //! dispatched runs steps until it is. A sender helps when the backlog is large. So a message can be
-//! read as soon as it was sent, without waiting for a timer.
+//! read as soon as it has been sent, without waiting for a timer.
 //!
-//! A step takes the records in batches. With many topics each record of a batch has another queue,
-//! and nothing about it is in the processor's cache. So what all entries and keys of a batch need
-//! is loaded before the first of them is stored: these loads overlap. In a long backlog batches are
-//! long, and their entries are grouped by queue; see [`grouping`].
+//! A step takes the records in batches. With many topics, the records of a batch belong to
+//! different queues, and the processor's cache holds nothing about them. So everything that the
+//! entries and keys of a batch need is loaded before the first of them is stored: these loads
+//! overlap. In a long backlog batches are long, and their entries are grouped by queue; see
+//! [`grouping`].
 //!
 //! ```text
 //!   walk a batch --> load the ends of its queues --> store its entries
@@ -41,17 +42,19 @@ use std::sync::atomic::Ordering;
 
 /// Maximum number of records per step.
 const STEP_RECORDS: usize = 4096;
-/// Records of a batch. What their entries need must fit a small part of the first cache: entries of
-/// many queues have the same place in their pages, so they compete for few lines of it.
+/// Records per batch. The data that their entries need must fit a small part of the first-level
+/// cache: entries of many queues have the same place in their pages, so they compete for few cache
+/// lines.
 const BATCH_RECORDS: usize = 64;
-/// Keys of which the slots are loaded at once.
+/// Number of keys whose slots are loaded at once.
 const BATCH_KEYS: usize = 2 * BATCH_RECORDS;
 
-/// Records of a batch in a backlog whose entries are grouped by queue.
+/// Records per batch in a backlog whose entries are grouped by queue.
 const GROUPED_RECORDS: usize = if cfg!(test) { 256 } else { 1 << 16 };
-/// A backlog of more bytes than this has so many records, about.
+/// A backlog of more than this many bytes is grouped. It has about [`GROUPED_RECORDS`] records.
 const GROUPED_BACKLOG: u64 = if cfg!(test) { 16 << 10 } else { 16 << 20 };
-/// With fewer queues than this, all that is needed of them is in the cache.
+/// With fewer queues than this, the cache holds all that dispatch needs of them, and nothing is
+/// grouped.
 const GROUPED_QUEUES: usize = if cfg!(test) { 2 } else { 256 };
 
 /// Builds queues and index.
@@ -230,7 +233,8 @@ impl Dispatcher {
         progress.walk.extend(published);
         let is_long = published - progress.walk.position() > GROUPED_BACKLOG
             && progress.finder.len() >= GROUPED_QUEUES
-            // Readers in other processes see what is dispatched, so they would wait for it.
+            // Readers in other processes see only what is dispatched, so they would wait for a long
+            // batch.
             && !self.log.state.is_shared();
         let (mut left, records) = match is_long && max >= GROUPED_RECORDS {
             true => (GROUPED_RECORDS, GROUPED_RECORDS),
@@ -298,7 +302,8 @@ impl Dispatcher {
     fn walk(&self, progress: &mut State, records: usize) -> Result<bool> {
         for number in 0..records {
             if number >= BATCH_RECORDS && progress.finder.is_full() {
-                // Each of its queues has a map, of which a process may have a limited number.
+                // Each queue of the batch needs a map, and a process may have a limited number of
+                // maps.
                 return Ok(false);
             }
             match progress.walk.next()? {
@@ -309,7 +314,7 @@ impl Dispatcher {
                     progress.walked_ms = record.store_timestamp();
                     progress.last = Some(place.position);
                 }
-                // Another process has shown an end that is not that of a record.
+                // Another process has published an end that is not the end of a record.
                 Some(Sound::Hole(hole)) if self.log.state.is_shared() && !hole.is_followed => {
                     let start = hole.range.start;
                     let path = self.log.path_at(start);

@@ -10,7 +10,7 @@
 //! 24                i64    position of the last entry's record
 //! 32                i32    slots in use
 //! 36                i32    number of the next entry; entry 0 is never used
-//! 40                i32[]  slots: number of the newest entry of the chain, 0 without
+//! 40                i32[]  slots: number of the newest entry of the chain, 0 if none
 //! 40+4s             20[]   entries: i32 hash, i64 position, i32 seconds since the header's first
 //!                          time, i32 number of the entry before it in the chain
 //! ```

@@ -322,7 +322,7 @@ impl Index {
         self.unlinked.load(Ordering::Acquire) || self.dirty.load(Ordering::Acquire) != u64::MAX
     }
 
-    /// Lets the next flush write everything that existed when the index was opened.
+    /// Makes the next flush write everything that existed when the index was opened.
     pub fn doubt(&self) {
         if let Some(first) = self.files.read().first() {
             self.dirty.fetch_min(first.name, Ordering::AcqRel);
@@ -343,8 +343,8 @@ impl Index {
     }
 }
 
-/// Whether the keys of a record are indexed. As in RocketMQ, those of a prepared message are, those
-/// of a rolled-back message are not.
+/// Whether the keys of a record are indexed. As in RocketMQ, keys of prepared messages are indexed,
+/// keys of rolled-back messages are not.
 #[inline]
 pub fn is_indexed(record: &Record<'_>) -> bool {
     record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK

@@ -207,12 +207,11 @@ impl Tail {
     }
 
     /// Appends the parts in order, publishes them together, and fills `appended`, which must be
-    /// empty. On an error nothing was stored, except if a store to memory faulted
-    /// ([`crate::Error::is_fault`]): then nothing is published, and nothing may be appended any
-    /// more.
+    /// empty. On an error nothing was stored, unless a store to memory faulted
+    /// ([`crate::Error::is_fault`]): then nothing is published, and nothing more may be appended.
     ///
-    /// `appended` is filled in place. To return it would copy bytes that were just stored in other
-    /// sizes, and such a copy stalls until all earlier stores, including those to the log, have
+    /// `appended` is filled in place. Returning it would copy bytes that were just stored with
+    /// other widths. Such a copy stalls until all earlier stores, including those to the log, have
     /// reached the cache.
     pub fn append(
         &mut self,

@@ -52,8 +52,9 @@ pub fn encode(rows: usize, form: Form, clock_ms: i64) -> Result<(Batch, Batch)> 
     Ok((one("begin")?, one("end")?))
 }
 
-/// Has `append` append batches between the two records, which belong to the topic `markers`. Fills
-/// `appended`, which must be empty, with the places of the rows. `form` is that of the store.
+/// Passes the batches to `append`, enclosed by the two records, which belong to the topic
+/// `markers`. Fills `appended`, which must be empty, with the places of the rows. `form` is that of
+/// the store.
 ///
 /// # Errors
 ///

@@ -43,7 +43,7 @@ pub struct Log {
     pub sync: bool,
     /// End of the reserved blocks of the current file.
     pub ready: AtomicU64,
-    /// Store time in ms of the last published record, or of one just before it.
+    /// Store time in ms of the last published record, or of the one before it.
     pub stored_ms: AtomicI64,
     /// In a shared store, up to where the files of other processes are open here.
     pub joined: Mutex<u64>,
@@ -114,8 +114,8 @@ impl Log {
         }
     }
 
-    /// First position of the log. Bytes below it are deleted or about to be, and count as no
-    /// damage.
+    /// First position of the log. Bytes below it are deleted or about to be deleted, so they are
+    /// not damage.
     pub fn min_position(&self) -> u64 {
         let first = self.files.first().map_or(0, |file| file.start());
         let state = self.source.as_ref().unwrap_or(&self.state);
@@ -209,8 +209,8 @@ impl Log {
 
 /// The result of reading at a position of the log.
 ///
-/// Bytes that cannot be read are neither of these but an error. So nobody can mistake a lack of
-/// descriptors or memory for the absence of a record.
+/// Bytes that cannot be read are an error instead, so that a lack of descriptors or memory is never
+/// mistaken for the absence of a record.
 #[derive(Debug)]
 pub enum Lookup {
     /// A record.

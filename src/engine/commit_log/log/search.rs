@@ -18,8 +18,8 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
     Searcher::default().next_record(log, from, end)
 }
 
-/// Searches after one hole after another. It keeps where the data ends that it has met: a file
-/// system may look at every page to tell.
+/// Finds the next record after each of several holes. Remembers the last range of data that it was
+/// told of: a file system may check every page of a file to find where data ends.
 #[derive(Debug, Default)]
 pub struct Searcher {
     /// Start of a file, and a range of data in it.
@@ -88,7 +88,7 @@ fn next_in_file(
         if let Some(found) = found.at(Op::Read, file.path())? {
             return Ok(Some(found));
         }
-        // A hole that cannot be loaded for lack of room holds nothing.
+        // A hole that cannot be loaded because the disk is full holds nothing.
         at = (at + bytes.len()).max(chunk_end.min((at + bytes.len()) / PAGE * PAGE + PAGE));
     }
     Ok(None)
@@ -108,7 +108,7 @@ pub fn search(
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = bytes.start;
     while at < bytes.end {
-        // The magic may lie after the last byte at which a record may begin.
+        // A record begins in `bytes`, but its magic may lie after them.
         let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
         let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at))?;
         // The magics of records begin with the byte `first`, that of a BLANK with 0xCB.

@@ -1,12 +1,12 @@
 //! The loop over the log that yields sound records and the holes between them.
 //!
 //! A *hole* reaches from a record that is not sound to the next sound one. Bytes that cannot be
-//! read are an error, never a hole. So nobody can mistake a lack of descriptors or memory for
+//! read are an error, never a hole, so that a lack of descriptors or memory is never mistaken for
 //! damage.
 //!
-//! Two others have a loop of their own. Recovery ([`walk`](super::walk::walk)) must decide whether
-//! a record that is not sound begins a hole or is the end of the log. And the bytes of an archive
-//! are in memory, not in a log file.
+//! Two callers have their own loops. Recovery ([`walk`](super::walk::walk)) must decide whether a
+//! record that is not sound begins a hole or is the end of the log. A cursor over an archive reads
+//! bytes in memory, not in a log file.
 
 use super::Log;
 use super::search::Searcher;

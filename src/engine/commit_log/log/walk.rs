@@ -30,7 +30,7 @@ use std::sync::Arc;
 pub enum Trust {
     /// Records are searched below this position. At or above it a flaw is the end.
     Below(u64),
-    /// The whole log is searched: another system wrote it, and nothing tells where it ended.
+    /// The whole log is searched: another system wrote it, and nothing states where it ended.
     Everywhere,
 }
 
@@ -39,7 +39,7 @@ pub enum Trust {
 pub struct Belief {
     /// How far past a flaw it searches for records.
     pub trust: Trust,
-    /// Records from here on must carry a whole-record checksum. One without has lost its end;
+    /// Records from here on must carry a whole-record checksum. A record without one is torn;
     /// perhaps only its body was stored.
     pub checksums_from: u64,
 }
@@ -63,7 +63,7 @@ pub struct WalkResult {
     pub damage: Vec<Damage>,
     /// Valid records.
     pub records: u64,
-    /// Those with another record's checksum.
+    /// Valid records that carry another record's checksum.
     pub stale_checksums: u64,
     /// Store time of the last record.
     pub last_store_ms: i64,

@@ -54,7 +54,7 @@ impl Durable for Parts {
     }
 
     fn tidy(&self) {
-        // A table that could not be saved is saved next time.
+        // If the table cannot be saved, the next call tries again.
         let _ = self.save_table();
         self.queues.unmap_idle();
     }

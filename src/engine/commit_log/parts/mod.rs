@@ -1,7 +1,7 @@
 //! The parts of an open store: its data, and appends to it.
 //!
-//! Code that reads, repairs or flushes is given the parts. The services of a store
-//! ([`super::services`]) are not among them: threads hold the parts, and the parts wake threads
+//! Code that reads, repairs or flushes takes the parts as an argument. The services of a store
+//! ([`super::services`]) are not parts: their threads hold the parts, and the parts wake threads
 //! only through [`Conditions`].
 
 pub mod durable;
@@ -36,9 +36,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
-/// Senders help dispatch when more bytes than this are not dispatched.
+/// Senders help dispatch when more than this many bytes are not dispatched.
 pub const BACKLOG_MAX: u64 = 256 << 20;
-/// An append of at least this many bytes is long: it takes some hundred microseconds.
+/// An append of at least this many bytes is long: other senders sleep until it has ended.
 const LONG_LEN: usize = 256 << 10;
 
 /// How records are made and appended.
@@ -239,8 +239,7 @@ impl Parts {
         }
     }
 
-    /// Wakes the threads that an append up to `end` concerns, and helps dispatch if it is far
-    /// behind.
+    /// Wakes the threads that an append up to `end` concerns, and helps dispatch if it lags far.
     #[inline]
     pub fn announce(&self, end: u64) {
         self.tell_readers();
@@ -249,8 +248,8 @@ impl Parts {
             self.conditions.full.notify();
         }
         if end.saturating_sub(self.dispatcher.dispatched()) > BACKLOG_MAX {
-            // A failure of dispatch is no failure of the append. The dispatch thread meets it again
-            // and reports it.
+            // An append does not fail because dispatch fails. The dispatch thread meets the failure
+            // again and reports it.
             let _ = self.dispatcher.try_step();
         }
     }
@@ -259,8 +258,9 @@ impl Parts {
     #[inline]
     pub(super) fn tell_readers(&self) {
         if self.dispatcher.is_followed() {
-            // Readers in other processes see dispatched messages only, and the thread rests between
-            // its steps. A failure meets the thread again, which reports it.
+            // Readers in other processes see dispatched messages only, and the dispatch thread
+            // rests between its steps, so the sender dispatches. The dispatch thread meets a
+            // failure again and reports it.
             let _ = self.dispatcher.try_step();
         }
         notify_all(&[&self.conditions.work, &self.conditions.news]);

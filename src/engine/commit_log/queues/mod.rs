@@ -74,7 +74,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// No queues yet.
+    /// A table without queues.
     pub fn new(store: Arc<QueueStore>) -> Queues {
         Queues {
             store,
@@ -83,7 +83,7 @@ impl Queues {
         }
     }
 
-    /// Sets what opens queues on first use.
+    /// Sets the opener that opens queues on first use.
     pub fn open_with(&self, opener: Arc<dyn Opener>) {
         let _ = self.opener.set(opener);
     }

@@ -1,8 +1,8 @@
 //! A flat table of values by topic and queue number.
 //!
-//! With many topics each use of the table is for another topic, and the processor's cache holds
-//! little of it. So the values of all topics are in one array, in which each topic has a row of
-//! consecutive places, and a value is found with two loads.
+//! With many topics, consecutive uses of the table are for different topics, and the processor's
+//! cache holds little of it. So the values of all topics are in one array, in which each topic has
+//! a row of consecutive places, and a value is found with two loads.
 //!
 //! ```text
 //!   rows     topic 0: 0, 2     topic 1: 2, 1     topic 2: 3, 4

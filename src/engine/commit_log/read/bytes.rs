@@ -67,7 +67,7 @@ impl ByteCursor {
         Ok(cursor)
     }
 
-    /// The next bytes. They are in memory without a file, which does not fault.
+    /// The bytes at a place. They are in memory without a file, so a load cannot fault.
     fn run(&self, at: usize, len: usize) -> &[u8] {
         self.region.run(at, len).unwrap_or_default()
     }
@@ -87,7 +87,7 @@ impl ByteCursor {
                 self.at += record.layout().total_len as usize;
                 self.is_wanted(&record).then_some((at, *record.layout()))
             }
-            // A BLANK stands for the rest of its file, and so for the rest of these bytes.
+            // A BLANK covers the rest of its file, and so the rest of these bytes.
             Err(Flaw::Magic(MAGIC_BLANK)) if is_blank(here, self.region.readable() - at) => {
                 self.at = self.region.readable();
                 None

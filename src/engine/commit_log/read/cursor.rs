@@ -25,16 +25,16 @@ use std::sync::Arc;
 /// cannot guess the next one; the entries tell where it is.
 const PREFETCH_AHEAD: u64 = 4096;
 const PREFETCH_LEN: u32 = 4096;
-/// A step walks at most about so many bytes of the log to find lost messages, so that its caller
-/// can find out whether to go on.
+/// A step walks about this many bytes of the log at most to find lost messages, so that its caller
+/// can check whether to go on.
 const STEP_LEN: u64 = 1 << 20;
-/// The same for a call that cannot stop before its end. What is left is for the next reader.
+/// The same for a call that cannot be interrupted. The next reader continues the search.
 const CALL_LEN: u64 = 64 << 20;
 
 /// How far a cursor walks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// So far that the caller can find out whether to go on.
+    /// A bounded distance, so that the caller can check whether to go on.
     Step,
     /// As far as the caller asks for.
     Call,
@@ -54,13 +54,13 @@ pub struct QueueCursor {
     entries: Option<EntryMap>,
     file: Option<(Range<u64>, Arc<Region>)>,
     search: Search,
-    /// Offsets that were passed over, since the last rows, because retention has deleted them.
+    /// Offsets passed over since the last rows because retention has deleted their messages.
     retired: u64,
-    /// Fillers that the reader was told about.
+    /// Fillers whose lost messages were reported.
     told: Range<u64>,
     /// How many bytes of the log the call may still walk to find lost messages.
     budget: u64,
-    /// Whether that did not suffice for the last filler.
+    /// Whether the budget ran out at the last filler.
     is_behind: bool,
 }
 
@@ -115,7 +115,7 @@ impl QueueCursor {
             self.range.start += 1;
             let taken = self.take(number, rows);
             if std::mem::take(&mut self.is_behind) && pace == Pace::Step {
-                // The next step comes to the filler again.
+                // The next step begins with the filler again.
                 self.range.start = number;
                 break;
             }
@@ -200,7 +200,7 @@ impl QueueCursor {
         }))
     }
 
-    /// Tells the reader of messages that are lost.
+    /// Reports the lost messages of the fillers around `number`.
     #[cold]
     fn pass_filler(&mut self, number: u64) {
         let scene = Scene {
@@ -221,7 +221,8 @@ impl QueueCursor {
         if self.log.source.is_some() {
             let min = self.log.min_position();
             self.queue.follow_min(min)?;
-            // It may have been followed before the end of the queue was known to be after it.
+            // `follow_min` does nothing if it ran for this minimum before, when the known end of
+            // the queue may have been lower.
             self.queue.raise_min(min)?;
         }
         let min = self.queue.min();
@@ -281,7 +282,7 @@ fn prefetch(
     }
 }
 
-/// Whether a record passes the filter. First verifies its checksums if `check` asks for it.
+/// Whether a record passes the filter. First verifies its checksums if `check` asks for that.
 #[inline]
 fn keep(
     check: Check,

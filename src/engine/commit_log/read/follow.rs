@@ -221,22 +221,22 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
     Ok(())
 }
 
-/// The number after the last valid entry of those that follow one another from `max` on.
+/// The number after the last valid entry of the unbroken sequence that begins at `max`.
 fn end_from(
     queue: &ConsumeQueue,
     mut max: u64,
     holds: &impl Fn(u64) -> Result<bool>,
 ) -> Result<u64> {
     loop {
-        // Their offsets are used, whether a message follows them or not: the last message of a
-        // queue may be lost.
+        // The offsets of fillers are used even if no message follows: the last message of a queue
+        // may be lost.
         let mut next = max;
         while queue.entry(next)?.is_some_and(|entry| entry.is_filler()) {
             next += 1;
         }
         if holds(next)? {
-            // Entries are built in log order, so a valid entry proves all those before it. Of many
-            // entries only a few need to be checked.
+            // Entries are built in log order, so a valid entry proves all those before it, and only
+            // a few of many entries need to be checked.
             let mut step = 1;
             max = next + 1;
             while holds(max + step)? {

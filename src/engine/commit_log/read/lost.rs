@@ -1,4 +1,4 @@
-//! Tells readers of messages that are lost.
+//! Reports lost messages to the readers that come to their fillers.
 //!
 //! Recovery puts a filler in the place of a lost message and reports the hole of the log that held
 //! it. It does so once: later openings begin after the hole. So a reader that comes to a filler
@@ -10,16 +10,17 @@
 //!   log     record 4   |   hole   |  others  |  hole   record 7
 //! ```
 //!
-//! A filler without a hole is nothing to report: the message was bridged by a repair, or cut off
-//! with the end of the log, or never existed.
+//! A filler without a hole is not reported: a repair bridged the hole of its message, the message
+//! was cut off with the end of the log, or it never existed.
 //!
-//! A queue that is rarely used has its neighbours far apart. So a call walks only so many bytes,
-//! and the next one goes on where it stopped. In between, the caller can find out whether it is to
-//! go on at all. Readers at different fillers of a queue have a search each.
+//! In a queue that is rarely used, the records before and after the fillers are far apart. So each
+//! call walks a limited number of bytes, and the next call continues where it stopped. In between,
+//! the caller can check whether to go on. Readers at different fillers of a queue have separate
+//! searches.
 //!
-//! A search only serves a report, and readers get nothing from after the fillers before it ends. So
-//! it also ends after a maximum number of bytes and at bytes that cannot be read, with what it has
-//! found.
+//! A search only serves a report, and readers get no message after the fillers until it ends. So it
+//! also ends, with what it has found, after a maximum number of bytes and at bytes that cannot be
+//! read.
 
 use super::meant::leads_home;
 use crate::engine::commit_log::log::Log;
@@ -33,26 +34,26 @@ use crate::record::rocketmq::Record;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Number of entries on either side of which one must lead to its record.
+/// Number of entries on either side that are tried as bounds of a search.
 const NEIGHBOURS: u64 = 1000;
-/// Maximum number of fillers that are looked into at once.
+/// Maximum number of fillers of a search, on either side of the requested one.
 const RUN_MAX: u64 = 1 << 20;
-/// A search walks at most about so many bytes of the log.
+/// A search walks about this many bytes of the log at most.
 const SEARCH_LEN: u64 = if cfg!(test) { 3 << 20 } else { 256 << 20 };
 
 /// Whose message a hole holds.
 enum Whose {
-    /// One of the queue, with this offset.
+    /// A message of the queue, with this offset.
     Own(u64),
-    /// One of the queue, if its topic or queue is damaged.
+    /// A message of the queue if the topic or queue in its record is damaged.
     Doubtful,
-    /// One of another queue.
+    /// A message of another queue.
     Other,
-    /// Nothing tells.
+    /// The hole does not show it.
     Unknown,
 }
 
-/// What a reader that comes to fillers reads.
+/// What a search for lost messages reads, and where it reports them.
 pub struct Scene<'a> {
     /// The log.
     pub log: &'a Arc<Log>,
@@ -65,9 +66,9 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Reports the holes that hold the message `number`, which has a filler, and those of the
-    /// fillers around it. Takes the bytes that it walks from `budget`. Returns these fillers, or
-    /// `None` if the budget did not suffice: then the next call goes on.
+    /// Reports the holes that hold the messages of the filler `number` and of the adjacent fillers.
+    /// Subtracts the bytes that it walks from `budget`. Returns the range of these fillers, or
+    /// `None` if the budget ran out: then the next call continues.
     pub fn tell(&self, number: u64, budget: &mut u64) -> Option<Range<u64>> {
         let mut known = self.queue.told.lock();
         let known = known.get_or_insert_default();
@@ -76,8 +77,8 @@ impl Scene<'_> {
         }
         let begun = known.take_search(number);
         let mut search = begun.unwrap_or_else(|| self.search(number));
-        // The reader needs none of the bytes that cannot be read. To come to them again for each
-        // filler of the run would hold it up.
+        // An error of reading ends the search: the reader does not need these bytes, and trying
+        // them again for each filler of the run would delay it.
         if self.walk(&mut search, budget).unwrap_or(true) {
             let numbers = search.numbers.clone();
             self.end(known, search);
@@ -89,7 +90,7 @@ impl Scene<'_> {
         None
     }
 
-    /// Ends a search: reports what is left of what it has found. Its fillers are not looked into
+    /// Ends a search: reports the hole that it has kept, if any. Its fillers are not searched for
     /// again.
     fn end(&self, known: &mut Known, search: Search) {
         let doubtful = search.doubtful.filter(|_| !search.left.is_empty());
@@ -99,7 +100,7 @@ impl Scene<'_> {
         known.add(&search.numbers);
     }
 
-    /// The search for the messages of the fillers around `number`.
+    /// A new search for the messages of the filler `number` and of the adjacent fillers.
     fn search(&self, number: u64) -> Search {
         let queue = self.queue;
         let is_filler = |number: u64| {
@@ -123,8 +124,8 @@ impl Scene<'_> {
         while numbers.end < max.min(number + RUN_MAX) && is_filler(numbers.end) {
             numbers.end += 1;
         }
-        // A neighbour that cannot be read is as good as none. The disk may take seconds for each
-        // such read, so no further one is tried.
+        // A neighbour that cannot be read ends the search for one, because the disk may take
+        // seconds for each such read.
         let mut before = (min.max(numbers.start.saturating_sub(NEIGHBOURS))..numbers.start).rev();
         let before = before.find_map(|number| home(number).transpose());
         let mut after = numbers.end..max.min(numbers.end + NEIGHBOURS);
@@ -146,8 +147,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Walks the rest of the log between the neighbours, as far as the search may. Returns false if
-    /// `budget` ends before.
+    /// Walks the rest of the log between the neighbours, as far as the budget of the search allows.
+    /// Returns false if `budget` ends first.
     fn walk(&self, search: &mut Search, budget: &mut u64) -> Result<bool> {
         let range = search.positions.start.max(self.log.min_position())..search.positions.end;
         let mut walk = SoundWalk::new(self.log, range, Depth::Checksums);
@@ -169,8 +170,9 @@ impl Scene<'_> {
         Ok(search.budget == 0)
     }
 
-    /// Reports a hole if it holds a message of the queue. One of which nothing tells whose messages
-    /// it holds waits for the next one, to get the fillers that are left.
+    /// Reports a hole if it holds a message of the queue. A hole that does not show whose message
+    /// it holds is kept until the next such hole, or until the end of the search: the last one gets
+    /// all fillers that are left.
     fn meet(&self, search: &mut Search, hole: Hole) -> Result<()> {
         let found = self.log.record_at(hole.range.start)?.record();
         let whose = found.map_or(Whose::Unknown, |message| {
@@ -199,8 +201,8 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Whose message a damaged record of sound structure is, as far as it tells. That only decides
-    /// which of several holes has cost a message.
+    /// Whose message a damaged record of sound structure claims to be. This only decides which of
+    /// several holes is reported for a message.
     fn whose(&self, record: &Record<'_>, numbers: &Range<u64>) -> Whose {
         let offset = record.queue_offset().cast_unsigned();
         let is_topic = record.topic() == self.topic.name.as_bytes();

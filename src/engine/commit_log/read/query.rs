@@ -92,7 +92,7 @@ fn unindexed(parts: &Parts, lacking: &Range<u64>) -> Result<Range<u64>> {
         if let Some(index) = index {
             index.join_new_files(log.published())?;
         }
-        // The writer has put these keys when it opened the store.
+        // The writer put these keys when it opened the store.
         lacking = 0..0;
         is_kept &= !source.is_unindexed();
     }

@@ -36,7 +36,7 @@ impl Rolling {
         rolling
     }
 
-    /// Goes by these options from the next step on.
+    /// Applies these options from the next step on.
     pub fn change(&self, options: &Options) {
         let after = options.roll_after;
         let after_ms = after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
@@ -51,12 +51,12 @@ impl Rolling {
         }
     }
 
-    /// The start of the current file, if its first record is old enough. None if that cannot be
-    /// read.
+    /// The start of the current file, if its first record is old enough. `None` also if the file
+    /// cannot be read.
     pub fn due(&self, parts: &Parts, clock_ms: i64) -> Option<u64> {
         let after_ms = (*self.after_ms.lock())?;
         let first = self.first(parts).ok()??;
-        // By the steady clock if the wall clock was set back meanwhile.
+        // The steady clock counts if the wall clock was set back meanwhile.
         let seen = parts.clock.steady_ms().saturating_sub(first.seen_ms);
         let age = clock_ms.saturating_sub(first.stored_ms).max(seen);
         (age >= after_ms).then_some(first.start)

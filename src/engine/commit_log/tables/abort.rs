@@ -42,8 +42,8 @@ pub fn leave(disk: &dyn Disk, root: &Path) -> Result<()> {
     if len_of(disk, &path)? != Some(text.len() as u64) {
         return replace(disk, &path, &text);
     }
-    // Until this is durable the file has the text of an earlier Forebay writer, which serves as
-    // well.
+    // Until this is durable the file has the text of an earlier Forebay writer, which means the
+    // same.
     disk.write_at(&path, 0, &text)?;
     disk.sync_directory(root)
 }
@@ -59,7 +59,7 @@ pub fn take_away(disk: &dyn Disk, root: &Path) -> Result<()> {
 }
 
 /// Whether another system has written since the last Forebay writer that did not close the store:
-/// it stored its own text, or removed the file. What it stored counts wherever it is valid.
+/// the file has another text, or is gone. Records of that system count wherever they are valid.
 pub fn is_foreign(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let path = root.join(NAME);
     let text = match read_small(disk, &path, 64) {

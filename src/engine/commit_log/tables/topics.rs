@@ -184,8 +184,8 @@ fn members_of(text: &RawValue) -> RawMembers {
     json::members::<MEMBERS_MAX>(text.get().as_bytes(), "members").unwrap_or_default()
 }
 
-/// The members of an object that [`NUMBER_NAMES`] are, each as its text; none if the object has too
-/// many. There may be many topics, so the others are not kept.
+/// The members of an object that have the names [`NUMBER_NAMES`], each as its text; none if the
+/// object has too many members. Other members are not kept, because there may be many topics.
 #[derive(Default)]
 struct Stated([Option<Box<RawValue>>; NUMBER_NAMES.len()]);
 
@@ -221,7 +221,7 @@ impl<'de> Visitor<'de> for StatedVisitor {
     }
 }
 
-/// Which of [`NUMBER_NAMES`] a name is.
+/// Index of a name in [`NUMBER_NAMES`]; `None` for other names.
 struct Which(Option<usize>);
 
 impl<'de> Deserialize<'de> for Which {

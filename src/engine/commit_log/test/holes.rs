@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A file system may look at every page of a file to tell where its data ends.
+/// A file system may check every page of a file to find where its data ends.
 #[test]
 fn the_end_of_data_is_not_asked_for_at_each_hole() {
     const LEN: usize = 400;
@@ -71,8 +71,8 @@ fn the_end_of_data_is_not_asked_for_at_each_hole() {
     }
 }
 
-/// A store with a queue of `t` in which every second message is damaged. After each of them are
-/// `others` of another topic, of 128 KiB.
+/// A store with a queue of `t` in which every second message is damaged. After each damaged one
+/// come `others` messages of another topic, of 128 KiB each.
 struct Damaged {
     dir: tempfile::TempDir,
     options: Options,
@@ -83,7 +83,7 @@ impl Damaged {
         Damaged::with(1, others, 8 << 20)
     }
 
-    /// With so many damaged messages, all in the first file.
+    /// With `lost` damaged messages, all in the first file.
     fn with(lost: usize, others: usize, file_size: u64) -> Damaged {
         let damaged = Damaged {
             dir: tempfile::tempdir().unwrap(),
@@ -110,7 +110,7 @@ impl Damaged {
         append(&engine, "t", b"the third one");
         engine.flush(&mut || true).unwrap();
         engine.refresh(None).unwrap();
-        // What a process leaves that is killed here.
+        // The copy is what a process that is killed here leaves.
         copy(dying.path(), root);
         engine.close().unwrap();
         let log = root.join("commitlog").join(format!("{:020}", 0));
@@ -122,7 +122,7 @@ impl Damaged {
         assert_eq!(found.len(), lost);
         found.iter().for_each(|at| bytes[*at] ^= 1);
         fs::write(&log, bytes).unwrap();
-        // Recovery tells of it, once.
+        // Recovery reports the damage, once.
         let engine = damaged.open(Mode::Append);
         assert_eq!(engine.report().damaged(), lost as u64);
         engine.close().unwrap();
@@ -183,7 +183,7 @@ fn cursor(engine: &CommitLog) -> Box<dyn Cursor> {
     engine.cursor(&topic, 0, 0..3, &all, Check::Full).unwrap()
 }
 
-/// Makes a step in the queue of `t`. Returns the offset of the next one.
+/// Makes a step in the queue of `t`. Returns the offset of the next step.
 fn step(engine: &CommitLog, offset: u64, rows: &mut Rows) -> u64 {
     let topic = engine.topics().get("t").unwrap();
     let (all, range) = (Filter::default(), offset..u64::MAX);
@@ -235,17 +235,17 @@ fn a_long_search_for_a_lost_message_can_be_left_and_goes_on_later() {
     assert!(steps > 2, "{steps}");
     assert_eq!(engine.report().damaged(), 1);
     assert_eq!(rows.rows.len(), 1);
-    // What was looked into is not searched again.
+    // The fillers of an ended search are not searched for again.
     rows.clear();
     cursor(&engine).step(10, &mut rows).unwrap();
     assert_eq!(rows.rows.len(), 2);
     engine.close().unwrap();
 }
 
-/// Each dropped the search of the other, and neither got past its filler.
+/// Each reader dropped the search of the other, and neither got past its filler.
 #[test]
 fn readers_that_search_for_different_lost_messages_in_turn_all_get_past_them() {
-    // So many that they do not all keep their searches.
+    // 18 searches are more than a queue keeps.
     for lost in [2, 18] {
         let damaged = Damaged::with(lost, 10, 32 << 20);
         let engine = damaged.open(Mode::Read);
@@ -285,7 +285,7 @@ fn a_search_for_a_lost_message_ends_after_a_part_of_the_log() {
     engine.close().unwrap();
 }
 
-/// A reader does not need what is between a lost message and the next one of its queue. A bad
+/// A reader does not need the bytes between a lost message and the next one of its queue. A bad
 /// sector there made the search begin again at each filler.
 #[test]
 fn a_search_for_a_lost_message_ends_at_bytes_that_cannot_be_read() {

@@ -94,7 +94,8 @@ fn locked(root: &Path) -> Vec<u64> {
     found
 }
 
-/// Each file stayed locked until the store was closed, and that of a reopened store never was.
+/// Each file stayed locked until the store was closed, and the file in use of a reopened store was
+/// never locked.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_file_in_use_and_the_next_one_are_locked_and_no_others() {
@@ -213,7 +214,7 @@ fn a_store_that_is_half_full_has_two_files_ahead_and_a_small_one_has_none() {
 }
 
 /// The second file ahead is optional: it is removed when its room is needed, and no call fails if
-/// it cannot be made.
+/// it cannot be created.
 #[test]
 fn the_second_file_ahead_refuses_no_send() {
     for lacking in [1, 2] {

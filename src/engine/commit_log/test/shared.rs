@@ -71,7 +71,7 @@ fn send_one(engine: &CommitLog) -> u64 {
 }
 
 /// A process was stopped while others sent and retention removed what they had sent. It has walked
-/// none of that, and knows the next offsets all the same.
+/// none of those records, but must know the next offsets.
 #[test]
 fn a_process_that_has_not_walked_what_was_removed_goes_on_after_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,8 +142,8 @@ fn a_process_that_appends_much_to_a_shared_log_faults_pages_in_ahead() {
     engine.close().unwrap();
 }
 
-/// The processes that came first gave no options of retention. One that leads goes by those that
-/// came later, and so does one that leads after it.
+/// The processes that came first gave no options of retention. The leader applies the options of
+/// those that came later, and so does the next leader.
 #[test]
 fn options_of_a_process_that_comes_later_count_for_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,8 +192,9 @@ fn a_reader_of_the_process_that_leads_is_called_for_what_others_send() {
     while leader.readable_position() < page.get(Mark::Published) {
         std::thread::yield_now();
     }
-    // A reader may go off duty for a moment, and then the thread is called. It stays off duty if
-    // much was sent since it last waited, so a round sends one message, and waits for it.
+    // A reader may go off duty for a moment, and then the sender wakes the dispatch thread. A
+    // reader stays off duty if much was sent since it last waited, so each round sends one message
+    // and waits for it.
     let is_called = (0..100).any(|_| {
         let end = leader.readable_position();
         let timeout = Duration::from_mins(1);

@@ -17,10 +17,10 @@ use std::time::Duration;
 /// If `populate` is set, pages after the end are faulted in ahead: as many bytes at once as were
 /// appended since opening, and at most this many.
 const POPULATE_MAX: u64 = 8 << 20;
-/// Not before so many were appended: pages that stay unused are written as zeros, and searched for
-/// records by the opening after a crash.
+/// Pages are faulted in ahead only after this many bytes were appended: the kernel writes unused
+/// pages as zeros, and an opening after a crash searches them for records.
 const POPULATE_MIN: u64 = 256 << 10;
-/// What the appender faults in itself at once.
+/// Bytes that the appender itself faults in at once.
 const POPULATE_HERE: u64 = 64 << 10;
 /// How long a roll waits for a file that the allocator is creating.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,8 @@ impl Tail {
         };
         let rolls = match self.current.as_ref().is_some_and(fits) {
             true => 0,
-            // Any two consecutive records are longer than a file together, or fit into one.
+            // A roll happens only if the next record does not fit, so any two consecutive files
+            // together take about a file length of records or more.
             false => 2 * total / index(with.log.files.file_len()) + 2,
         };
         self.have_buffers(with, pool, total, rolls)
@@ -247,7 +248,7 @@ impl Tail {
             }
         }
         if with.log.state.is_shared() {
-            // Blocks and files that one process has prepared, the others would not know of.
+            // Other processes would not know of blocks and files that this one has prepared.
             return;
         }
         if self.position + RESERVE_STEP / 2 > self.asked_until && self.asked_until < current.end {
@@ -270,8 +271,9 @@ impl Tail {
         }
     }
 
-    /// Faults in pages after the end, unless the allocator has: on a busy machine it is late. A
-    /// page that a store faults in takes longer than one of many that are faulted in at once.
+    /// Faults in pages after the end if the allocator, which is late on a busy machine, has not
+    /// done so. Faulting in many pages at once takes less time per page than leaving each to a
+    /// store.
     #[cold]
     fn populate_here(&mut self) {
         let Some(current) = self.current.as_ref().filter(|it| !it.pooled) else {
@@ -283,7 +285,8 @@ impl Tail {
         if current.file.populated() <= at && self.bytes >= POPULATE_MIN && at < until {
             current.file.populate(at, until - at);
         }
-        // A small store faults in its pages itself, and looks again after the next one.
+        // If nothing was faulted in, the stores to the next page fault it in, and this runs again
+        // after that page.
         self.present = start + current.file.populated().max(at + PAGE as u64);
     }
 

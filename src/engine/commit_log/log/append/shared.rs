@@ -1,8 +1,8 @@
 //! The end of a log that several processes append to.
 //!
 //! Each process knows the end as of its own last append. A process that takes the append lock first
-//! walks the records that others have published since. If the last holder died inside, what it may
-//! have stored above the published end is erased before.
+//! walks the records that others have published since. If the last holder died inside, the process
+//! first erases what that holder may have stored above the published end.
 
 use super::{Appender, RESERVE_STEP, Tail};
 use crate::engine::commit_log::log::Log;
@@ -25,10 +25,10 @@ impl Tail {
     /// # Errors
     ///
     /// [`Error::Corrupt`] if the published end is below that of this process, or the log is damaged
-    /// below it: then nothing may be appended. Errors of reading, after which the next call goes on
-    /// from where this one began.
+    /// below it: then nothing may be appended. Errors of reading: then the next call continues
+    /// where this one began.
     pub fn follow(&mut self, log: &Arc<Log>, topics: &Topics) -> Result<bool> {
-        // Files that were prepared for an append that failed may have been used by another process.
+        // Another process may have used files that this one prepared for an append that failed.
         self.ahead.clear();
         let end = log.published();
         log.state.check()?;
@@ -138,8 +138,8 @@ impl Tail {
                     MappedFile::open(log.files.shared_disk(), path, start, len, access, extent);
                 for run in file.data_runs(end - start..len)? {
                     if !planted(Bug::EraseUnnoted) {
-                        // If this process dies before the sync, whoever recovers the store finds
-                        // zeros and must not take them for durable.
+                        // If this process dies before the sync, the process that recovers the store
+                        // finds zeros, which it must not take for durable.
                         log.state.set_erasing(start + run.end);
                     }
                     disk.erase(file.path(), run.start, run.end - run.start)?;
@@ -152,7 +152,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Opens the file at `path` if a process has created it and died, or failed, before it stored
+    /// Opens the file at `path` if a process created it and then died or failed before it stored
     /// anything there.
     pub(super) fn open_made(
         &self,

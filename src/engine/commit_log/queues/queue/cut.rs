@@ -14,7 +14,7 @@ impl ConsumeQueue {
         let keep = max - max % self.store.file_entries;
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
-            // Entries in memory stay: entries below the end may be among them.
+            // Entries in memory stay, because some of them may be below the end.
             self.bounds.max.store(max, Ordering::Release);
             return Ok(());
         }
@@ -49,7 +49,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// First offset whose entry does not point below `min_position`, as far as the entries tell.
+    /// First offset whose entry does not point below `min_position`. Trusts the entries.
     pub fn first_in_log(&self, min_position: u64) -> Result<u64> {
         let first = self.readable(self.min())?;
         match first.filter(|first| first.position >= min_position) {
@@ -61,7 +61,7 @@ impl ConsumeQueue {
     /// Raises the first offset past messages below `min_position` of the log.
     pub fn raise_min(&self, min_position: u64) -> Result<()> {
         let low = self.first_in_log(min_position)?;
-        // Another thread may meanwhile have followed a log that begins later.
+        // Never lowers it: another thread may meanwhile have followed a log that begins later.
         self.raise_min_to(low);
         Ok(())
     }
@@ -100,9 +100,9 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Whether the files found so far are left of a removal: no entry points into a log that begins
-    /// at `min_position`. When the power fails, names need not disappear in order, so an older file
-    /// may be there and many later ones may not.
+    /// Whether the files found so far are remnants of a removal: no entry points into a log that
+    /// begins at `min_position`. After a power failure, names need not disappear in order, so an
+    /// older file may remain although many later ones are gone.
     pub(super) fn is_removed(&self, min_position: u64) -> Result<bool> {
         if planted(Bug::EndAtRemoved) {
             return Ok(false);

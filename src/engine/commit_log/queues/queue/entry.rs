@@ -4,7 +4,7 @@
 //! at  width  field
 //! 0   i64    position of the record in the log
 //! 8   i32    size of the record
-//! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
+//! 12  i64    tag code: hash of the tag, 0 if none; the delivery time of a delayed message
 //! ```
 //!
 //! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. An entry

@@ -118,7 +118,7 @@ impl ConsumeQueue {
             || self.names_changed.load(Ordering::Acquire)
     }
 
-    /// Lets the next flush write everything that existed when the queue was opened, including the
+    /// Makes the next flush write everything that existed when the queue was opened, including the
     /// names.
     pub fn doubt(&self) {
         self.flushed.store(0, Ordering::Release);

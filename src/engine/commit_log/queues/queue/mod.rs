@@ -80,7 +80,7 @@ pub struct ConsumeQueue {
     /// First position of the writer's log when the first offset was last raised; used by readers.
     followed: AtomicU64,
     files: Mutex<Files>,
-    /// Fillers that readers were told about.
+    /// Fillers whose lost messages were reported to readers.
     pub told: Told,
 }
 
@@ -121,8 +121,8 @@ impl ConsumeQueue {
         let file_len = store.file_entries * ENTRY_LEN;
         let mut end = None;
         for file in list_files(&*store.disk, &directory)? {
-            // A file of another length, or with an impossible start, holds nothing that cannot be
-            // rebuilt from the log. Nor does a file far after all others.
+            // A file of another length, with an impossible start, or far after all others holds
+            // nothing that cannot be rebuilt from the log.
             let is_sound = file.len == file_len && file.start % file_len == 0;
             let gap = end.map_or(0, |end| file.start.saturating_sub(end));
             let mut is_near = gap <= FILE_GAP_MAX * file_len;
@@ -305,7 +305,8 @@ impl ConsumeQueue {
             return Ok(true);
         }
         if self.is_untouched()? {
-            // The first existing message: those before it were deleted, and the queue with them.
+            // The first message that exists. Those before it were deleted together with the files
+            // of the queue.
             self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
             self.store_fillers(start..number)?;

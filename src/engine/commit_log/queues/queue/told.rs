@@ -1,4 +1,5 @@
-//! Fillers that readers were told about, so that each process looks into them once.
+//! Fillers whose lost messages were reported to readers, so that each process searches for them
+//! once.
 
 use crate::damage::Damage;
 use crate::sync::{Mutex, MutexGuard};
@@ -12,12 +13,12 @@ const SEARCHES_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub struct Told(Mutex<Option<Box<Known>>>);
 
-/// What is known of fillers.
+/// What is known of the fillers of a queue.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// Ranges of numbers that were looked into: the end by the first number.
+    /// Ranges of fillers whose search has ended: the end by the first number.
     runs: BTreeMap<u64, u64>,
-    /// Incomplete searches, of different runs of fillers. The one that was continued last is last.
+    /// Incomplete searches, of different runs of fillers. The most recently continued one is last.
     searches: VecDeque<Search>,
 }
 
@@ -32,27 +33,27 @@ pub struct Search {
     pub budget: u64,
     /// The fillers whose hole is not known.
     pub left: Vec<Range<u64>>,
-    /// The last hole of which nothing tells whose messages it holds.
+    /// The last hole that does not show whose message it holds.
     pub unnamed: Option<Damage>,
-    /// The first hole with a damaged record that may be of the queue.
+    /// The first hole with a damaged record that may belong to the queue.
     pub doubtful: Option<Damage>,
 }
 
 impl Told {
-    /// What is known. Nobody else looks into fillers of the queue meanwhile.
+    /// Locks what is known. No other thread searches for fillers of the queue meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Option<Box<Known>>> {
         self.0.lock()
     }
 }
 
 impl Known {
-    /// The range of fillers with `number` that was looked into.
+    /// The range of fillers with `number` whose search has ended.
     pub fn run_of(&self, number: u64) -> Option<Range<u64>> {
         let (first, end) = self.runs.range(..=number).next_back()?;
         (number < *end).then_some(*first..*end)
     }
 
-    /// Adds a range that was looked into.
+    /// Adds a range whose search has ended.
     pub fn add(&mut self, numbers: &Range<u64>) {
         self.runs.insert(numbers.start, numbers.end);
     }
@@ -64,9 +65,9 @@ impl Known {
         self.searches.remove(at)
     }
 
-    /// Keeps an incomplete search. If that is one too many, returns the one that has waited
-    /// longest, which the caller must end. If it were dropped, readers that take turns would each
-    /// begin again, and none would get past its fillers.
+    /// Keeps an incomplete search. If there are too many, returns the one that has waited longest,
+    /// and the caller must end it. If it were dropped, readers that take turns would start over
+    /// each time, and none would get past its fillers.
     #[must_use]
     pub fn keep_search(&mut self, search: Search) -> Option<Search> {
         self.searches.push_back(search);

@@ -138,8 +138,8 @@ impl Bench {
         parts.dispatcher.catch_up(parts.log.published()).unwrap();
     }
 
-    /// Runs a step, with as much time since the last one as the clock says. Returns the starts of
-    /// the log files on the disk.
+    /// Runs a step. The time since the last step follows from `clock_ms`. Returns the starts of the
+    /// log files on the disk.
     fn step(&mut self, clock_ms: i64) -> Vec<u64> {
         let passed = clock_ms.saturating_sub(self.clock_ms.unwrap_or(clock_ms));
         let passed = Duration::from_millis(passed.max(0).cast_unsigned());

@@ -11,8 +11,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Opens a store for reading. Before its call with this number, a writer removes all log files but
-/// the last; if it is not `running`, it opens the store first. Returns whether there was that call.
+/// Opens a store for reading. Before disk call `number` of the opening, a writer removes all log
+/// files but the last; a writer that is not `running` first opens the store. Returns whether the
+/// opening made that call.
 fn open_beside_a_removal(number: usize, running: bool) -> bool {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1, 1]);
@@ -56,8 +57,8 @@ fn open_beside_a_removal(number: usize, running: bool) -> bool {
     calls.load(Ordering::Relaxed) > number
 }
 
-/// Opens a store for reading whose disk lists the first log file, and has none. Returns how often
-/// the opening has asked for the file.
+/// Opens a store for reading on a disk that lists the first log file but cannot find it. Returns
+/// how often the opening asked for the file.
 fn open_without_a_file() -> usize {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1, 1]);
@@ -87,7 +88,7 @@ fn open_without_a_file() -> usize {
     asked.load(Ordering::Relaxed)
 }
 
-/// Such an opening took ten times as long to say so.
+/// Such an opening made ten attempts before it failed.
 #[test]
 fn a_file_that_is_listed_and_missing_is_asked_for_twice() {
     assert_eq!(open_without_a_file(), 2);

@@ -107,7 +107,7 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     drop(parts);
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, bytes).unwrap();
-    // By the rules nothing is due any more, but what was begun is completed.
+    // Nothing is due by the rules any more, but the deletion that was begun is completed.
     assert_eq!(bench.step(0), [3]);
     bench.reopen();
     assert_eq!(bench.bounds("a"), (9, 10));
@@ -312,8 +312,8 @@ fn a_file_that_cannot_be_made_durable_is_not_retired() {
     assert_eq!(bench.bounds("a"), (0, 10));
 }
 
-/// A queue of which nothing can be read has no known first offset. Neither it nor the log, nor any
-/// other queue, begins later then: a position that is refused has no offset that is served.
+/// A queue that cannot be read has no known first offset. Then neither the log nor any queue begins
+/// later, so that no offset is served whose position is refused.
 #[test]
 fn where_a_first_offset_cannot_be_found_everything_begins_as_before() {
     let is_out = Arc::new(AtomicBool::new(false));
@@ -399,7 +399,8 @@ fn a_verification_names_messages_before_the_begin_of_their_queue() {
     assert_eq!(lost, [named(0), named(1), named(2)]);
 }
 
-/// A verification that meets a message between two of these steps asks again after the second one.
+/// Retention raises the first offsets, then the first position. A verification that meets a message
+/// in between asks again after the second step.
 #[test]
 fn a_message_that_retires_is_not_taken_for_hidden() {
     let bench = Bench::new(by_age);
@@ -415,8 +416,9 @@ fn a_message_that_retires_is_not_taken_for_hidden() {
 }
 
 /// The names of removed files need not disappear in order when the power fails: the first file of a
-/// queue is still there, and so many after it are gone that the last one seemed to be far off. It
-/// was removed, and what it points to was then refused, because no gap is as long.
+/// queue is still there, but many after it are gone, so the last file seemed implausibly far away.
+/// Opening removed the last file, and then refused the records that it pointed to, because no gap
+/// may be that long.
 #[test]
 fn a_queue_file_that_a_removal_leaves_takes_no_later_one_away() {
     const ENTRIES: u64 = 1 << 20;
