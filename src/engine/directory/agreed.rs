@@ -1,12 +1,12 @@
 //! What the processes that share a store have agreed on: when log files are sealed and removed.
 //!
-//! One of them does it for all, and when it dies another one takes over. So all must have the same
-//! options. The first process to join writes its own into the state page; one that joins later adds
-//! those that have the defaults there:
+//! One process seals and removes files for all, and when it dies another one takes over. So all
+//! must have the same options. The first process to join writes its own into the state page. A
+//! process that joins later adds its own values of options that still have their defaults there:
 //!
 //! ```text
 //! at    width  field
-//! 1664  u32    how often this was written; 0: never. If odd, what counts is at 1672, else at 1744
+//! 1664  u32    number of the last write; 0: none. If odd, its copy is at 1672, else at 1744
 //!
 //!  0    u32    hours of the day in which files are removed, one bit each; 0: any hour
 //!  4    u32    bit 0: `keep_unconsumed`, bit 1: `keep_unarchived`
@@ -17,8 +17,8 @@
 //! 40    u64    `disk_reserve`
 //! ```
 //!
-//! A process may die while it writes, and others read meanwhile. So it writes what does not count,
-//! and then the number.
+//! A process may die while it writes, and others read meanwhile. So a process writes the copy that
+//! is not valid, and then the next number.
 
 use super::catalogue::{AT_CATALOGUE, CATALOGUE_LEN};
 use super::page::StatePage;
@@ -41,7 +41,7 @@ const RESERVE_AT: usize = 40;
 const LEN: usize = RESERVE_AT + size_of::<u64>();
 const _: () = assert!(ODD_AT + LEN <= AT_CATALOGUE && EVEN_AT + LEN <= AT_WRITER_STATS);
 const _: () = assert!(EVEN_AT >= AT_CATALOGUE + CATALOGUE_LEN);
-/// How often a process reads again what others change meanwhile.
+/// Maximum attempts to read the options while others change them.
 const READS: usize = 100;
 
 /// Hours of a day.
@@ -85,8 +85,8 @@ impl Agreed {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] that names an option of which both have values other than the
-    /// default.
+    /// [`Error::InvalidOption`] with the name of an option that has different values in both,
+    /// neither of them the default.
     pub fn joined(&self, own: &Agreed) -> Result<Agreed> {
         let usual = Agreed::of(&Options::default())?;
         let each = own.named().into_iter().zip(usual.named());
@@ -166,7 +166,7 @@ impl StatePage {
         let age = |age: Option<Duration>| age.map_or(0, |age| ms(age).saturating_add(1));
         let ratio = agreed.disk_warning_ratio.map_or(0, f64::to_bits);
         let keeps = u32::from(agreed.keep_unconsumed) | u32::from(agreed.keep_unarchived) << 1;
-        // 0 is for never.
+        // 0 means that there is no valid copy.
         let number = match self.agreed_number().wrapping_add(1) {
             0 => 2,
             number => number,
@@ -249,7 +249,7 @@ fn in_ms(age: Duration) -> Duration {
 }
 
 fn ms(age: Duration) -> u64 {
-    // An age that is not zero stays so.
+    // An age of less than 1 ms becomes 1 ms.
     u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 

@@ -6,9 +6,9 @@
 //! 1736  u64    the epoch whose writer keeps that number; it counts in no other epoch
 //! ```
 //!
-//! Writers that do not know the number leave the epoch as it is, and readers list then each time. A
-//! number that another process has overwritten hides queues for as long as a reader trusts a
-//! listing ([`LISTED_MS`]).
+//! A writer of a release without this number leaves the epoch at 1736 unchanged, and readers then
+//! list each time. If another process overwrites the number, a reader may miss queues for as long
+//! as it trusts a listing ([`LISTED_MS`]).
 
 use super::page::StatePage;
 use super::page_layout::AT_EPOCHS;
@@ -25,14 +25,14 @@ const _: () = assert!(AT_CATALOGUE + CATALOGUE_LEN <= AT_EPOCHS);
 pub const LISTED_MS: u64 = 1_000;
 
 impl StatePage {
-    /// Begins to keep the number in the epoch of this number.
+    /// Begins to keep the number, in this epoch.
     pub(super) fn begin_catalogue(&self, epoch: u64) {
         self.next_catalogue();
         self.fields.store(AT_EPOCH_OF_IT, epoch);
     }
 
-    /// Tells readers that there is another queue. Its files exist, and what is in it is not
-    /// dispatched yet.
+    /// Tells readers that there is another queue. Its files must exist, and its messages must not
+    /// be dispatched yet.
     pub fn next_catalogue(&self) {
         self.fields
             .store(AT_NUMBER, self.fields.load(AT_NUMBER).wrapping_add(1));
@@ -66,16 +66,17 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// Whether all queues below the dispatched mark, as it was loaded before, are listed.
+    /// Whether all queues with messages below the dispatched mark are listed. The caller loads the
+    /// mark first.
     pub fn is_current(&self, page: &StatePage, now_ms: i64) -> bool {
-        // A listing stores the time last, so the number belongs to it or to a later one.
+        // A listing stores the time last, so the number belongs to this listing or to a later one.
         let at_ms = self.at_ms.load(Ordering::Acquire);
         at_ms != NEVER
             && now_ms.abs_diff(at_ms) < LISTED_MS
             && page.catalogue() == Some(self.number.load(Ordering::Acquire))
     }
 
-    /// Lists with `list` what [`Listed::is_current`] asks for. No other thread does so meanwhile.
+    /// Lists the queues with `list`. No other thread may do so meanwhile.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl Listed {
         now_ms: i64,
         list: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        // Read before the listing: a queue that comes meanwhile changes it again.
+        // Read before the listing: a queue that is added meanwhile changes it again.
         let number = page.catalogue();
         self.forget();
         list()?;

@@ -28,13 +28,14 @@ impl Epochs {
         self.known.last().copied()
     }
 
-    /// The position up to which the log, durable up to `durable` now, is the one that was durable
-    /// up to `position` in an epoch of this number and beginning (0 if unknown); 0 if another log
-    /// has replaced it. `None` if nothing was lost.
+    /// Compares the log, now durable up to `durable`, with the log that a reader saw: that one was
+    /// durable up to `position`, in the epoch `number` that began at `began_ns` (0 if unknown).
+    /// Returns `None` if nothing was lost, 0 if another log has replaced it, and otherwise the
+    /// position up to which both are the same.
     ///
     /// An epoch begins at the end of the log that the writer found. So the lowest beginning since
     /// then is where the log was cut, however much was appended later. Epochs that are no longer
-    /// known are taken for harmless.
+    /// known count as harmless.
     pub fn intact_until(
         &self,
         (number, began_ns, position): (u64, u64, u64),

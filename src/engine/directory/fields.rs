@@ -1,8 +1,8 @@
 //! The fields of a mapped file that processes load and store at the same time.
 //!
 //! A field that cannot be accessed, because the disk under the map fails, counts as 0, and the
-//! fault is kept. So a caller checks for it ([`Fields::check`]) after it has loaded fields and
-//! before it decides on them.
+//! fault is kept. So a caller checks for a fault ([`Fields::check`]) after it has loaded fields and
+//! before it acts on them.
 
 use crate::error::{Error, Op, Result};
 use crate::region::{Fault, Region};
@@ -109,13 +109,14 @@ impl Fields {
     }
 
     /// Replaces a field of 8 bytes by `new` if it is `old`, in one atomic step. Returns whether it
-    /// was. A field that cannot be accessed counts as replaced, so that nobody tries for ever.
+    /// was. A field that cannot be accessed counts as replaced, so that no caller retries forever.
     #[inline]
     pub fn exchange(&self, at: usize, old: u64, new: u64) -> bool {
         self.noted(self.region.exchange_u64(at, old, new), old) == old
     }
 
-    /// Replaces a field of 8 bytes by `change` of it, in one atomic step. `None` leaves it.
+    /// Applies `change` to a field of 8 bytes, in one atomic step. Leaves the field unchanged if
+    /// `change` returns `None`.
     pub fn update(&self, at: usize, change: impl Fn(u64) -> Option<u64>) {
         self.noted(self.region.update_u64(at, change), ());
     }
@@ -144,7 +145,7 @@ mod tests {
     use crate::region::{Access, PAGE, guard};
 
     /// A holder of a lock tries to exchange its word until it succeeds, so a word that is gone
-    /// would have kept it for ever.
+    /// would have kept it trying forever.
     #[test]
     fn a_field_that_faults_counts_as_replaced_and_the_fault_is_kept() {
         guard::install();

@@ -92,7 +92,7 @@ impl Kept {
         })
     }
 
-    /// Checks that the options that were given are those of the file, which other processes use.
+    /// Checks that the given options equal those of the file, which other processes use.
     ///
     /// # Errors
     ///
@@ -195,8 +195,8 @@ impl Merge {
         }
     }
 
-    /// The options that only partition logs have, but for those of compaction: what is removed is
-    /// up to each opening.
+    /// The options that only partition logs have, except those of compaction: each opening decides
+    /// what is removed.
     fn of_segments(&mut self, options: &mut Options) {
         let mut number = |name, option: &mut Option<u64>, range: RangeInclusive<u64>| {
             self.one(name, option, |it| it.as_u64().filter(|n| range.contains(n)));

@@ -45,9 +45,9 @@ impl StatePage {
         self.set_identity(self.identity.as_ref().map_or([0; 5], words_of));
     }
 
-    /// Withdraws [`StatePage::vouch`]. It need not be durable, because another cache has another
-    /// identity. The kernel must not drop the page as long as the disk has one that vouches; see
-    /// [`StatePage::sync`].
+    /// Withdraws [`StatePage::vouch`]. This need not be durable, because any later cache has
+    /// another identity. But the kernel must not drop the page while the page on disk still
+    /// vouches; see [`StatePage::sync`].
     pub fn doubt(&self) {
         if planted(Bug::VouchBlindly) {
             return;

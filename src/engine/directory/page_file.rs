@@ -1,4 +1,4 @@
-//! The file of the state page: it is found, created, replaced and synced.
+//! Finds, creates, replaces and syncs the file of the state page.
 
 use super::page::StatePage;
 use super::page_layout::{AT_PENDING, AT_PUBLISHED, AT_VERSION, MAGIC, MARK_LEN, VERSION};
@@ -75,8 +75,9 @@ impl StatePage {
         page
     }
 
-    /// Makes a file that is no page one that is used for its words only. It stays the same file,
-    /// and the words keep their values: another process may do the same, and use the page already.
+    /// Turns a file that is not a page into a page that is used for its words only. The file is not
+    /// replaced, and the words keep their values: another process may do the same, or already use
+    /// the page.
     ///
     /// # Errors
     ///
@@ -136,7 +137,7 @@ impl StatePage {
     /// Makes the page durable.
     ///
     /// After a failed sync the kernel may drop the page from its cache. The page on disk may still
-    /// vouch for a cache that has lost bytes, so the page is marked as not stored.
+    /// vouch for a cache that has lost bytes, so the page is marked dirty again.
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.check()?;

@@ -107,7 +107,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
 ///
 /// # Errors
 ///
-/// Those of reading the directory, but for one that does not exist.
+/// Those of a stat of the directory. A missing one is no error.
 pub fn is_commit_log(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let found = disk.stat(&root.join(names::COMMIT_LOG))?;
     Ok(found.is_some_and(|entry| entry.kind == Kind::Directory))

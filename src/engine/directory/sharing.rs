@@ -1,4 +1,4 @@
-//! The part of the state page with which the processes of a shared store work together.
+//! The part of the state page through which the processes of a shared store cooperate.
 //!
 //! ```text
 //! at    width  field
@@ -10,7 +10,7 @@
 //! 776   u32    changes when its readers on duty have work or news; see `engine/service/duty.rs`
 //! 780   u32    number of its readers on duty
 //! 832   u32    changes when a process wants a flush
-//! 840   u64    the position up to which
+//! 840   u64    the position up to which the log shall be durable
 //! 896   u32    changes when the durable mark has moved, or writing has failed
 //! 960   u32    1 if writing has failed for all processes
 //! 964   u32    bytes of the reason
@@ -101,7 +101,7 @@ impl StatePage {
         self.fields.word(AT_AWAITED) == 1
     }
 
-    /// Sets whether one may.
+    /// Sets whether one may sleep on it.
     pub fn set_news_awaited(&self, awaited: bool) {
         self.fields.set_word(AT_AWAITED, u32::from(awaited));
     }
@@ -111,12 +111,12 @@ impl StatePage {
         self.fields.set_word(AT_ON_DUTY, readers);
     }
 
-    /// Up to where processes want the log to be durable.
+    /// Position up to which processes want the log to be durable.
     pub fn wanted(&self) -> u64 {
         self.fields.load(AT_WANTED_END)
     }
 
-    /// Wants the log to be durable up to `end`, and wakes the process that flushes.
+    /// Asks for the log to be made durable up to `end`, and wakes the process that flushes.
     pub fn want(&self, end: u64) {
         let raise = |wanted: u64| (wanted < end).then_some(end);
         self.fields.update(AT_WANTED_END, raise);

@@ -1,5 +1,5 @@
-//! A table that the processes which share a store map, in a file of a fixed length: how it is made,
-//! opened and removed.
+//! Creates, opens and removes the file of a table that the processes of a shared store map. Its
+//! length is fixed.
 //!
 //! ```text
 //! at  width  field
@@ -17,10 +17,10 @@ use crate::region::Access;
 use std::path::Path;
 
 const AT_VERSION: usize = 8;
-/// Blocks are reserved in steps of so many bytes.
+/// Blocks are reserved in steps of this many bytes.
 const STEP_LEN: usize = 64 << 10;
 
-/// What the file of a table is called, and how it begins.
+/// Name and layout of the file of a table.
 #[derive(Debug)]
 pub struct TableFile {
     /// Name of the file in the directory of a store.
@@ -38,8 +38,8 @@ pub struct TableFile {
 }
 
 impl TableFile {
-    /// Makes the file, all of whose fields are 0, in place of one that no process uses. No other
-    /// process may do so meanwhile.
+    /// Creates the file, with all fields 0. An existing file is replaced; no process may use it. No
+    /// other process may call this meanwhile.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ impl TableFile {
         }
     }
 
-    /// Reserves blocks for the entry at `at`, one of those that begin at `begin`, if it is the
-    /// first of its step.
+    /// Reserves blocks for the entry at `at` if it is the first of its step. `begin`: where the
+    /// entries begin.
     ///
     /// # Errors
     ///

@@ -52,8 +52,8 @@ pub fn lock(disk: &dyn Disk, root: &Path, name: &str, timeout: Duration) -> Resu
     loop {
         if let LockState::Held(lock) = disk.lock(&path)? {
             if name != names::LOCK {
-                // A broker locks its file and neither reads nor writes it. If the disk is full, the
-                // process stays unnamed.
+                // The process id is stored in the file, which a broker locks but neither reads nor
+                // writes. If the disk is full, the process stays unnamed.
                 let _ = lock.sign();
             }
             return Ok(lock);
@@ -66,12 +66,12 @@ pub fn lock(disk: &dyn Disk, root: &Path, name: &str, timeout: Duration) -> Resu
     }
 }
 
-/// Waits up to `timeout` while a broker has a partition log: it locks the bytes that processes
-/// which share one would take.
+/// Waits up to `timeout` while a broker holds the lock of a partition log, which covers the bytes
+/// that processes lock to share it.
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] if it still has it then.
+/// [`Error::Locked`] if the broker still holds it then.
 pub fn await_broker(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<()> {
     let began = Instant::now();
     while let Holder::Other(_) = disk.probe(&root.join(names::BROKER_LOCK))? {

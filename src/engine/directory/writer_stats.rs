@@ -25,7 +25,7 @@
 //! ```
 //!
 //! The page is untrusted: values that were stored in part, that have another checksum or that make
-//! no sense are as good as none. So are those of another epoch, or of a writer that has ended.
+//! no sense are ignored. So are those of another epoch, or of a writer that has ended.
 
 use super::page::StatePage;
 use super::page_layout::AT_EPOCHS;
@@ -44,7 +44,7 @@ type Words = [u64; 25];
 /// The word that has the time.
 const TIME: usize = 2;
 
-/// How often a reader reads again what the writer stores meanwhile.
+/// Maximum attempts to read the measurements while the writer stores them.
 const READS: usize = 100;
 
 impl WriterStats {
@@ -149,7 +149,7 @@ impl StatePage {
         self.shown_by(self.pid()?, now_ns)
     }
 
-    /// As [`StatePage::shown_writer`], where the writer with this process id is not in the page.
+    /// As [`StatePage::shown_writer`], for a writer whose process id `pid` is not in the page.
     pub fn shown_by(&self, pid: u32, now_ns: u64) -> Option<WriterStats> {
         let writer = (self.epoch(), pid);
         for _ in 0..READS {

@@ -86,7 +86,7 @@ impl StatePage {
         self.notify(Word::News);
     }
 
-    /// Names this process as the one that runs the services, in the epoch of another that did.
+    /// Names this process as the one that runs the services, in the epoch of its predecessor.
     pub fn take_over(&self) {
         self.fields.store(AT_PID, u64::from(std::process::id()));
     }

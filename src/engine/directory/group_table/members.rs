@@ -48,7 +48,7 @@ impl Member {
         crate::num::low_u32(number) & (MEMBERS_MAX - 1)
     }
 
-    /// Which of the consumers of a store it is, from 1 on, in the order in which they joined.
+    /// Rank of a consumer, by its number: 1 for the first consumer that joined, 2 for the second.
     pub fn rank(number: u64) -> u64 {
         number >> PLACE_BITS
     }

@@ -21,8 +21,8 @@
 //! ```
 //!
 //! Any process may have stored anything here, and may have died at any moment. Counts, places and
-//! names are checked before use. What changes owners does so under the lock; an owner stores its
-//! progress without it ([`fence`](crate::engine::service::fence)).
+//! names are checked before use. Owners change only under the lock; an owner stores its progress
+//! without the lock ([`fence`](crate::engine::service::fence)).
 
 pub mod joint;
 mod members;
@@ -194,7 +194,7 @@ impl GroupTable {
         self.fields.word(AT_CHANGES)
     }
 
-    /// Tells the processes that consume of a change.
+    /// Notifies the processes that consume of a change.
     pub fn notify(&self) {
         self.fields.notify(AT_CHANGES);
     }
@@ -222,8 +222,8 @@ impl GroupTable {
         self.fields.store(beat_at(self.own_slot()), NO_BEAT);
     }
 
-    /// Shows that an earlier process with the slot of this one is dead, which the others cannot see
-    /// any more: it has no consumers, and does not hold the lock.
+    /// Clears what an earlier process with the slot of this one has left: its consumers and its
+    /// hold on the lock. It is dead, but the others take it for this process.
     pub fn end_earlier(&self) {
         self.clear_beat();
         if shared_lock::holder(self) == self.own_slot() {
@@ -271,7 +271,7 @@ fn beat_at(slot: u32) -> usize {
 /// The lock, held until it is dropped.
 pub struct Held<'a> {
     table: &'a GroupTable,
-    /// Whether a process has died that changed the table.
+    /// Whether a process died while it changed the table.
     pub dirty: bool,
 }
 

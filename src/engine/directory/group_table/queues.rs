@@ -13,8 +13,8 @@
 //! 44   u32    messages that were refused, or not settled in time
 //! ```
 //!
-//! Owner and heir change under the lock. The last three are stored by the owner, for those that
-//! look at the group from outside.
+//! Owner and heir change under the lock. The owner stores the last three fields, for processes that
+//! inspect the group.
 
 use super::{AT_QUEUES, AT_QUEUES_LEN, GroupTable, MEMBERS_MAX, entry_at};
 use crate::engine::service::fence::{COMMITTED_MAX, Fence, Fenced};

@@ -146,7 +146,7 @@ fn bit_of(place: u32) -> u64 {
     1 << (place % u64::BITS)
 }
 
-/// The signs of groups and topics.
+/// Whether the name of a group or topic may have this character.
 fn is_legal(sign: char) -> bool {
     sign.is_ascii_alphanumeric() || "%|-_.".contains(sign)
 }

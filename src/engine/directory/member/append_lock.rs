@@ -1,5 +1,5 @@
-//! The append lock, which one of the processes holds at a time: they wait for it, take turns, and
-//! take it from one that has died.
+//! The append lock, which one process holds at a time. Processes wait for it, take turns, and take
+//! it over from a process that has died.
 
 use super::Member;
 use crate::engine::service::shared_lock::{self, LockWord, SLOTS, Taken};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 /// A sender waits this long for a process that recovers the store.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pauses between two loads of the append lock in a process whose turn it is: it should find the
-/// moment between two appends of another one.
+/// Pauses between two loads of the append lock in a process whose turn is next. They are few, so
+/// that it finds the moment between two appends of another process.
 const SPINS_OF_NEXT: u32 = 8;
 
 impl Member {
     /// Releases the append lock if a process with the slot of this one has died holding it: the
-    /// others would wait for this process.
+    /// others would take the dead holder for this process and wait.
     pub(super) fn release_of_dead(&self) {
         if shared_lock::holder(self) == self.slot {
             // The word still says that a holder died inside.
@@ -24,14 +24,14 @@ impl Member {
         }
     }
 
-    /// Whether a process recovers the store.
+    /// Whether a process is recovering the store.
     pub fn is_recovered(&self) -> bool {
         shared_lock::is_long(self)
     }
 
-    /// Calls `take` with the time that it may wait for the append lock, at most `timeout`. If the
-    /// caller can interrupt that, it waits a slice at a time, and holds no lock while the caller is
-    /// asked. If a process recovers the store after another one has died, it waits for longer.
+    /// Calls `take` with the time that it may wait for the append lock, in total at most `timeout`.
+    /// If the caller can be interrupted, waits in slices, and holds no lock while it checks for an
+    /// interrupt. Waits for longer while a process recovers the store after another one has died.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl Member {
         }
     }
 
-    /// If another process holds the append lock, and several want it all the time, sleeps for a
-    /// turn, at most for `timeout`. Returns whether it did. No other thread of this process may
+    /// Sleeps for a turn, at most for `timeout`, if another process holds the append lock and
+    /// several want it all the time. Returns whether it slept. No other thread of this process may
     /// hold the lock.
     #[inline]
     pub fn give_way(&self, timeout: Duration) -> bool {
@@ -108,7 +108,7 @@ impl Member {
     }
 }
 
-/// Calls `take` with the time that it may wait.
+/// Calls `take` with the time that it may wait, in slices if the caller can be interrupted.
 fn in_slices<T>(timeout: Duration, take: &impl Fn(Duration) -> Result<T>) -> Result<T> {
     if !interrupt::is_allowed() {
         return take(timeout);
@@ -122,7 +122,8 @@ fn in_slices<T>(timeout: Duration, take: &impl Fn(Duration) -> Result<T>) -> Res
             return taken;
         };
         waited += began.elapsed();
-        // The call of the holder, a thread of this process, may have taken longer.
+        // If the holder is a thread of this process, `waited_ms` is the age of its call, which may
+        // be longer.
         let busy = waited.max(Duration::from_millis(waited_ms));
         if busy >= timeout || interrupt::is_raised() {
             let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);

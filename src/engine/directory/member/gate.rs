@@ -1,5 +1,5 @@
-//! The gate: a process shuts it while it joins or leaves, so that no other one does, and for work
-//! that one process does at a time.
+//! The gate. A process shuts it while it joins or leaves, so that no other process does so, and for
+//! work that only one process may do at a time.
 
 use super::{ALL, GATE, Member};
 use crate::disk::{ByteLock, ByteLocks};
@@ -87,8 +87,8 @@ impl Member {
     }
 }
 
-/// Shuts the gate and shares byte 0. While one writer alone has that byte, the gate stays open
-/// between attempts: others that join wait for as long as they were told to, and not for this one.
+/// Shuts the gate and shares byte 0. While a single writer holds that byte, the gate is opened
+/// between attempts, so that others that join keep to their own time-outs.
 pub fn enter(locks: &ByteLocks, timeout: Duration) -> std::io::Result<bool> {
     let (began, gate) = (Instant::now(), timeout.max(GATE_TIMEOUT));
     loop {

@@ -34,8 +34,8 @@ pub enum State {
 }
 
 impl Groups {
-    /// Shows that this process has no consumers: a dead process may have had its slot, and others
-    /// must not take that one's consumers for this one's.
+    /// Clears what a dead process with the slot of this one has left in the table: others must not
+    /// take its consumers for those of this process.
     pub fn new(
         disk: &Arc<dyn Disk>,
         root: &Path,
@@ -49,7 +49,7 @@ impl Groups {
             lead: Arc::clone(lead),
             state: Mutex::default(),
         };
-        // If the table cannot be opened, the first consumer meets the error.
+        // If the table cannot be opened, the first consumer gets the error.
         if let Ok(Some(table)) = groups.open(false) {
             table.end_earlier();
         }
@@ -58,11 +58,11 @@ impl Groups {
 
     /// Prevents this process from opening the table, and waits for a thread that is opening it.
     pub fn end(&self) {
-        // Unlocked first: retention of this process may ask for the table until it ends.
+        // The lock is not kept: retention of this process may ask for the table until it ends.
         *self.state.lock() = State::Ended;
     }
 
-    /// The table. Is created if there is none and the caller `needs` it.
+    /// The table, which is created if there is none and the caller `needs` it.
     fn open(&self, needs: bool) -> Result<Option<Arc<GroupTable>>> {
         let mut state = self.state.lock();
         match &*state {

@@ -1,5 +1,5 @@
-//! What a process of a shared store waits for: another one opens the store, or flushes. If nobody
-//! does, the process that waits takes it on itself.
+//! Waits of a process of a shared store until another one has opened the store, or has flushed. If
+//! there is no such process, the one that waits becomes the leader and does the work.
 
 use super::Member;
 use crate::engine::directory::page::{Mark, Word};
@@ -9,15 +9,15 @@ use crate::interrupt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often a thread that waits for the leader checks whether there is one. Nobody tells of a
-/// death.
+/// How often a thread that waits for the leader checks whether there is one. A process that dies
+/// notifies nobody.
 const CHECK: Duration = Duration::from_millis(20);
 /// How long a process waits for another one to recover the store.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(30);
 /// A process that closes the store waits this long for a leader that hangs.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a process does that waits for a flush.
+/// A process that waits for a flush.
 pub trait Follower {
     /// Whether it closes the store.
     fn is_closing(&self) -> bool;
@@ -37,8 +37,8 @@ pub trait Follower {
     /// Those of taking over. The next call tries again.
     fn try_lead(&self) -> Result<bool>;
 
-    /// Flushes up to `position` if that is up to the caller: `None` if it is up to another process,
-    /// or to a service of this one.
+    /// Flushes up to `position` if that is the caller's task. `None` if it is that of another
+    /// process, or of a service of this one.
     fn try_flush(&self, position: u64) -> Option<Result<()>>;
 }
 
@@ -60,8 +60,9 @@ impl Member {
         }
     }
 
-    /// Becomes the leader and opens the store for all processes, which `lead` does, or waits until
-    /// another one has: `None`. `may_lead`: whether this process may still become the leader.
+    /// Becomes the leader and calls `lead`, which opens the store for all processes, or waits until
+    /// another process has opened it and returns `None`. `may_lead`: whether this process may still
+    /// become the leader.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl Member {
             // An epoch that begins changes the word, and so does a leader that has failed.
             let seen = self.page.read_word(Word::News);
             if may_lead() && self.try_lead()? {
-                // Before this process had the lock, another one may have led, and be gone.
+                // Another process may have led, and left, before this one got the lock.
                 if may_lead() {
                     return lead().map(Some).inspect_err(|_| self.stop_leading());
                 }
@@ -125,7 +126,7 @@ impl Member {
             }
             match own.try_lead() {
                 Err(error) if own.is_closing() => return Err(error),
-                // If it fails, the next turn tries again.
+                // If it fails, the next pass of the loop tries again.
                 _ => {}
             }
             let waited = began.elapsed();

@@ -129,7 +129,7 @@ impl Member {
         self.set(LEADER, ByteLock::Exclusive)
     }
 
-    /// Gives up being the leader, and tells those that wait for one.
+    /// Stops being the leader, and notifies the processes that wait for one.
     pub fn stop_leading(&self) {
         let _ = self.set(LEADER, ByteLock::Released);
         self.page.notify(Word::News);
