@@ -11,7 +11,7 @@ pub struct Condition {
     notified: Condvar,
 }
 
-/// Notifies several conditions. Before, the caller must store what the sleepers check.
+/// Notifies several conditions. The caller must first store what the sleepers check.
 #[inline]
 pub fn notify_all(conditions: &[&Condition]) {
     // The caller's store must not be reordered after the load of `sleepers`: a thread that checked

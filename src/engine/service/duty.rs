@@ -69,11 +69,11 @@ pub trait Lead {
     /// Adds one to the readers on duty. Returns false if the process does not lead any more.
     fn begin_duty(&self) -> bool;
 
-    /// Takes one from the readers on duty, unless the process has ceased to lead.
+    /// Subtracts one from the readers on duty, unless the process has ceased to lead.
     fn end_duty(&self);
 
-    /// Checks once or for a moment whether the wait `is_over`, before a sleep of at most `timeout`.
-    /// Returns what the last check said.
+    /// Checks whether the wait `is_over`, once or repeatedly for a short time, before a sleep of at
+    /// most `timeout`. Returns the result of the last check.
     fn poll(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool;
 
     /// Dispatches something. Returns false if that fails: the thread has to deal with it.
@@ -92,8 +92,8 @@ pub fn call(desk: &impl Desk) {
     }
 }
 
-/// Wakes the readers on duty for other news than work, which the caller has stored. Returns how
-/// many there were.
+/// Wakes the readers on duty for news other than work. The caller must first store the news.
+/// Returns how many readers there were.
 #[inline]
 pub fn tell(desk: &impl Desk) -> usize {
     fence(Ordering::SeqCst);

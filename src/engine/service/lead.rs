@@ -29,7 +29,7 @@ impl Lead {
         }
     }
 
-    /// Notes that it ends them.
+    /// Notes that this process no longer runs them.
     pub fn end(&self) {
         self.leads.store(false, Ordering::Release);
     }

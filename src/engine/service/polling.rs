@@ -5,10 +5,11 @@
 //! but uses its processor meanwhile. So it polls only if its last wait was short, and gives up when
 //! this one is not.
 //!
-//! In each turn it leaves its processor to any other thread that needs it. If it comes back late,
+//! In each turn it yields its processor to other threads. If it gets the processor back late,
 //! threads that run for long need it, perhaps the sender that it waits for. Then the readers of its
-//! process *rest*: they do not poll for some time, which is doubled if they come back late soon
-//! after it. So on a machine that stays busy they lose their processor once a second.
+//! process *rest*: they do not poll for some time. The next rest is twice as long if it begins soon
+//! after this one. So on a machine that stays busy, readers lose their processor to others about
+//! once a second.
 
 use crate::sync::Mutex;
 use std::fmt::Debug;
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 /// Longest time to poll. If the last wait was longer, none of the next one is spent polling. The
 /// default of Linux's `halt_poll_ns`, which decides the same for virtual processors.
 const POLL_MAX: Duration = Duration::from_micros(200);
-/// A thread that comes back later was kept waiting by threads that run for long. Those that are
-/// woken for a message are faster.
+/// A thread that gets its processor back later than this waited for threads that run for long.
+/// Threads that are woken for a message give it back sooner.
 const OFF_MAX: Duration = Duration::from_micros(100);
 /// The shortest and the longest rest.
 const REST_MIN: Duration = Duration::from_millis(10);
@@ -52,7 +53,7 @@ impl Host for Here {
 #[derive(Debug)]
 pub struct Polling(Mutex<State>);
 
-/// Locked by the thread that polls. Others sleep meanwhile: one that polls serves all.
+/// Locked by the thread that polls. Other threads sleep meanwhile: one that polls serves all.
 #[derive(Debug)]
 struct State {
     host: Box<dyn Host>,
@@ -90,8 +91,9 @@ impl Polling {
         result
     }
 
-    /// Checks once whether the wait `is_over`, or, if the last wait was short, until it is or the
-    /// caller had better sleep, at most for `timeout`. Returns what the last check said.
+    /// Checks whether the wait `is_over`. If the last wait was short, checks repeatedly, at most
+    /// for `timeout`, until it is over or other threads need the processor. Returns the result of
+    /// the last check.
     pub fn poll(&self, timeout: Duration, is_over: &dyn Fn() -> bool) -> bool {
         is_over()
             || self
@@ -100,7 +102,7 @@ impl Polling {
                 .is_some_and(|mut state| state.poll(timeout.min(POLL_MAX), is_over))
     }
 
-    /// Has the host be another one.
+    /// Replaces the host.
     #[cfg(test)]
     pub fn plant(&self, host: Box<dyn Host>) {
         self.0.lock().host = host;
@@ -131,7 +133,8 @@ impl State {
         }
     }
 
-    /// Begins a rest: twice as long as the last one if that is over for less than it took.
+    /// Begins a rest. It is twice as long as the last one if that ended less than its own length
+    /// ago.
     fn rest_from(&mut self, now: Instant) {
         let is_soon = self.rest_end.is_some_and(|end| now - end < self.rest);
         self.rest = match is_soon {

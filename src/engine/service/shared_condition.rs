@@ -24,8 +24,8 @@
 //!            has changed
 //! ```
 //!
-//! A sender that dies after it has cleared the mark wakes nobody, so readers sleep for a while
-//! only.
+//! A sender that dies after it has cleared the mark wakes nobody, so readers limit the time that
+//! they sleep.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{AtomicU32, Ordering, fence};
@@ -52,7 +52,7 @@ pub trait MarkedWord: SharedWord {
     /// Whether somebody may sleep on it.
     fn is_marked(&self) -> bool;
 
-    /// Sets whether somebody may.
+    /// Sets whether somebody may sleep on it.
     fn set_marked(&self, marked: bool);
 }
 
@@ -75,7 +75,7 @@ impl SharedCondition {
         self.followed.store(IDLE_NOTIFICATIONS, Ordering::Relaxed);
     }
 
-    /// Notifies the readers. Before, the caller must move the mark that the readers check.
+    /// Notifies the readers. The caller must first move the mark that the readers check.
     pub fn notify(&self, word: &impl SharedWord) {
         // Two threads that notify at the same time may count one notification.
         let before = self.followed.load(Ordering::Relaxed);
@@ -106,7 +106,7 @@ pub fn sleep(word: &impl SharedWord, timeout: Duration, ready: impl Fn() -> bool
     }
 }
 
-/// Notifies the readers, if some may sleep. Before, the caller must move the mark that they check.
+/// Notifies the readers, if some may sleep. The caller must first move the mark that they check.
 #[inline]
 pub fn notify_marked(word: &impl MarkedWord) {
     // A reader marks the word before it checks.

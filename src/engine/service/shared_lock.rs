@@ -64,15 +64,15 @@ pub enum Taken {
     Dirty,
 }
 
-/// Takes the lock for `slot`. `None` if a living process holds it for longer than `timeout`; waits
-/// without limit if there is none.
+/// Takes the lock for `slot`. `None` if a living process holds it for longer than `timeout`.
+/// Without a `timeout`, waits without limit.
 #[inline]
 pub fn acquire<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>) -> Option<Taken> {
     acquire_with(word, slot, timeout, W::SPINS)
 }
 
-/// As [`acquire`], with so many pauses between two loads of the word instead of
-/// [`LockWord::SPINS`], and as many in all before the first sleep.
+/// As [`acquire`], with `spins` pauses between two loads of the word instead of
+/// [`LockWord::SPINS`]. The total number of pauses before the first sleep is the same.
 #[inline]
 pub fn acquire_with<W: LockWord>(
     word: &W,
@@ -142,8 +142,8 @@ fn wait<W: LockWord>(word: &W, slot: u32, timeout: Option<Duration>, spins: u32)
     }
 }
 
-/// Waits while a living process holds the lock, at most for `timeout`. The caller may not get it
-/// all the same: another process may be faster.
+/// Waits while a living process holds the lock, at most for `timeout`. The caller may still fail to
+/// get it, because another process may be faster.
 pub fn await_free(word: &impl LockWord, timeout: Duration) {
     let began = Instant::now();
     loop {

@@ -31,8 +31,8 @@ impl Sleepers {
         !self.inside.lock().is_empty()
     }
 
-    /// Calls `wake` until every thread has left that may have missed news which the caller stored
-    /// before.
+    /// Calls `wake` until every thread that may have missed the caller's news has left. The caller
+    /// must first store the news.
     pub fn wake(&self, wake: impl Fn()) {
         let inside = self.inside.lock().clone();
         for left in inside {

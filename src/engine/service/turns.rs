@@ -1,9 +1,9 @@
 //! Turns at a lock that several processes want all the time.
 //!
-//! A process that takes a lock over from another one finds nothing of what the lock guards in the
-//! caches of its processor, and first has to follow what the other one has done. If that happens
-//! after each use of the lock, it takes longer than the use itself. So processes that want the lock
-//! all the time use it in turns:
+//! A process that takes a lock over from another one finds nothing that the lock guards in the
+//! caches of its processor, and first has to catch up with what the other one has done. If that
+//! happens after each use of the lock, it takes longer than the use itself. So processes that want
+//! the lock all the time use it in turns:
 //!
 //! ```text
 //!   lock held by another one, again and again after many uses in a row?
@@ -11,18 +11,18 @@
 //!     --> did others use the lock meanwhile? if not, forget that there are rivals
 //! ```
 //!
-//! A process that uses the lock now and then has no turn that could be over, so it never sleeps.
-//! Nothing depends on these notes: whoever does not sleep waits for the lock as usual.
+//! A process that uses the lock now and then never completes a turn, so it never sleeps.
+//! Correctness does not depend on turns: a process that does not sleep waits for the lock as usual.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a process leaves the lock to others. The sleep takes some 50 us longer. Of several that
-/// sleep, each ends the turn of another one when it wakes, so their turns are shorter than this.
+/// How long a process leaves the lock to others. The sleep takes about 50 us longer than this. If
+/// several processes sleep, each one that wakes ends the turn of another, so turns are shorter.
 pub const TURN: Duration = Duration::from_micros(100);
-/// So many uses of the lock in a row are a turn.
+/// This many uses of the lock in a row make a turn.
 const USES: u32 = 8;
-/// So many turns must have ended at a lock that was held before a process counts on rivals.
+/// This many turns must have ended at a held lock before a process expects rivals.
 const MEETINGS: u32 = 8;
 
 /// What a process knows of its turns. Read and changed by one thread at a time.
@@ -104,7 +104,7 @@ mod tests {
             self.turns.is_over()
         }
 
-        /// How many of so many turns end with a sleep.
+        /// How many of `turns` turns end with a sleep.
         fn sleeps(&mut self, turns: usize, uses: u32) -> usize {
             let mut slept = 0;
             for _ in 0..turns {

@@ -35,7 +35,7 @@ impl Host for Planted {
 }
 
 impl Planted {
-    /// A host on which a turn takes a microsecond, and what polls there, whose last wait was short.
+    /// A host on which a turn takes a microsecond, and a poller there whose last wait was short.
     fn new() -> (Planted, Polling) {
         let host = Planted(Arc::new(Planet {
             began: Instant::now(),
@@ -53,14 +53,14 @@ impl Planted {
         self.0.now.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Has threads run for so long whenever one gives way.
+    /// Makes other threads run for `time` whenever one gives way.
     fn run_others(&self, time: Duration) {
         let micros = time.as_micros().try_into().unwrap();
         self.0.off.store(micros, Ordering::Relaxed);
     }
 
-    /// Waits for messages that come every 50 us, for so long. Returns the number of waits, and how
-    /// many of them polled.
+    /// Waits for messages that come every 50 us, for `time` in all. Returns the number of waits,
+    /// and how many of them polled.
     fn wait_for(&self, polling: &Polling, time: Duration) -> (u64, u64) {
         let end = self.now() + time;
         let (mut waits, mut polled) = (0, 0);
@@ -77,7 +77,7 @@ impl Planted {
     }
 }
 
-/// How often a wait is checked that is over at the `last` check, and what the last one said.
+/// Number of checks of a wait that is over at check number `last`, and the result of the last one.
 fn checks(polling: &Polling, timeout: Duration, last: u32) -> (u32, bool) {
     let count = Cell::new(0);
     let is_over = || {
@@ -139,8 +139,8 @@ fn a_thread_that_comes_back_late_rests() {
 }
 
 /// Two processors, on which the sender, the reader and the thread of dispatch run: one thread too
-/// many. That one needs a few microseconds a message, so the reader comes back in time. A rule that
-/// counted the threads never polled.
+/// many. The thread of dispatch needs a few microseconds a message, so the reader gets its
+/// processor back in time. A rule that counted the threads never polled.
 #[test]
 fn a_thread_polls_beside_one_that_runs_for_moments() {
     let (host, polling) = Planted::new();
