@@ -59,7 +59,7 @@ impl PartitionLog {
         self.written().parts.try_lead()
     }
 
-    /// Takes the append lock, which removes what a process has left that died with it. Returns the
+    /// Takes the append lock, which removes what a process that died with it has left. Returns the
     /// next offsets of all partitions.
     pub(crate) fn mended_ends(&self) -> Result<Vec<(Arc<str>, u32, u64)>> {
         let parts = &self.written().parts;

@@ -19,15 +19,15 @@ const LONG_LEN: usize = 256 << 10;
 
 /// The append lock: that of this process, and that of all processes if they share the store.
 pub struct Taken<'a> {
-    // Dropped first: the threads of a process take turns at the lock of all.
+    // Dropped first: this thread must have left the lock of all processes when the next takes it.
     _held: Option<Held<'a>>,
     /// The ends of all partitions.
     pub tail: TimedMutexGuard<'a, Tail>,
 }
 
 impl Parts {
-    /// Appends batches of rows, and publishes them. Returns whether a flush is to be asked for,
-    /// because so many messages of a partition are not durable as the rules allow.
+    /// Appends batches of rows, and publishes them. Returns whether to request a flush, because a
+    /// partition has as many messages that are not durable as the rules allow.
     ///
     /// # Errors
     ///
@@ -45,8 +45,7 @@ impl Parts {
         })
     }
 
-    /// [`Parts::append`] for others than the owner of the store: a failure is not counted among the
-    /// sends.
+    /// As [`Parts::append`], for appends that are not sends of the user: a failure is not counted.
     ///
     /// # Errors
     ///
@@ -59,7 +58,7 @@ impl Parts {
     ) -> Result<bool> {
         let now_ms = match self.rules.form.append_time {
             true => self.clock.now_ms(),
-            // It only decides when a segment is old.
+            // The time decides only when a segment is old.
             false => self.clock.coarse_ms(),
         };
         let mut newest = i64::MIN;
@@ -74,9 +73,9 @@ impl Parts {
         appended.store_timestamp = newest;
         let len: usize = batches.iter().map(|(_, batch)| batch.encoded_len()).sum();
         guard::renew_at(now_ms);
-        // The rows of one batch are all there or not at all by themselves.
+        // The rows of a single batch are atomic by themselves.
         let is_joined = atomicity == Atomicity::Whole && count > 1;
-        // If processes share the store, their table says where the last one ends.
+        // If processes share the store, their table says where the last atomic batch ends.
         let is_alone = self.shared.is_none();
         let mut whole = (is_joined && is_alone).then(|| self.whole.lock());
         if is_joined {
@@ -119,8 +118,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`], [`Error::Closed`], [`Error::Failed`]; those of removing what a process has
-    /// left that died with the lock.
+    /// [`Error::Busy`], [`Error::Closed`], [`Error::Failed`]; those of removing what a process that
+    /// died with the lock has left.
     pub fn take(&self, now_ms: i64) -> Result<Taken<'_>> {
         let timeout = self.rules.busy_timeout;
         let Some(shared) = &self.shared else {
@@ -164,14 +163,14 @@ impl Parts {
         shared.publish(end);
     }
 
-    /// Makes the last atomic batch durable, which ends at `own` if this process appended it.
+    /// Makes the last atomic batch durable. `own`: where it ends, in a store of one process.
     fn await_whole(&self, own: Option<u64>) -> Result<()> {
         let end = match &self.shared {
             Some(shared) => Some(shared.table.whole()),
             None => own,
         };
         match end.filter(|_| !planted(Bug::ReplaceIntent)) {
-            // Nothing of the next one is appended if that fails.
+            // If that fails, nothing of the next batch is appended.
             Some(end) => {
                 let flushed = self.flush_to(end);
                 flushed.or_else(|error| self.health.check().and(Err(error)))
@@ -186,7 +185,7 @@ impl Parts {
         shared.is_some_and(|shared| shared.table.whole() > shared.durable())
     }
 
-    /// Notes what an append has left that failed, if processes share the store: the next one to
+    /// If processes share the store, notes what a failed append has left: the next process to
     /// append removes it.
     pub(super) fn note_strays(&self, tail: &mut Tail) {
         if let Some(shared) = &self.shared {

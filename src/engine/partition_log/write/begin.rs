@@ -1,4 +1,4 @@
-//! A directory is recovered, and marked as being written.
+//! Recovers a directory, and marks it as being written.
 //!
 //! ```text
 //!   the mark of a clean stop goes, durably --> each partition is opened
@@ -128,7 +128,7 @@ fn take_clean_mark(disk: &dyn Disk, root: &Path) -> Result<bool> {
     Ok(is_clean)
 }
 
-/// What opening has written again of these damaged tables.
+/// The repair of the recovery points, which opening writes again if they were damaged.
 fn mended(damaged: Vec<(Damage, Option<PathBuf>)>) -> Vec<RepairStep> {
     let points = damaged.into_iter();
     let points = points.filter(|it| it.0.path.ends_with(RECOVERY_POINT));
@@ -155,7 +155,7 @@ fn open_partitions(
     let disk = &**opening.disk;
     let mut named = names::partitions(disk, root)?;
     named.sort();
-    // A store of Forebay has one before it has partitions.
+    // A store of Forebay has this checkpoint before it has partitions.
     let is_due = opening.is_own && !named.is_empty();
     let points = offsets_of(opening, root, RECOVERY_POINT, is_due)?;
     let opening = &Opening {

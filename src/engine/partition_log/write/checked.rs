@@ -1,8 +1,8 @@
 //! A segment that recovery checks batch by batch, and whether the next one belongs to the
 //! partition.
 //!
-//! Bytes that are not a whole batch are [`holes`]. What follows them tells damage, which is kept
-//! and reported, from what a crash has left.
+//! Bytes that are not a whole batch are [`holes`]. What follows a hole distinguishes damage, which
+//! is kept and reported, from what a crash has left.
 
 use super::holes::{self, Hole};
 use super::indexes::Indexes;
@@ -17,10 +17,10 @@ use crate::record::Flaw;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is known of the segments of a partition beside the one that is checked.
+/// What is known of a partition and of its other segments.
 pub(super) struct Around<'a> {
     pub(super) known: Known,
-    /// A gap between segments below this offset is not the end of the partition.
+    /// The offset below which a gap between segments is not the end of the partition.
     pub(super) gaps_below: u64,
     /// Segments without messages.
     pub(super) empty: &'a [Segment],
@@ -30,7 +30,7 @@ pub(super) struct Around<'a> {
 pub(super) struct Checked {
     /// Where its last whole batch ends, or damage that is kept.
     pub(super) len: u64,
-    /// Where what may not be durable begins.
+    /// Where bytes begin that may not be durable.
     pub(super) from: u64,
     /// The next offset.
     pub(super) next: u64,
@@ -41,7 +41,7 @@ pub(super) struct Checked {
     pub(super) is_unsearched: bool,
     /// Whether damage that is kept follows the last whole batch.
     pub(super) is_damaged: bool,
-    /// Whether it has batches of producers, which a broker wrote.
+    /// Whether it has batches of producers, which only brokers write.
     pub(super) has_producers: bool,
 }
 
@@ -71,8 +71,8 @@ impl Checked {
         last.is_some_and(|hole| hole.bytes.end == position)
     }
 
-    /// Adds a hole from a flaw on that ends with the segment as far as the walk knows, and has the
-    /// walk go on with the batches behind it.
+    /// Adds a hole that, as far as the walk knows, reaches from a flaw to the end of the segment.
+    /// Searches for batches after the flaw, with which the walk then continues.
     fn search_after(
         &mut self,
         disk: &dyn Disk,
@@ -106,7 +106,7 @@ impl Checked {
 }
 
 impl Opening<'_> {
-    /// Checks the batches of a segment, before one that begins at the offset `later`.
+    /// Checks the batches of a segment. The next segment begins at the offset `later`.
     pub(super) fn check(
         &self,
         segment: &Segment,
@@ -169,8 +169,8 @@ impl Opening<'_> {
         Ok((it, count))
     }
 
-    /// Whether the next segment, which begins at the offset `later`, belongs to the partition. If
-    /// damage comes before it, reports and keeps that.
+    /// Whether the next segment, which begins at the offset `later`, belongs to the partition.
+    /// Damage before it is reported and kept.
     pub(super) fn goes_on(
         &self,
         segment: &Segment,
@@ -185,7 +185,7 @@ impl Opening<'_> {
             && next < known.followed
             && later.is_none()
         {
-            // Its header may be what is damaged.
+            // The offsets in its header may be damaged.
             hole.after = Some(known.point.max(known.followed));
         }
         if let Some(hole) = found.holes.last()
@@ -213,8 +213,8 @@ impl Opening<'_> {
         if !self.is_own || !self.are_points_known {
             return Ok(true);
         }
-        // A power loss takes whole segments, and what was appended to a file since it was opened,
-        // which has grown since. Nothing that is in a file is lost for a gap otherwise.
+        // A power loss can take whole segments, or everything in a file after the recovery point.
+        // Any other gap is damage, and what follows it is kept.
         let is_empty = found.len == 0;
         let is_gone = || around.empty.iter().any(|it| it.base == next);
         let is_lost = is_empty || next == known.point || is_gone();
@@ -227,8 +227,8 @@ impl Opening<'_> {
         Ok(true)
     }
 
-    /// Whether the batches after holes, the first of which has the offset `next`, belong to the
-    /// partition. Reports the holes then.
+    /// Whether the batches after holes belong to the partition. If so, reports the holes. `next`:
+    /// the first offset of these batches.
     fn passes_over(
         &self,
         segment: &Segment,
@@ -247,7 +247,7 @@ impl Opening<'_> {
         Ok(is_damage)
     }
 
-    /// Whether holes that something follows are damage, and not what a power loss has left.
+    /// Whether holes that something follows are damage, and not the work of a power loss.
     fn are_damage(&self, segment: &Segment, it: &Checked, known: Known) -> Result<bool> {
         if it.next < known.point || !self.are_points_known {
             return Ok(true);
@@ -260,8 +260,8 @@ impl Opening<'_> {
         Ok(!planted(Bug::EndAtHole))
     }
 
-    /// Whether a segment may end within a batch, in its last hole, because the power failed: a
-    /// broker's files grow with what is written to them, and it ends a partition there itself.
+    /// Whether a segment may end within a batch, in its last hole, because the power failed. The
+    /// files of a broker grow as it writes, and the broker, too, would end the partition there.
     fn is_short(&self, hole: &Hole) -> bool {
         !self.is_own && hole.after.is_none()
     }

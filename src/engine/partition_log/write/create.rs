@@ -12,10 +12,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// If a topic lacks more queues than this, and many more than it has, they are not made unless a
-/// call asks for them: one folder with a high number would become thousands.
+/// If a topic lacks more queues than this, and more than [`LACKING_RATIO`] times as many as it has,
+/// they are made only if a call asks for them: one folder with a high number must not become
+/// thousands.
 const LACKING_MAX: usize = 1024;
-/// How many times as many as it has.
+/// See [`LACKING_MAX`].
 const LACKING_RATIO: usize = 16;
 
 impl Writer {
@@ -39,8 +40,8 @@ impl Writer {
             return Ok(topic);
         }
         if let Some(shared) = &parts.shared {
-            // With no lock held: while it waits for another process, the handler of a signal may
-            // create a topic.
+            // No lock is held: while this waits for another process, a signal handler may create a
+            // topic.
             self.make_shared(shared, name, queues)?;
             self.complete(&mut self.incomplete.lock(), name);
             self.adopt(topics, &mut add)?;
@@ -57,9 +58,9 @@ impl Writer {
         Ok(topic)
     }
 
-    /// How many queues a topic gets that has `first` of them, and which of these it lacks.
-    /// `queues`: how many the call asks for; `None`: as many as it has, in a new topic the default
-    /// number.
+    /// The number of queues that a topic with `first` queues gets, and which of these it lacks.
+    /// `queues`: how many the call asks for; `None`: as many as there are, or in a new topic the
+    /// default number.
     ///
     /// # Errors
     ///
@@ -89,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// Creates partitions that do not exist, of a topic that has `queues` queues then.
+    /// Creates missing partitions of a topic, which then has `queues` queues.
     fn make(
         &self,
         topics: &Topics,
@@ -134,8 +135,8 @@ impl Writer {
     }
 }
 
-/// The queues that a topic lacks below `queues`, of which the call asks for those below `asked`. A
-/// process that died while it made the topic has left the last ones.
+/// The queues below `queues` that a topic lacks. The call asks for those below `asked`. A process
+/// that died while it made the topic has left only the last ones.
 ///
 /// # Errors
 ///

@@ -173,8 +173,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Removes the intent of the last atomic batch once the batch is durable. That becomes durable
-    /// with the checkpoint that is saved next.
+    /// Removes the intent of the last atomic batch once the batch is durable. The removal becomes
+    /// durable with the next checkpoint.
     fn forget_intent(&self) -> Result<()> {
         let Some(mut whole) = self.whole.try_lock() else {
             return Ok(());
@@ -193,7 +193,7 @@ impl Parts {
         if durable <= passes.passed && passes.left.is_empty() {
             return Ok(());
         }
-        // Read first: the indexes of all segments below these ends are in the list.
+        // Read first, so that the list has the indexes of all segments below these ends.
         let points = self.next_offsets(true);
         {
             let mut tail = self.tail.lock();
@@ -221,8 +221,8 @@ impl Parts {
             if *whole.0 != **topic {
                 whole = (topic, 0);
             }
-            // Readers take a topic for one that is being made while it lacks partitions before an
-            // empty folder.
+            // While a topic lacks partitions before an empty folder, readers take it for
+            // unfinished. So folders after a missing one stay empty.
             if *queue != whole.1 {
                 continue;
             }
@@ -243,15 +243,15 @@ impl Parts {
         unsynced::sync_small(disk, &self.folders, &made)
     }
 
-    /// Tells a broker of the producers at the end of each partition. Durable on return.
+    /// Writes the producer snapshot at the end of each partition, for a broker. Durable on return.
     pub(super) fn keep_producers(&self) -> Result<()> {
         let all = self.all.lock();
         let mut all = all.values();
         all.try_for_each(|ends| producers::keep(&*self.disk, ends, ends.next_offset(false)))
     }
 
-    /// Writes what a clean stop leaves. The store was closed, so that nothing is appended
-    /// meanwhile; see [`Parts::finish_shared`] for one that processes share.
+    /// Writes what a clean stop leaves. The store is closed, so nothing is appended meanwhile; see
+    /// [`Parts::finish_shared`] for one that processes share.
     pub fn finish(&self) -> Result<()> {
         self.health.check()?;
         self.sync_pending(&mut self.unsynced.lock())?;

@@ -1,9 +1,9 @@
-//! What one of the processes that share a partition log does for all of them: it flushes, writes
-//! indexes and recovery points, and leaves what a clean stop leaves.
+//! What the leader of the processes that share a partition log does for all of them: it flushes,
+//! writes indexes and recovery points, and at the end writes what a clean stop leaves.
 //!
-//! The table says what is not durable, so nothing depends on the memory of the process. One that
-//! takes over from a dead one writes what is not durable again, because the dead one may have met a
-//! failed sync and told nobody.
+//! The table says what is not durable, so a new leader needs nothing from the memory of the old
+//! one. It writes again what is not durable, because the old one may have died after a failed sync
+//! without reporting it.
 
 use super::ends::{End, Ends, Place, Undone};
 use super::files;
@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two checks of a process that does not wait.
 const WATCH: Duration = Duration::from_millis(100);
-/// Longest sleep of the process that flushes for others. One that dies before it notifies it does
-/// not wait for the flush any more.
+/// Longest sleep of the leader between two flushes. A process that dies before it notifies the
+/// leader no longer waits for a flush.
 const REST: Duration = Duration::from_secs(1);
 /// How long a process waits for the append lock to take over.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ impl Parts {
         shared.is_none_or(|shared| shared.lead.is_held())
     }
 
-    /// Knows all partitions that are in the table of the processes that share the store.
+    /// Adds the partitions of the shared table that this process does not know yet.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Parts {
             return Ok(());
         };
         let mut all = self.all.lock();
-        // Each entry of the table has another name.
+        // The names in the table differ, so the known partitions are its first ones.
         let known = u32::try_from(all.len()).unwrap_or(u32::MAX);
         for number in known..shared.table.count() {
             let (topic, queue) = shared.table.name(number)?;
@@ -96,7 +96,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Waits until the process that leads has flushed, or flushes if this one does.
+    /// Waits until the leader has flushed; flushes if this process leads.
     pub(super) fn flush_shared_to(&self, shared: &Shared, position: u64) -> Result<()> {
         let position = position.min(shared.published());
         shared.member.await_flush(position, &(self, shared))
@@ -105,13 +105,13 @@ impl Parts {
     /// Syncs what all processes have appended.
     fn sync_shared(&self, shared: &Shared, list: &mut Vec<Unsynced>) -> Result<()> {
         let durable = shared.durable();
-        // Read first: all that was published before is in the table.
+        // Read before the table, which then has everything published below it.
         let end = shared.published();
         list.clear();
         for (_, _, ends) in self.undone_ends()? {
             if let Some(undone) = ends.undone(&*self.disk)? {
                 if undone.from.len == 0 {
-                    // The partition may have been made since.
+                    // The partition may be new, and the name of its folder not durable.
                     self.folders.add();
                 }
                 list.push(self.unsynced_of(&ends, undone));
@@ -170,7 +170,7 @@ impl Parts {
         }
     }
 
-    /// Becomes the process that runs the services if there is none. Returns whether this one is.
+    /// Becomes the leader, if there is none. Returns whether this process leads.
     ///
     /// # Errors
     ///
@@ -187,11 +187,11 @@ impl Parts {
             Role::Gone => return Ok(false),
             Role::Follower => {}
         }
-        // After a failure only closing and opening the store helps, in all processes.
+        // After a failure, only closing and opening the store helps, in all processes.
         if shared.check(&self.health).is_err() || !shared.member.try_lead()? {
             return Ok(false);
         }
-        // At once: the page names one that has closed the store or died.
+        // At once: the page still names a leader that has left or died.
         shared.page().take_over();
         let taken_over = self.take_over(shared);
         taken_over.inspect_err(|_| shared.member.stop_leading())?;
@@ -233,8 +233,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Checks from time to time whether some process runs the services, until the store closes. If
-    /// this one does, flushes for those that wait for the disk.
+    /// Until the store closes, checks from time to time whether some process leads. If this one
+    /// does, flushes for processes that wait for the disk.
     pub fn watch(&self) {
         let Some(shared) = &self.shared else { return };
         let page = shared.page();
@@ -255,7 +255,7 @@ impl Parts {
             if wanted <= shared.durable() {
                 page.sleep_on(Word::Wanted, seen, REST);
             } else if self.flush_to(wanted).is_err() {
-                // It has ended writing, or is met again.
+                // The error has ended writing, or the next attempt meets it again.
                 page.sleep_on(Word::Wanted, seen, WATCH);
             }
         }
@@ -305,7 +305,7 @@ impl Parts {
     pub fn finish_shared(&self, shared: &Shared) -> Result<()> {
         shared.check(&self.health)?;
         {
-            // What a process has left that died with the lock.
+            // Removes what a process that died with the lock has left.
             let mut tail = self.tail.lock();
             drop(self.hold(shared, &mut tail, LOCK_TIMEOUT)?);
         }
@@ -316,7 +316,7 @@ impl Parts {
             let (with, name) = ((&*self.root, &self.rules), (topic, queue));
             let End { base, len, .. } = ends.end();
             let entry = self.disk.stat(&ends.path_of(base))?;
-            // Only the file of a segment that is appended to is longer.
+            // The file is longer only while the segment is appended to.
             if entry.is_some_and(|entry| entry.len > len) {
                 passes.indexing.follow(&*self.disk, with, &name, &ends)?;
                 last.push(passes.indexing.complete(&self.rules, &name, &ends));
@@ -330,12 +330,12 @@ impl Parts {
         files::save_clean_stop(&*self.disk, &self.root, &self.lines_of(&points))
     }
 
-    /// Ends the services of this process, for another one to run them or because the store closes.
+    /// Ends the services of this process: another one takes them over, or the store closes.
     pub fn end_lead(&self, shared: &Shared) {
         shared.lead.end();
         let role = std::mem::replace(&mut *shared.role.lock(), Role::Gone);
         if role == Role::Leader {
-            // Nothing of this process may flush any more.
+            // Waits until no thread of this process flushes.
             drop(self.unsynced.lock());
             drop(self.unsaved.lock());
         }

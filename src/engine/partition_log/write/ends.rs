@@ -1,6 +1,6 @@
 //! Where a partition begins and ends: what its writer tells readers and the thread that syncs.
 //!
-//! If processes share the store, the table says it to all of them ([`Table`]), and each of them
+//! If processes share the store, the [`Table`] has these ends for all of them, and each process
 //! catches up before it reads or appends.
 
 pub use super::table::{End, Place};
@@ -63,7 +63,7 @@ pub struct Undone {
     pub from: End,
     /// The published end.
     pub to: End,
-    /// The complete segments from the former on.
+    /// The complete segments from the durable end on.
     pub sealed: Vec<Arc<Segment>>,
 }
 
@@ -78,8 +78,8 @@ struct State {
     replaced: u64,
     /// What readers were shown last.
     shown: Option<(End, Segments)>,
-    /// What the table said when the segments of a shared partition were listed; `None` if they must
-    /// be listed again.
+    /// The table's number of changes when the segments of a shared partition were listed; `None` if
+    /// they must be listed again.
     listed: Option<u32>,
 }
 
@@ -133,7 +133,7 @@ impl Ends {
         let _ = self.snapshot.set(bytes);
     }
 
-    /// The bytes of the newest producer snapshot. Nothing that is appended changes them.
+    /// The bytes of the newest producer snapshot. Appends do not change them.
     ///
     /// # Errors
     ///
@@ -142,15 +142,15 @@ impl Ends {
         if let Some(known) = self.snapshot.get() {
             return Ok(known.clone());
         }
-        // Another process has opened the partition.
+        // Not known yet, because another process has opened the partition.
         let offsets = snapshot::offsets(&names::entries(disk, &self.folder)?);
         let newest = snapshot::newest(disk, &self.folder, &offsets)?;
         let found = newest.map(|(_, producers)| snapshot::bytes_of(&producers).into());
         Ok(self.snapshot.get_or_init(|| found).clone())
     }
 
-    /// Finds what other processes have published, made durable and removed, if they share the
-    /// partition. Returns the published end then.
+    /// Finds what other processes have published, made durable and removed. Returns the published
+    /// end; `None` if processes do not share the partition.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Ends {
         };
         let mut state = self.state.lock();
         let durable = table.get(Which::Durable, *number)?.end;
-        // Read before the list is made: a later change is met by the next call.
+        // Read before the folder is listed, so that the next call meets a later change.
         let changes = table.changes(*number);
         let place = table.get(Which::Published, *number)?;
         let published = place.end;
@@ -192,12 +192,12 @@ impl Ends {
         Ok(Some(place))
     }
 
-    /// Has the next [`Ends::catch_up`] list the segments again.
+    /// Makes the next [`Ends::catch_up`] list the segments again.
     pub fn list_again(&self) {
         self.state.lock().listed = None;
     }
 
-    /// Where other processes have published the end of a shared partition.
+    /// The published end of a shared partition, as in the table.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl Ends {
         entry.map(get).transpose()
     }
 
-    /// Where other processes have published and made durable the end of a shared partition.
+    /// The published and the durable end of a shared partition, as in the table.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl Ends {
         Ok(Some((table.get(Which::Published, *number)?, durable)))
     }
 
-    /// Has the processes that share the partition map segments again before they append.
+    /// Makes the processes that share the partition map segments again before they append.
     pub fn map_again(&self) {
         if let Some(Entry { table, .. }) = &self.entry {
             table.next_cut();
@@ -235,7 +235,7 @@ impl Ends {
         }
     }
 
-    /// Bytes that can be appended at once, about.
+    /// About how many bytes can be appended at once.
     pub fn ready(&self) -> u64 {
         self.ready.load(Ordering::Relaxed)
     }
@@ -292,7 +292,7 @@ impl Ends {
     pub fn past(&self) -> Past {
         let state = self.state.lock();
         let durable = state.durable.base;
-        // A segment is added just before one that follows it is published.
+        // A segment is added to `sealed` shortly before the next one is published.
         let last = state.published.base;
         let nexts = state.sealed.iter().skip(1).map(|it| it.base);
         let nexts = nexts.filter(|base| *base < last).chain([last]);
@@ -374,7 +374,7 @@ impl Ends {
         }
     }
 
-    /// The next offset of what is durable, also of what other processes have flushed.
+    /// The durable next offset, including what other processes have flushed.
     pub fn durable_offset(&self) -> u64 {
         match self.places() {
             Ok(Some((_, durable))) => durable.end.offset,
@@ -434,7 +434,7 @@ impl Ends {
     }
 
     /// What a sync of a shared partition has to do: the durable end, the published one, and the
-    /// complete segments from the former on. `None` if all of it is durable.
+    /// complete segments from the durable one on. `None` if all of it is durable.
     ///
     /// # Errors
     ///
@@ -461,8 +461,8 @@ impl Ends {
         self.state.lock().replaced
     }
 
-    /// Replaces the complete segments whose bases are in the range by one with the first of these
-    /// bases. `rename` first gives its file the name; readers see both changes at once.
+    /// Replaces the complete segments whose bases are in the range by a segment with the first of
+    /// these bases. Calls `rename` first, to prepare its file; readers see both changes at once.
     pub fn replace(
         &self,
         bases: Range<u64>,

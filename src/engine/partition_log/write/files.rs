@@ -24,10 +24,10 @@ pub const SMALL: [&str; 2] = [METADATA, EPOCHS];
 /// Longest small file of a partition that is read.
 const SMALL_LEN_MAX: u64 = 1 << 20;
 
-/// File in the log directory by which a store of Forebay is known: its seed in text, and then the
-/// times in ms at which it was opened with retention by time, a line each.
+/// File that marks the log directory as a store of Forebay: its seed as text, and then the times in
+/// ms at which it was opened with retention, one per line.
 pub const MARKER: &str = names::FOREBAY;
-/// Only the newest of these times are kept, this many.
+/// How many of these times are kept, the newest ones.
 const TIMES_KEPT: usize = 64;
 
 /// The seed of the store; `None` if Forebay has not written to the directory.
@@ -100,11 +100,11 @@ pub fn read_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Vec<(String, u32,
     })
 }
 
-/// What a checkpoint file is.
+/// The contents of a checkpoint file.
 pub enum Checkpoint {
     /// There is none.
     Missing,
-    /// It is no checkpoint.
+    /// It is not a checkpoint.
     Damaged,
     /// Its entries.
     Lines(Vec<(String, u32, u64)>),
@@ -128,7 +128,7 @@ pub fn load_checkpoint(disk: &dyn Disk, path: &Path) -> Result<Checkpoint> {
     })
 }
 
-/// The bytes of a small file; `None` if it is missing, too long or no file.
+/// The bytes of a small file; `None` if it is missing, too long or not a file.
 pub(super) fn read_table(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
     match disk.stat(path)? {
         Some(entry) if entry.kind == Kind::File && entry.len <= limit => {
@@ -180,7 +180,7 @@ pub fn id_of(disk: &dyn Disk, folder: &Path, topic: &str, seed: u64) -> Result<S
 
 /// The id that another of the topic's first partitions states.
 pub(super) fn known_id(disk: &dyn Disk, folder: &Path, topic: &str) -> Result<Option<String>> {
-    /// How many are read.
+    /// How many partitions are asked.
     const ASKED: u32 = 16;
     for queue in 0..ASKED {
         let other = folder.with_file_name(format!("{topic}-{queue}"));
@@ -202,8 +202,8 @@ pub(super) fn id_in(metadata: &[u8]) -> Option<&str> {
     (id.len() == LEN && id.chars().all(is_of_id)).then_some(id)
 }
 
-/// Brings the table of epochs of a partition in step with a log that ends before the offset `end`,
-/// and whose batches have these epochs from these offsets on. A damaged table counts as empty.
+/// Updates the table of epochs of a partition to match a log that ends before the offset `end`.
+/// `of`: the epochs of its batches, each with its first offset. A damaged table counts as empty.
 /// Durable on return.
 pub fn follow_epochs(disk: &dyn Disk, folder: &Path, of: &[(i32, u64)], end: u64) -> Result<()> {
     let path = folder.join(EPOCHS);
@@ -226,8 +226,8 @@ pub fn follow_epochs(disk: &dyn Disk, folder: &Path, of: &[(i32, u64)], end: u64
     }
 }
 
-/// Has the table of epochs of a partition begin at its first offset: earlier epochs have no
-/// messages left, and the one that the offset is in begins there. Does nothing if the table is
+/// Makes the table of epochs of a partition begin at its first offset: drops epochs without
+/// messages, and moves the start of the epoch that has this offset. Does nothing if the table is
 /// missing or damaged. Durable on return.
 pub fn begin_epochs(disk: &dyn Disk, folder: &Path, start: u64) -> Result<()> {
     let path = folder.join(EPOCHS);
@@ -259,7 +259,7 @@ pub(super) fn text_of_epochs(epochs: &[(i32, u64)]) -> String {
 }
 
 /// The entries of a table of epochs: each epoch and the offset where it begins; `None` if the bytes
-/// are none.
+/// are not such a table.
 pub(super) fn epochs(bytes: &[u8]) -> Option<Vec<(i32, u64)>> {
     let mut lines = str::from_utf8(bytes).ok()?.lines();
     if lines.next() != Some("0") {

@@ -49,7 +49,7 @@ struct Aborted {
     producer: i64,
     first: u64,
     marker: u64,
-    /// Where the transactions begin that are open after the marker.
+    /// The first offset of the transactions that are still open after the marker.
     stable: u64,
 }
 
@@ -142,9 +142,8 @@ fn has_transactions(disk: &dyn Disk, segments: &[Segment]) -> Result<bool> {
     Ok(false)
 }
 
-/// The newest segment, up to the first that was checked, for whose base there is a snapshot, and
-/// the transactions open there: first offsets by producer. The first segment if there is no
-/// snapshot.
+/// The newest segment with a snapshot at its base, at or before the first that was checked, and the
+/// transactions open there: first offsets by producer. Without a snapshot, the first segment.
 fn open_before(disk: &dyn Disk, log: &Log<'_>) -> Result<(usize, BTreeMap<i64, u64>)> {
     for number in (0..=log.first).rev() {
         let Some(segment) = log.segments.get(number) else {
@@ -158,7 +157,7 @@ fn open_before(disk: &dyn Disk, log: &Log<'_>) -> Result<(usize, BTreeMap<i64, u
     Ok((0, BTreeMap::new()))
 }
 
-/// The aborted transactions whose markers are in a segment. `open`: those that are open.
+/// The aborted transactions whose markers are in a segment. `open`: those open before it; updated.
 fn aborted_in(
     disk: &dyn Disk,
     segment: &Segment,

@@ -16,20 +16,21 @@ use std::path::Path;
 pub struct Gone {
     /// Topic and queue, and the offset up to which the partition was durable.
     ends: BTreeMap<(String, u32), u64>,
-    /// Topics with folders that the checkpoint does not name. No checksum covers its lines: one of
-    /// these may be what a damaged line has meant.
+    /// Topics with folders that the checkpoint does not name. No checksum covers its lines, so a
+    /// damaged line may be about one of these folders.
     doubted: BTreeSet<String>,
 }
 
 impl Gone {
-    /// Those that these lines of the checkpoint name. `there`: the partitions that have a folder.
+    /// The partitions that these lines of the checkpoint name and that have no folder. `there`: the
+    /// partitions that have one.
     pub fn new(lines: impl Iterator<Item = (String, u32, u64)>, there: &[(String, u32)]) -> Gone {
         let have: HashSet<(&str, u32)> = there.iter().map(|it| (&*it.0, it.1)).collect();
         let (mut gone, mut named) = (Gone::default(), HashSet::new());
         for (topic, queue, end) in lines {
             named.insert((topic.clone(), queue));
             let folder = format!("{topic}-{queue}");
-            // Nothing of a topic that was just made is lost if its folder is.
+            // A partition that was empty has lost nothing with its folder.
             let is_meant = end > 0 && names::partition_of(&folder).is_some();
             if is_meant && !have.contains(&(&*topic, queue)) {
                 gone.ends.insert((topic, queue), end);
@@ -42,19 +43,19 @@ impl Gone {
         gone
     }
 
-    /// Those of a directory that other processes may write.
+    /// The partitions that are gone from a directory that other processes may write.
     ///
     /// # Errors
     ///
     /// Those of reading.
     pub fn find(disk: &dyn Disk, root: &Path) -> Result<Gone> {
-        // Read first: a folder exists before it is named.
+        // Read before the folders: a folder exists before the checkpoint names it.
         let lines = files::read_checkpoint(disk, &root.join(RECOVERY_POINT))?;
         let there = names::partitions(disk, root)?;
         Ok(Gone::new(lines.into_iter(), &there))
     }
 
-    /// The damage that they are.
+    /// The damage to report for these partitions.
     pub fn damage(&self, root: &Path) -> Vec<Damage> {
         let ends = self.ends.iter();
         ends.map(|((topic, queue), end)| damage(root, (topic, *queue), *end))
@@ -66,13 +67,14 @@ impl Gone {
         self.damage(root).into_iter().for_each(|it| report.add(it));
     }
 
-    /// Where a partition begins that is made again.
+    /// The first offset of a partition that is made again.
     pub fn begin_of(&self, topic: &str, queue: u32) -> u64 {
         let end = self.ends.get(&(topic.to_owned(), queue));
         end.copied().unwrap_or_default()
     }
 
-    /// The number of queues of a topic that has these many others.
+    /// The number of queues of a topic with `others` queues, counting those after them that are
+    /// gone.
     pub fn queues_of(&self, topic: &str, others: u32) -> u32 {
         let mut queues = others;
         if !self.doubted.contains(topic) {
@@ -83,7 +85,7 @@ impl Gone {
         queues
     }
 
-    /// Adds the lines of those that were not made again.
+    /// Adds the lines of the partitions that were not made again.
     pub fn add_to<'a>(&'a self, lines: &mut Vec<Line<'a>>) {
         if self.ends.is_empty() {
             return;
@@ -95,7 +97,7 @@ impl Gone {
     }
 }
 
-/// The damage that a partition without log files is, if it was durable up to the offset `end`.
+/// The damage of a partition without log files that was durable up to the offset `end`.
 pub fn damage(root: &Path, (topic, queue): (&str, u32), end: u64) -> Damage {
     let what = format!("no log file of the partition is left, which was durable up to {end}");
     let folder = root.join(format!("{topic}-{queue}"));

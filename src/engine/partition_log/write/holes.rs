@@ -7,12 +7,12 @@
 //! | above it, whole batches follow, no sector is missing | damage | keeps and reports it |
 //! | below the recovery point | damage | keeps and reports it |
 //!
-//! A power loss may keep any of the sectors that were not synced and lose any other. What follows a
-//! sector that it took was not durable either. [`lacks_sector`] tells that from bytes that were
-//! stored, and damaged later.
+//! A power loss may keep some of the sectors that were not synced and lose others. What follows a
+//! lost sector was not durable either. [`lacks_sector`] distinguishes a lost sector from bytes that
+//! were stored and damaged later.
 //!
-//! If the recovery points are not known, nothing is known of what was durable. Then all holes that
-//! batches follow are damage.
+//! If the recovery points are not known, nobody knows what was durable. Then every hole that
+//! batches follow is damage.
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::partition_of;
@@ -27,8 +27,8 @@ use std::ops::Range;
 /// Bytes that are not a whole batch.
 #[derive(Debug)]
 pub struct Hole {
-    /// The bytes: from where a batch should begin to the next one. If none follows, to the end of
-    /// the batch if its header tells, or of what is there and not zero, and of a header at least.
+    /// From where a batch should begin to the next batch. If none follows, to the end of the batch
+    /// that its header states, or else of the last byte that is not zero, and at least of a header.
     pub bytes: Range<u64>,
     /// The first offset that was in it.
     pub first: u64,
@@ -38,7 +38,7 @@ pub struct Hole {
     pub reason: String,
 }
 
-/// Adds a hole, in which the last ones may be: their lengths were damaged then.
+/// Adds a hole. It replaces the last ones that begin in it: their lengths were damaged.
 pub fn add(holes: &mut Vec<Hole>, hole: Hole) {
     // They are in order.
     while holes
@@ -48,10 +48,10 @@ pub fn add(holes: &mut Vec<Hole>, hole: Hole) {
     holes.push(hole);
 }
 
-/// Adds one that no whole batch follows in a segment of `len` bytes. The last byte that is not zero
-/// ends at `data_end`.
+/// Adds a hole that no whole batch follows in a segment of `len` bytes. The last byte that is not
+/// zero ends at `data_end`.
 pub fn add_last(holes: &mut Vec<Hole>, mut hole: Hole, data_end: u64, len: u64) {
-    // A header says how long its batch is, and only zeros follow that.
+    // The last hole ends where its header says, and only zeros follow.
     let is_known = |it: &Hole| it.bytes.start == hole.bytes.start && data_end <= it.bytes.end;
     if !holes.last().is_some_and(is_known) {
         let head_end = hole.bytes.start + HEAD_LEN as u64;
@@ -85,8 +85,8 @@ impl Hole {
         lacks_sector(disk, segment, self.bytes.clone(), self.first)
     }
 
-    /// Reports the hole. `next` is the first offset after it that is there; `None` if offsets leave
-    /// gaps, so that it does not say what was lost.
+    /// Reports the hole. `next`: the first offset that exists after it; `None` if offsets may leave
+    /// gaps, so that it does not tell what was lost.
     pub fn report(&self, report: &Report, segment: &Segment, next: Option<u64>) {
         let bytes = self.bytes.clone();
         let damage = Damage::new(DamageKind::Log, &segment.path, bytes, &self.reason);

@@ -55,7 +55,7 @@ pub struct Piece {
 }
 
 impl Indexes {
-    /// Those of an empty segment.
+    /// The indexes of an empty segment.
     pub fn new(base: u64, rules: &Rules) -> Indexes {
         Indexes {
             base,
@@ -71,8 +71,8 @@ impl Indexes {
         }
     }
 
-    /// Builds those of a segment from its batches, without the entry that completes them. Returns
-    /// also the offset after its last batch.
+    /// Builds the indexes of a segment from its batches, without the last entry of the time index.
+    /// Also returns the offset after its last batch.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ impl Indexes {
         }
     }
 
-    /// Reads those of a segment of `len` bytes that ends before the offset `next`; `None` if the
-    /// files are missing or cannot be those of the segment.
+    /// Reads the indexes of a segment of `len` bytes that ends before the offset `next`; `None` if
+    /// the files are missing or cannot belong to the segment.
     pub fn load(
         disk: &dyn Disk,
         log: &Path,
@@ -164,7 +164,8 @@ impl Indexes {
         self.since = self.since.saturating_add(len);
     }
 
-    /// Has the next batch get an entry, if there is room: readers find it after a damaged one.
+    /// Gives the next batch an entry, if there is room, so that readers find it after a damaged
+    /// one.
     pub fn mark_next(&mut self) {
         self.since = self.interval.saturating_add(1);
     }
@@ -192,7 +193,7 @@ impl Indexes {
         (self.offsets, self.times)
     }
 
-    /// The entries that the files lack, which counts them as written.
+    /// Returns the entries that the files lack, and counts them as written.
     pub fn take_unwritten(&mut self) -> [Piece; 2] {
         let (offsets, times) = self.written;
         self.written = (self.offsets.len(), self.times.len());

@@ -1,4 +1,4 @@
-//! The indexes of partitions that processes share: one of them walks what all have appended, and
+//! The indexes of partitions that processes share: the leader walks what all have appended, and
 //! writes the index files.
 
 use super::ends::{End, Ends};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// A topic and a queue.
 pub type Name = (Arc<str>, u32);
 
-/// How far the indexes of all partitions are.
+/// How far the indexes of all partitions are written.
 #[derive(Debug, Default)]
 pub struct Indexing {
     /// Recovery points that an earlier leader has saved; `None` if they were not read yet.
@@ -35,8 +35,8 @@ struct Known {
 }
 
 impl Indexing {
-    /// Writes what the index files of a partition lack: those of complete segments durably, of the
-    /// last one what there is.
+    /// Writes what the index files of a partition lack. Those of complete segments are durable on
+    /// return.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Indexing {
                 known.indexes.save(disk, &segment.path)?;
                 disk.sync_directory(&ends_folder(segment))?;
             }
-            // What an earlier process has written may be longer.
+            // An earlier process may have written longer files.
             true if is_new => known.indexes.write_first(disk, &segment.path)?,
             true => known.indexes.write_more(disk, &segment.path)?,
         }
@@ -136,8 +136,8 @@ impl Indexing {
         Ok(())
     }
 
-    /// The last segment of a partition that [`Indexing::follow`] has reached, for a clean stop: its
-    /// log file, its length, and its indexes.
+    /// For a clean stop, after [`Indexing::follow`]: log file, length and indexes of the last
+    /// segment of a partition.
     pub fn complete(&mut self, rules: &Rules, name: &Name, ends: &Ends) -> (PathBuf, u64, Indexes) {
         let End { base, len, .. } = ends.end();
         let known = self.known.remove(name).filter(|known| known.base == base);

@@ -10,15 +10,15 @@
 //! ```
 //!
 //! After a crash each partition is first recovered by itself. If one of them ends before its rows
-//! do, none of the rows were acknowledged as durable, nor what follows them: all partitions named
-//! end where the rows begin. The recovery points go back first, durably, so that a crash in between
-//! leaves the same decision to the next opening.
+//! do, neither the rows nor what follows them was acknowledged as durable, and all partitions named
+//! end where the rows begin. Before that, the recovery points go back, durably, so that after
+//! another crash the next opening decides the same.
 //!
-//! If something follows the rows in one of the partitions, all rows had been appended. Then rows
-//! that are not whole are judged as [`holes`](super::holes) that batches follow are: damage is kept
-//! and reported, and takes nothing from the other partitions. So are rows that nothing follows if
-//! all of their bytes were [`stored`]. Here, too, the recovery points say so before the intent
-//! goes: without it, damage at the end of a partition is a torn tail.
+//! If something follows the rows in one of the partitions, or if all bytes of the rows were
+//! [`stored`], all rows had been appended. Then rows that are not whole are treated as
+//! [`holes`](super::holes) that batches follow: damage is kept and reported, and costs the other
+//! partitions nothing. The recovery points move past the rows before the intent goes: otherwise
+//! damage at the end of a partition would count as a torn tail.
 
 use super::files::{self, RECOVERY_POINT};
 use super::opening::{Known, Opening};
@@ -52,7 +52,7 @@ pub struct Share {
     pub offsets: Range<u64>,
 }
 
-/// Says what is about to be appended; nothing, if an intent was saved for a batch that was not
+/// Saves what is about to be appended. Without shares, withdraws the intent of a batch that was not
 /// appended. Durable on return.
 pub fn save(disk: &dyn Disk, root: &Path, shares: &[Share]) -> Result<()> {
     let one = |it: &Share| json!([&*it.topic, it.queue, it.offsets.start, it.offsets.end]);
@@ -69,7 +69,7 @@ pub fn remove(disk: &dyn Disk, root: &Path) -> Result<()> {
     }
 }
 
-/// The shares of an intent; `None` if the bytes are none.
+/// The shares of an intent; `None` if the bytes are not an intent.
 fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
     let value = json::parse(bytes)?;
     if value.get("version")?.as_u64()? != 1 {
@@ -114,8 +114,9 @@ pub fn begins(disk: &dyn Disk, root: &Path) -> Result<Table> {
     Ok(shares.into_iter().map(begin).collect())
 }
 
-/// Makes the last atomic batch whole after a crash, or takes all of it away, and removes its
-/// intent. `points` go back with the partitions. Returns the bytes that were cut off.
+/// After a crash, keeps the last atomic batch if it is whole, otherwise removes all of it; then
+/// removes its intent. Moves `points` with the ends of the partitions. Returns the bytes that were
+/// cut off.
 ///
 /// # Errors
 ///
@@ -183,8 +184,8 @@ fn are_stored(opening: &Opening<'_>, root: &Path, shares: &[Share]) -> Result<bo
     Ok(true)
 }
 
-/// Saves recovery points. Those that are not known stay so, for an opening after a crash in
-/// between. Durable on return.
+/// Saves recovery points. Does nothing if they are not known: after another crash, the next opening
+/// must not know them either. Durable on return.
 fn save_points(opening: &Opening<'_>, root: &Path, points: &Table) -> Result<()> {
     if !opening.are_points_known {
         return Ok(());
@@ -203,7 +204,7 @@ fn decide(
     let disk = &**opening.disk;
     let of = |table: &Table, key: &(String, u32)| table.get(key).copied().unwrap_or_default();
     let (mut there, mut is_whole, mut truncated) = (Vec::new(), true, 0);
-    // In either case all rows had been appended.
+    // In both cases all rows had been appended.
     let is_followed = is_followed(opening, root, shares)? || are_stored(opening, root, shares)?;
     let mut is_damaged = false;
     for share in shares {

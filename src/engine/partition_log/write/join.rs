@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a slot --> nobody has opened it? recover it, make the table, begin an epoch
-//!          --> else wait for who does --> join
+//!          --> else wait for the process that does --> join
 //! ```
 //!
 //! The last one to leave writes what a clean stop leaves, and removes page and table.
@@ -112,7 +112,7 @@ impl Writer {
         let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
         (writer.known_times, writer.groups) = (known_times, Some(groups));
         if let Err(error) = writer.begin_sharing(leads, machine.drive) {
-            // The threads that did start would go on without the locks of this process.
+            // The threads that did start must not go on without the locks of this process.
             let _ = writer.close();
             return Err(error);
         }
@@ -137,7 +137,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Knows the partitions that other processes have added. `add` is called with each.
+    /// Adopts the partitions that other processes have added. `add` is called with each.
     ///
     /// # Errors
     ///
@@ -146,7 +146,8 @@ impl Writer {
         adopt(&self.parts, topics, add)
     }
 
-    /// Makes the partitions of a topic that do not exist yet. All processes know them on return.
+    /// Makes the partitions of a topic that do not exist yet. On return all processes can find
+    /// them.
     pub(super) fn make_shared(
         &self,
         shared: &Shared,
@@ -156,7 +157,7 @@ impl Writer {
         let parts = &self.parts;
         let _taken = parts.take(parts.clock.now_ms())?;
         parts.load()?;
-        // As many as a topic can have.
+        // At most as many as a topic can have.
         let first = parts.queues_of(name).min(TOPIC_QUEUES_MAX);
         let (_, missing) = self.planned(name, first, queues)?;
         // As in a store of one process, the last partition first.
@@ -226,7 +227,7 @@ impl Writer {
     }
 }
 
-/// Refuses what processes cannot share.
+/// Refuses options that processes cannot share.
 fn check(options: &Options) -> Result<()> {
     rules::check(options)?;
     if options.compaction.cleanup_policy.compacts_any() {
@@ -245,7 +246,7 @@ fn begin_shared(
     let disk = &machine.disk;
     let (held, _) = member.hold(LOCK_TIMEOUT)?;
     held.lengthen();
-    // Under the lock: another process may have made it meanwhile.
+    // Under the lock, because another process may have made the store meanwhile.
     let maker = permit(&**disk, root, options)?;
     let mut tail = Tail::default();
     let with = (machine, options, maker);
@@ -270,7 +271,7 @@ fn begin_shared(
     Ok(begun)
 }
 
-/// Knows the partitions of the table. `add` is called with each that was not known.
+/// Adopts the partitions of the table. `add` is called with each that was not known.
 fn adopt(parts: &Parts, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
     if !parts.lacks() {
         return Ok(());
@@ -289,7 +290,7 @@ fn adopt(parts: &Parts, topics: &Topics, add: &mut Add<'_>) -> Result<()> {
                 }
             }
         });
-        // Last: who finds that nothing is lacking finds the topic.
+        // Last, so that a thread that finds nothing lacking finds the topic.
         parts.adopted.fetch_add(new, Ordering::AcqRel);
     }
     Ok(())

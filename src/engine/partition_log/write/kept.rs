@@ -1,4 +1,4 @@
-//! What recovery keeps of a segment is written again and made durable, and the rest cut off.
+//! Writes what recovery keeps of a segment again, makes it durable, and cuts off the rest.
 
 use super::checked::Checked;
 use super::opening::Opening;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that are written again at once.
+/// How many bytes are written again at a time.
 const CHUNK: u64 = 1 << 20;
 
 impl Opening<'_> {
@@ -20,7 +20,7 @@ impl Opening<'_> {
     pub(super) fn keep(&self, segment: &Segment, found: &Checked) -> Result<u64> {
         let disk = &**self.disk;
         let (path, len) = (&segment.path, found.len);
-        // Retention goes by it where messages have no times.
+        // Retention uses this time where messages have none.
         let modified = match len == segment.len && found.from < len {
             true => disk.modified_ms(path)?,
             false => None,
@@ -42,14 +42,14 @@ impl Opening<'_> {
         Ok(len)
     }
 
-    /// How many bytes there are after a position of a segment, up to the last one that is not zero.
+    /// Bytes from a position of a segment to the end of its last byte that is not zero.
     pub(super) fn data_after(&self, segment: &Segment, position: u64) -> Result<u64> {
         let reader = Reader::open(&**self.disk, &Arc::new(segment.clone()))?;
         Ok(reader.data_end(&**self.disk, position)? - position)
     }
 }
 
-/// Writes bytes of a file again, so that the next sync stores them. Zeros that take no space stay
+/// Writes bytes of a file again, so that the next sync stores them. Ranges without disk blocks stay
 /// so.
 pub(super) fn rewrite(disk: &dyn Disk, path: &Path, bytes: Range<u64>) -> Result<()> {
     let mut buffer = vec![0; index(CHUNK.min(bytes.end.saturating_sub(bytes.start)))];

@@ -21,11 +21,11 @@ use std::sync::Arc;
 const STEP_MIN: u64 = 64 << 10;
 /// At most this far ahead.
 const STEP_MAX: u64 = 16 << 20;
-/// Pages after the end are faulted in this far ahead: a page that a store faults in takes longer
-/// than one of many that are faulted in at once.
+/// Pages after the end are faulted in this far ahead: faulting in many at once takes less time per
+/// page than one fault per store.
 const POPULATE_LEN: u64 = 64 << 10;
-/// Not before so many bytes were appended: pages that stay unused take memory, and are written as
-/// zeros.
+/// Pages are faulted in ahead only after this many bytes were appended: pages that stay unused take
+/// memory, and are written as zeros.
 const POPULATE_FROM: u64 = 256 << 10;
 
 /// A segment to which messages are appended.
@@ -63,7 +63,7 @@ impl Last {
         rules: &Rules,
         now_ms: i64,
     ) -> Result<Last> {
-        // An earlier attempt may have left them.
+        // An earlier attempt may have left these files.
         for ending in [OFFSETS, TIMES, ".log"] {
             let stray = beside(&path, ending);
             if disk.stat(&stray)?.is_some() {
@@ -87,7 +87,8 @@ impl Last {
     }
 
     /// Opens a segment of `len` bytes that ends before the offset `next`. All of them are durable,
-    /// unless processes share it: then their leader keeps its indexes, and they are empty here.
+    /// unless processes share it. In that case the indexes here stay empty, because the leader has
+    /// them.
     pub fn open(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -154,7 +155,7 @@ impl Last {
     pub fn reserve(&mut self, end: u64) -> Result<Arc<Region>> {
         if end > self.file.reserved() {
             let ahead = end.clamp(STEP_MIN, STEP_MAX);
-            // Without room for blocks ahead, there may still be room for these.
+            // If the disk has no room for blocks ahead, it may still have room for these.
             match self.file.reserve(end + ahead) {
                 Err(error) if error.is_out_of_room() => self.file.reserve(end)?,
                 reserved => reserved?,

@@ -42,9 +42,9 @@ pub struct OpenBatches {
     linger: Duration,
     len_max: usize,
     queues: RwLock<HashMap<Key, Arc<QueueBatch>>>,
-    /// When each open batch was begun. One that is being appended is still in it.
+    /// When each open batch was begun. A batch that is being appended is still in the set.
     begun: Mutex<BTreeSet<(Instant, Key)>>,
-    /// The queues that messages without queue and key of a topic go to.
+    /// By topic: the queue that messages without a queue and a key go to.
     keyless: Mutex<HashMap<u32, u32>>,
     /// Bytes of all open batches.
     len: AtomicUsize,
@@ -101,7 +101,7 @@ impl OpenBatches {
         (!options.linger.is_zero()).then(|| Arc::new(batches()))
     }
 
-    /// Starts the thread that appends batches whose first message has waited.
+    /// Starts the thread that appends batches whose first message has waited for long enough.
     pub fn start(self: &Arc<OpenBatches>) -> std::io::Result<()> {
         let batches = Arc::clone(self);
         let thread = std::thread::Builder::new().name("forebay-linger".to_owned());
@@ -157,7 +157,7 @@ impl OpenBatches {
         }
     }
 
-    /// Appends what was pushed for the queues of other batches, which are appended next.
+    /// Appends what lingers in the queues of `batches`, which the caller appends next.
     pub fn append_before(&self, batches: &[(&Topic, &mut Batch)]) {
         for (topic, batch) in batches {
             let parts = batch.kafka().map_or(&[][..], |batch| batch.parts());
@@ -169,7 +169,7 @@ impl OpenBatches {
         }
     }
 
-    /// Appends everything and takes no more. A second call does nothing.
+    /// Appends everything and accepts no more. A second call does nothing.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl OpenBatches {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
-        // Whoever pushes has the lock of the queue, or sees that this has ended.
+        // A thread that pushes has the lock of the queue, or sees that this has ended.
         let all: Vec<Arc<QueueBatch>> = self.queues.read().values().cloned().collect();
         for batch in all {
             self.append(&batch, &mut batch.open.lock());
@@ -231,10 +231,11 @@ impl OpenBatches {
         drop(keyless);
         let mut appended = Appended::default();
         let batches = &mut [(&*batch.topic, &mut it.batch)];
-        // The caller holds the lock of the queue, and these messages are not all its own.
+        // Not interrupted by a signal: the caller holds the lock of the queue, and these messages
+        // are not all its own.
         let append = || self.parts.append(batches, Atomicity::Rows, &mut appended);
         match interrupt::forbid(append) {
-            // A flush is asked for in any case.
+            // A flush is requested below in any case.
             Ok(_) => {
                 let end = appended.end;
                 let _ = it.appended.set(appended);
@@ -252,7 +253,7 @@ impl OpenBatches {
                 }
             }
         }
-        // Last: a flush waits for the lock of a queue that is in the list.
+        // Last: a flush finds the batch in the list, and waits for the lock of its queue.
         self.begun.lock().remove(&(it.begun, key));
     }
 
@@ -263,7 +264,7 @@ impl OpenBatches {
         let is_first = all.is_empty();
         all.insert((begun, key));
         drop(all);
-        // Else the thread wakes for an earlier one.
+        // Otherwise the thread wakes earlier, for another batch.
         if is_first {
             self.wake.notify();
         }
@@ -325,7 +326,7 @@ impl Linger for OpenBatches {
         let lingering = Lingering::new(&it.appended, it.waiters.len());
         match &pushed {
             Ok(()) => it.waiters.push(Arc::clone(&lingering.waiter)),
-            // It was opened for this message.
+            // The batch was opened for this message alone.
             Err(_) if it.waiters.is_empty() => {
                 self.begun.lock().remove(&(it.begun, (topic.id, queue)));
                 return pushed.map(|()| lingering);

@@ -1,6 +1,6 @@
-//! What a process leaves in a shared partition log that died with the append lock, or could not
-//! remove what an append has left that failed. Whoever has the lock next deals with it as an
-//! opening would: batches that are whole stay, and the rest is cut off.
+//! Removes what is left in a shared partition log of a process that died with the append lock, or
+//! of a failed append that its process could not remove. The next holder of the lock does what an
+//! opening would do: it keeps whole batches, and cuts off the rest.
 //!
 //! ```text
 //!   maps of segments are void --> for each partition: batches after the published end that are
@@ -8,7 +8,7 @@
 //!   --> cut, durably --> publish
 //! ```
 //!
-//! A crash between any two of these leaves the lock as it was, so the next holder begins again.
+//! A crash between any two of these leaves the lock dirty, so the next holder begins again.
 
 use super::ends::{End, Ends};
 use super::intent::{self, Share};
@@ -50,8 +50,8 @@ struct Found {
 }
 
 impl Parts {
-    /// Takes the append lock of all processes, for a thread with that of this process, and removes
-    /// what a dead holder has left.
+    /// Takes the append lock of all processes, and removes what a dead holder has left. The caller
+    /// holds the append lock of this process.
     pub(super) fn hold<'a>(
         &self,
         shared: &'a Shared,
@@ -63,7 +63,7 @@ impl Parts {
         let published = shared.published();
         if published < self.seen().max(shared.durable()) || published > POSITION_MAX {
             let error = shared.corrupt_mark(published);
-            // This process has used a part of what contradicts itself.
+            // This process has relied on marks that contradict each other, so it stops writing.
             self.health.fail(&error, || {});
             return Err(error);
         }
@@ -106,7 +106,7 @@ impl Parts {
                     return Err(Error::corrupt(path, it.published.len, reason));
                 }
                 *it = find(&*self.disk, &it.ends, share.offsets.start)?;
-                // Another process may have cut it off, and died before its sync.
+                // Another process may have cut it off, and died before the sync.
                 it.is_strewn |= !planted(Bug::TrustCut);
             }
         }
@@ -116,7 +116,7 @@ impl Parts {
         }
         pass(Point::Erased);
         if !is_whole {
-            // After the cuts: until they are durable, it says what to cut.
+            // After the cuts: until they are durable, the intent says what to cut.
             intent::save(&*self.disk, &self.root, &[])?;
         } else if !shares.is_empty() {
             shared.table.set_whole(end);
@@ -134,8 +134,8 @@ impl Parts {
         shared.check(&self.health)
     }
 
-    /// Cuts off what follows the whole batches of a partition. Durable on return. Returns how many
-    /// bytes these have after the published end.
+    /// Cuts off what follows the whole batches of a partition. Durable on return. Returns the bytes
+    /// of whole batches after the published end.
     fn cut(&self, found: &Found) -> Result<u64> {
         let disk = &*self.disk;
         let added: u64 = found.segments.iter().map(|(_, len)| *len).sum();
@@ -163,7 +163,7 @@ impl Parts {
     }
 }
 
-/// Whether a partition has all that an atomic batch has of it.
+/// Whether a partition has its whole share of an atomic batch.
 fn reaches(found: &BTreeMap<(Arc<str>, u32), Found>, share: &Share) -> bool {
     let of = found.get(&(Arc::clone(&share.topic), share.queue));
     of.is_some_and(|it| it.next >= share.offsets.end)

@@ -15,8 +15,8 @@
 //! [`readers`] notifies readers in other processes, and [`showing`] shows them how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and
-//! [`table`] says where each partition ends. [`mend`] removes what a process has left that died,
-//! [`duties`] has what one of them does for all, and [`indexing`] its indexes.
+//! [`table`] says where each partition ends. [`mend`] removes what a dead process has left,
+//! [`duties`] has what the leader does for all, and [`indexing`] its indexes.
 
 pub mod append;
 mod begin;

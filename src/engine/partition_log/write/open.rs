@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-/// About the bytes of a batch beside the body of its record.
+/// About how many bytes a batch of one record has besides its body.
 const RECORD_OVERHEAD: usize = 1024;
 /// If there are more queues, they are not checked for readiness: the check would take too long.
 const READY_QUEUES_MAX: usize = 32;
@@ -94,9 +94,10 @@ impl Writer {
         let maker = permit(&**disk, root, options)?;
         writer::make_directory(&**disk, root, maker)?;
         let lock = writer::lock(&**disk, root, LOCK, options.lock_timeout)?;
-        // Another process may have made it, and died, before this one had the lock.
+        // Under the lock: another process may have made a store here, and died, before this one
+        // had it.
         let maker = permit(&**disk, root, options)?;
-        // Processes that shared the directory may have died.
+        // Processes that shared the directory may have died, and left page and table.
         shared::forget(&**disk, root)?;
         let mut tail = Tail::default();
         let with = (machine, options, maker);
@@ -120,7 +121,7 @@ impl Writer {
         if machine.drive == Drive::Threads
             && let Err(error) = writer.start()
         {
-            // The threads that did start would go on without the lock.
+            // The threads that did start must not go on without the lock.
             let _ = writer.close();
             return Err(error);
         }
@@ -160,7 +161,8 @@ impl Writer {
         started.at(Op::StartThreads, &parts.root)
     }
 
-    /// Whether a record of `len` bytes could be appended to any of these queues at once, about.
+    /// Whether a record of about `len` bytes can probably be appended to each of these queues at
+    /// once.
     pub fn is_ready_for<'a>(
         &self,
         queues: impl Iterator<Item = Option<&'a Ends>>,
@@ -180,8 +182,8 @@ impl Writer {
         are_ready && (1..=READY_QUEUES_MAX).contains(&count) && !self.parts.tail.is_locked()
     }
 
-    /// Closes the directory. Everything is durable, and marked so, unless an error is returned. A
-    /// second call does nothing.
+    /// Closes the directory. Unless an error is returned, everything is durable, and the clean stop
+    /// is marked. A second call does nothing.
     pub fn close(&self) -> Result<()> {
         if let Some(shared) = &self.parts.shared {
             return self.leave(shared);

@@ -70,7 +70,7 @@ pub struct Parts {
     pub(super) adopted: AtomicU32,
     pub(super) published: AtomicU64,
     pub(super) durable: AtomicU64,
-    /// Left over from a sync that could not begin. Held while partitions are synced.
+    /// What a failed sync has left, if it has not ended writing. Held while partitions are synced.
     pub(super) unsynced: Mutex<Vec<Unsynced>>,
     /// As `unsynced`, for indexes. Held during a full pass.
     pub(super) unsaved: Mutex<Passes>,
@@ -149,7 +149,7 @@ impl Parts {
         }
     }
 
-    /// The error of a store that cannot be written; the append lock is held.
+    /// Returns the error of a store that cannot be written. The caller holds the append lock.
     pub(super) fn check_open(&self) -> Result<()> {
         match self.health.is_closed() {
             true => Err(Error::closed(&self.root)),
@@ -157,7 +157,7 @@ impl Parts {
         }
     }
 
-    /// Ends writing if the contents of a map, or what a sync has made durable, are unknown.
+    /// Ends writing if the error leaves the contents of a map, or what is durable, unknown.
     #[cold]
     pub(super) fn fail_of(&self, error: &Error) {
         if error.is_fault() || error.is_of_sync() {
@@ -198,9 +198,10 @@ impl Parts {
         self.flush_to(self.published())
     }
 
-    /// As [`Parts::flush`], also where a segment was completed since the last message. A process
-    /// alone has no position for that: until this returns, a sync may still need the file of a
-    /// complete segment, so it must not be replaced or removed.
+    /// As [`Parts::flush`], but includes segments that were completed since the last message: in a
+    /// store of one process, completing a segment does not advance the position. Until this
+    /// returns, a sync may still need the file of a complete segment, so it must not be replaced or
+    /// removed.
     ///
     /// # Errors
     ///
@@ -215,7 +216,7 @@ impl Parts {
         }
     }
 
-    /// Adds a partition whose folder was made. Returns whether it was not known.
+    /// Adds a partition whose folder was made. Returns whether it is new.
     pub fn add(&self, topic: &Topic, queue: u32, ends: &Arc<Ends>, start: Start) -> bool {
         if self.shared.is_none() {
             self.folders.add();
@@ -248,8 +249,8 @@ impl Parts {
         self.all.lock().contains_key(&(topic.into(), queue))
     }
 
-    /// Topic, queue and ends of each partition, in order. What other processes have changed is
-    /// known.
+    /// Topic, queue and ends of each partition, in order, including what other processes have
+    /// changed.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::options::{Mode, Options};
 use std::path::Path;
 
-/// Whether a directory may be opened for writing, and who made it. Nobody, as far as that can be
-/// known without the lock: another process may make a store of it at any moment.
+/// Checks that a directory may be opened for writing, and returns who made it. Without the lock,
+/// [`Maker::Nobody`] may be outdated: another process may make a store of it at any moment.
 pub(super) fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
     let path = || root.to_owned();
     let is_own = || Ok::<bool, Error>(files::read_seed(disk, root)?.is_some());
@@ -28,7 +28,8 @@ pub(super) fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<
             if !is_log && disk.list(root)?.iter().all(is_beginning) {
                 Maker::Nobody
             } else if is_own()? {
-                // The seed is the first file of a store: another process has made these since.
+                // The seed is the first file of a store, so another process has made the files just
+                // now.
                 Maker::Forebay
             } else if is_log {
                 Maker::Other
@@ -47,7 +48,7 @@ pub(super) fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<
     }
 }
 
-/// Whether an entry may exist before a store does: an interrupted creation left it.
+/// Whether an entry may be left of an interrupted creation, before the store exists.
 fn is_beginning(entry: &crate::disk::Entry) -> bool {
     let name = entry.name.as_deref();
     let page = name.and_then(|name| name.strip_prefix(SHARED));

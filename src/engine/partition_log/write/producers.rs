@@ -1,20 +1,19 @@
 //! The producers of a partition that a broker has written. When a broker serves the partition
 //! again, it must know the last sequence of each and which transactions are open.
 //!
-//! A broker goes by the newest [snapshot] and the batches after it. It first removes snapshots at
+//! A broker reads the newest [snapshot] and the batches after it. It first removes snapshots at
 //! offsets where no segment begins, except one after the base of the last segment. After a clean
-//! stop, if there is no snapshot, it takes the partition for one without producers. Retention and
-//! compaction remove batches that only a snapshot still tells of. So there is always one that a
-//! broker accepts:
+//! stop, if there is no snapshot, it takes the partition for one without producers. Once retention
+//! or compaction has removed batches, only a snapshot still has their producers. So there is always
+//! one that a broker accepts:
 //!
 //! | when | for which offset |
 //! |---|---|
 //! | the partition is opened | its end |
 //! | a segment is begun, before any complete one can be removed | its base |
 //! | the store is closed | its end |
-//!
-//! Forebay appends no batches of producers, so all of them have the same contents until the store
-//! is closed. A partition without snapshots and without batches of producers gets none.
+//! Forebay appends no batches of producers, so all these snapshots have the same contents until the
+//! store is closed. A partition without snapshots and without batches of producers gets none.
 
 use super::ends::Ends;
 use crate::disk::{Disk, Entry, replace};
@@ -28,9 +27,9 @@ use crate::record::kafka::{Header, Opened, TransactionMarker, rebuild};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Finds the producers at the end of a partition that was opened, and has the next [`keep`] know
-/// them. `entries` are those of its folder, before it was opened. `has_any`: it has batches of
-/// producers that a snapshot need not tell of. Removes the snapshots that a broker would remove.
+/// Finds the producers at the end of a partition that was opened, for later calls of [`keep`].
+/// `entries`: those of its folder, before it was opened. `has_any`: whether it has batches of
+/// producers, even if no snapshot tells of them. Removes the snapshots that a broker would remove.
 ///
 /// # Errors
 ///
@@ -64,8 +63,8 @@ pub fn find(disk: &dyn Disk, ends: &Ends, entries: &[Entry], has_any: bool) -> R
     Ok(())
 }
 
-/// Removes snapshots at these offsets. One that stayed would, once the log has grown past its
-/// offset, list batches that no longer exist.
+/// Removes snapshots at these offsets. Once the log has grown past its offset, such a snapshot
+/// would list batches that no longer exist.
 fn remove_after_end(disk: &dyn Disk, folder: &Path, offsets: &[u64]) -> Result<()> {
     for offset in offsets {
         disk.unlink(&snapshot::path_at(folder, *offset))?;
@@ -93,7 +92,7 @@ pub fn keep(disk: &dyn Disk, ends: &Ends, offset: u64) -> Result<()> {
     }
 }
 
-/// Adds what the batches from an offset on say.
+/// Adds what the batches from an offset on say of producers.
 fn replay(
     disk: &dyn Disk,
     segments: &[Arc<Segment>],

@@ -5,14 +5,15 @@
 //! number of threads that a notification woke.
 //!
 //! ```text
-//!   sender: publish --> the last ones woke somebody, or none in this tick of the clock?
+//!   sender: publish --> did the last ones wake somebody, or was there none in this tick?
 //!           --> change the word, wake the sleepers on it
 //! ```
 //!
-//! A *tick* of the coarse clock takes at most 10 ms ([`TICK`]). While messages are sent, there is a
-//! system call for each tick and none for each message, unless readers sleep: then each message
-//! notifies them. Who publishes reads the clock afterwards, so whatever it does not notify of is
-//! less than a tick younger than a notification. A reader checks once more after that time.
+//! A *tick* of the coarse clock takes at most 10 ms ([`TICK`]). While messages are sent, there is
+//! one system call per tick and not one per message, unless readers sleep: then each message
+//! notifies them. A sender reads the clock after it has published, so a message that notifies
+//! nobody is less than a tick younger than the last notification. A reader checks once more after
+//! that time.
 //!
 //! [`listening`]: crate::engine::partition_log::listening
 
@@ -40,7 +41,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Opens the page. Creates it if it does not exist, or if a power loss has left its name alone.
+    /// Opens the page. Creates it if it does not exist, or if a power loss has left only its name.
     /// Without room for it nobody is notified, and the next call tries again.
     pub fn open_page(&self, disk: &dyn Disk, root: &Path) {
         if self.page.get().is_none()
@@ -55,7 +56,7 @@ impl Readers {
         self.page.get()
     }
 
-    /// Notifies the readers, if some may sleep. Before, the caller must publish what they check.
+    /// Notifies the readers, if some may sleep. The caller has published what they check.
     #[inline]
     pub fn notify(&self) {
         let Some(page) = self.page.get() else {
@@ -74,7 +75,7 @@ fn make(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
     if let Some(page) = StatePage::open_words(disk, &path, Access::ReadWrite)? {
         return Ok(Some(page));
     }
-    // Others may have mapped it or be about to, so it stays the same file.
+    // Completed in place, because other processes may have mapped the file or be about to.
     StatePage::complete_words(disk, &path)?;
     StatePage::open_words(disk, &path, Access::ReadWrite)
 }

@@ -13,14 +13,14 @@
 //! A crash between any two of these leaves a partition that ends there for the next opening too.
 //! What is kept is written again because a sync that failed may have left it in memory only.
 //!
-//! Below the recovery point everything was durable. Damage there is reported and kept, and so is
-//! damage above it that batches follow, in the same partition or after an atomic batch in another:
-//! they may have been acknowledged. So is a log file that was [emptied], with its indexes, which
-//! tell that. Compaction leaves gaps between offsets, in segments that were below the recovery
-//! point. If the point is not known, a gap anywhere may be one of these.
+//! Below the recovery point everything was durable: damage there is reported and kept. So is damage
+//! above it that batches follow, in the same partition or, after an atomic batch, in another: those
+//! batches may have been acknowledged. A log file that was [emptied] is kept, too, with the indexes
+//! that show it. Compaction leaves gaps between offsets, but only in segments that were below the
+//! recovery point. If the point is not known, any gap may be one of these.
 //!
-//! Below the first offset any segment may be missing: a power failure during a removal need not
-//! keep the order in which names were removed.
+//! Below the first offset any segment may be missing: after a power failure during a removal, some
+//! of the removed names may be back and others gone.
 //!
 //! [emptied]: crate::engine::partition_log::segments::emptied
 
@@ -197,8 +197,8 @@ impl Opening<'_> {
         // A process may have added and removed names, and died before that was durable.
         self.disk.sync_directory(&folder)?;
         let first = segments.first().map_or(0, |segment| segment.base);
-        // The name of a segment is durable before a later one is begun, and the first is never
-        // removed here: what lies before it was deleted.
+        // The name of a segment is durable before a later one is begun, and recovery never removes
+        // the first one. So what lies before it was deleted.
         let floor = known.point.max(known.start).max(first);
         // A segment that ends at the recovery point may have been completed after the point was
         // saved.
@@ -278,7 +278,7 @@ impl Opening<'_> {
     }
 }
 
-/// A gap between segments below this offset is not the end of the partition.
+/// The offset below which a gap between segments is not the end of the partition.
 fn gaps_below(known: Known, floor: u64) -> u64 {
     match planted(Bug::EndAtRemoved) {
         true => known.point,

@@ -13,7 +13,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Writes the indexes of a complete segment again, from its batches. Durable on return. If the
-/// process dies, each is the old or the new one: an opening that finds both trusts them.
+/// process dies, each file is the old one or the new one: an opening that finds both files trusts
+/// them.
 ///
 /// # Errors
 ///
@@ -49,7 +50,7 @@ pub fn restore_missing(disk: &dyn Disk, ends: &Ends, rules: &Rules) -> Result<()
     };
     for segment in &segments {
         let is_complete = has(segment, OFFSETS) && has(segment, TIMES);
-        // By its indexes it is known that a log file was emptied.
+        // Only its indexes show that a log file was emptied.
         if !is_complete && has_data(disk, segment)? {
             restore(disk, segment, rules)?;
         }

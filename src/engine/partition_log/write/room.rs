@@ -1,5 +1,5 @@
-//! Cuts complete segments to their batches whose files still have the room that a writer reserved:
-//! a broker takes the zeros for damage.
+//! Cuts complete segments to their batches if their files still have the room that a writer
+//! reserved: a broker takes the zeros for damage.
 
 use super::ends::Ends;
 use super::rules::Rules;
@@ -9,12 +9,12 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::Result;
 use std::sync::Arc;
 
-/// Lengths of segments that people choose are multiples of this, and those of segments that were
-/// cut seldom are.
+/// Segment lengths in options are usually multiples of this, and lengths of cut segments seldom
+/// are.
 const LENGTH_STEP: u64 = 1 << 10;
 
-/// Cuts the complete segments of a partition that may have room, as far as their lengths show.
-/// Durable on return. The caller has the partition for itself.
+/// Cuts the complete segments of a partition whose lengths suggest that they have room. Durable on
+/// return. The caller has the partition for itself.
 ///
 /// # Errors
 ///
@@ -34,7 +34,8 @@ pub fn cut_room(disk: &dyn Disk, ends: &Ends, rules: &Rules) -> Result<()> {
     Ok(())
 }
 
-/// The complete segments that have room, of those whose length `may_have` it, and where it begins.
+/// The complete segments that have room, and where it begins. Reads only those whose length
+/// `may_have` room.
 ///
 /// # Errors
 ///

@@ -84,7 +84,7 @@ pub fn check(options: &Options) -> Result<()> {
     if let Some(ratio) = options.disk_warning_ratio {
         return Err(Error::option("disk_warning_ratio", ratio, space));
     }
-    // None reserved is what it has.
+    // Zero is accepted: it reserves nothing.
     if let Some(reserve) = options.disk_reserve.filter(|reserve| *reserve > 0) {
         return Err(Error::option("disk_reserve", reserve, space));
     }

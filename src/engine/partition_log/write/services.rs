@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a process whose partitions another one flushes unmaps segments.
+/// How often a process that does not lead unmaps unused segments.
 const UNMAP_EACH: Duration = Duration::from_secs(10);
 /// How often the thread calls the watch, and shows what was measured.
 const WATCH_EACH: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ impl Services {
                 return;
             }
             if !parts.is_on_duty() {
-                // Another process that shares the store does it.
+                // Another process that shares the store runs the services.
                 next = Instant::now() + self.flush_rules.interval;
                 if watched.elapsed() >= UNMAP_EACH {
                     parts.readers.open_page(&*parts.disk, &parts.root);

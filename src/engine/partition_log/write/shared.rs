@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest sleep of a reader. It bounds what a process can cost that dies before it wakes others.
+/// Longest sleep of a reader: the longest delay if a process dies before it wakes others.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// What a process does for the others.
@@ -92,13 +92,15 @@ impl Shared {
         shared_condition::notify_marked(&News(self.page()));
     }
 
-    /// Sleeps until readers are woken, at most for `timeout`, and perhaps less. Returns at once if
+    /// Sleeps until readers are woken, at most for `timeout`; may return early. Returns at once if
     /// `ready` holds.
     pub fn sleep(&self, timeout: Duration, ready: impl Fn() -> bool) {
         let timeout = timeout.min(SLEEP_MAX);
         shared_condition::sleep_marked(&News(self.page()), timeout, ready);
     }
 
+    /// Checks that this process may go on writing.
+    ///
     /// # Errors
     ///
     /// [`Error::Failed`] if writing has failed, in this process or another; those of the page and
@@ -108,9 +110,11 @@ impl Shared {
         self.table.check()
     }
 
+    /// Checks that no access to the maps has faulted.
+    ///
     /// # Errors
     ///
-    /// Those of the page and of the table, if an access has faulted.
+    /// Those of the page and of the table.
     pub fn check_maps(&self) -> Result<()> {
         self.page().check().and_then(|()| self.table.check())
     }
@@ -120,7 +124,7 @@ impl Shared {
         self.page().get(Mark::Published)
     }
 
-    /// The error of a published end that cannot be.
+    /// The error of an impossible published end.
     #[cold]
     pub fn corrupt_mark(&self, end: u64) -> Error {
         let path = self.page().path();
@@ -145,7 +149,7 @@ impl Shared {
     }
 }
 
-/// Removes page and table, which no process uses.
+/// Removes page and table, which no process uses any more.
 ///
 /// # Errors
 ///

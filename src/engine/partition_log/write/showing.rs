@@ -1,8 +1,9 @@
 //! Shows readers in other processes how long the sends of this one take.
 //!
-//! A partition log has no state page, so the writer stores them in `forebay.meters`, which has the
-//! same form and by which it notifies readers ([`readers`]). Nobody syncs it: what it says has a
-//! meaning only while the process that wrote it lives, and who that is the lock says.
+//! A partition log has no state page, so the writer stores these times in `forebay.meters`, which
+//! has the same form and by which it notifies readers ([`readers`]). Nobody syncs the page: its
+//! contents have a meaning only while the process that wrote them lives, and the lock says which
+//! process that is.
 //!
 //! [`readers`]: super::readers
 
@@ -41,8 +42,8 @@ impl Showing {
     }
 }
 
-/// What the writer of the directory shows of itself at `now_ns`; in a shared log, the process that
-/// runs the services. `None` if no process of Forebay does, or it has shown nothing yet.
+/// The figures that the writer of the directory shows of itself at `now_ns`; in a shared log, those
+/// of the leader. `None` if no process of Forebay writes, or it has shown nothing yet.
 pub fn shown(disk: &dyn Disk, root: &Path, now_ns: u64) -> Option<WriterStats> {
     let page = StatePage::open_words(disk, &root.join(METERS), Access::Read);
     let page = page.ok().flatten()?;

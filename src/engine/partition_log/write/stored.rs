@@ -1,9 +1,9 @@
-//! Whether all bytes of an atomic batch were stored, of which some were damaged later.
+//! Whether all bytes of an atomic batch were stored, even if some were damaged later.
 //!
-//! Before a batch is stored, its place holds zeros. A process that dies leaves the last bytes as
-//! they were, and a power loss leaves whole sectors. So all of a batch was stored if its length
-//! leads to the end of what the file holds or to another batch, no sector of it is missing, and it
-//! does not end with more zeros than a batch may.
+//! Before a batch is stored, its place holds zeros. A process that dies while it stores leaves
+//! zeros at the end, and a power loss zeros in whole sectors. So all of a batch was stored if its
+//! length leads to another batch or to the end of what the file holds, no sector of it is missing,
+//! and it does not end with many zeros.
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::{self, State};
@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 /// Where a batch states how many bytes follow its length.
 const LEN_AT: usize = 8;
-/// Zeros with which a batch may end: a last record without a value and headers has three.
+/// A damaged batch that ends with more zeros counts as torn. An empty value and no headers at its
+/// end have no more.
 const LAST_ZEROS: usize = 3;
 
 /// Whether all batches with these offsets were stored in a partition.
@@ -86,7 +87,7 @@ fn batches(disk: &dyn Disk, segment: &Arc<Segment>, offsets: Range<u64>) -> Resu
     Ok(next == offsets.end)
 }
 
-/// Where a damaged batch ends of which all bytes were stored; `None` if some may not have been.
+/// Where a damaged batch ends if all its bytes were stored; `None` if some may not have been.
 fn end_of(disk: &dyn Disk, reader: &Reader, (position, first): (u64, u64)) -> Result<Option<u64>> {
     let head = reader.bytes(position, LEN_END)?;
     if head.len() < LEN_END {

@@ -1,5 +1,5 @@
-//! The segments of a partition that recovery finds: those that may have messages, those without
-//! any, which appends that failed and power losses leave, and those that have lost theirs.
+//! Sorts the segments of a partition that recovery finds: those that may have messages, those that
+//! have lost theirs, and those that never had any, which failed appends and power losses leave.
 
 use super::indexes::{OFFSETS, TIMES};
 use super::opening::{Known, Opening};
@@ -16,17 +16,17 @@ use std::path::Path;
 pub(super) struct Found {
     /// Those that may have messages.
     pub(super) used: Vec<Segment>,
-    /// Those of them that have lost all that was durable in them: the base of each, and the offset
-    /// before which it ended.
+    /// The used ones that have lost all messages that were durable in them: the base of each, and
+    /// the offset before which it ended.
     pub(super) emptied: BTreeMap<u64, u64>,
     /// Those without messages.
     pub(super) empty: Vec<Segment>,
 }
 
 impl Opening<'_> {
-    /// Sorts out segments without messages, which appends that failed and power losses leave: all
-    /// others have messages or have lost them, but the last one if all before it are being removed.
-    /// Removes those that begin at the limit or later.
+    /// Sorts the segments. In a partition of Forebay, a segment without messages was left by a
+    /// failed append or a power loss, unless it is the first one or begins at or before the first
+    /// offset. Removes the segments that begin at the limit or later.
     pub(super) fn without_strays(
         &self,
         folder: &Path,
@@ -67,7 +67,7 @@ impl Opening<'_> {
     ) -> Result<bool> {
         let disk = &**self.disk;
         let was_durable = segment.base < known.point
-            // What is not the last one was.
+            // A segment that another one follows was durable.
             || later.is_some() && !self.are_points_known;
         if !was_durable || later.unwrap_or(known.point) <= known.start {
             return Ok(false);

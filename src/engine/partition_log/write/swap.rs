@@ -6,11 +6,11 @@
 //!   --> the old ones become .deleted --> sync --> .swap loses its suffix --> sync --> unlink
 //! ```
 //!
-//! Each sync separates names that a power loss could otherwise keep in any combination. An index
-//! with the suffix `.swap`, without a log file with this suffix or `.cleaned`, counts as the last
-//! file of a replacement that only it keeps incomplete. The old segments are renamed before the
-//! suffix goes: without the suffix nothing says which of them the new one covers. The new one ends
-//! with the last offset of the old ones, so that it covers them all.
+//! Each sync separates names that a power loss could otherwise keep in any combination. If an index
+//! has the suffix `.swap`, and no log file has it or `.cleaned`, the replacement is complete except
+//! for the name of that index. The old segments are renamed before the suffix goes: without the
+//! suffix nothing says which of them the new one covers. The new one ends with the last offset of
+//! the old ones, so that it covers them all.
 
 use super::ends::Ends;
 use super::indexes::Indexes;
@@ -130,7 +130,7 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
     for file in swaps.iter().filter(|it| it.ending == ".log") {
         let log = folder.join(file.name);
         let next = rebuild(disk, &log, file.base, rules)?;
-        // It may have no batches.
+        // The replacement may have no batches.
         let next = next.max(file.base + 1);
         let before = covered.unwrap_or(file.base..next);
         covered = Some(before.start.min(file.base)..before.end.max(next));

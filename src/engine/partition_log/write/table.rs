@@ -2,7 +2,7 @@
 //! processes share a partition log.
 //!
 //! The file lives as long as some process shares the store: the first one makes it anew, and the
-//! last one removes it. The machine's byte order:
+//! last one removes it. Numbers are in the machine's byte order:
 //!
 //! ```text
 //! at    width      field
@@ -26,11 +26,11 @@
 //!         368  2x40  the durable end, at its number modulo 2
 //! ```
 //!
-//! An end is base and length of the last segment, next offset, 1 if that segment may be appended
-//! to, and a checksum. It is stored where the current one is not, and then its number is, so
-//! whoever dies in between leaves the current one.
+//! An end has five fields: base and length of the last segment, the next offset, 1 if that segment
+//! may be appended to, and a checksum. A new end is stored in the place that is not current, and
+//! then its number, so that a process that dies in between leaves the current one.
 //!
-//! Any process may have stored anything here. What is read is checked, and a partition never ends
+//! Any process may have stored anything here, so what is read is checked. A partition must not end
 //! before where it was seen to end.
 
 use crate::disk::Disk;
@@ -71,7 +71,8 @@ const OF_START: usize = 264;
 const OF_CHANGES: usize = 272;
 const OF_PUBLISHED: usize = 276;
 const OF_DURABLE: usize = 360;
-/// From the number of an end to the first of its places.
+/// Bytes from the number of an end to the first of its two places: of the published one, and of the
+/// durable one.
 const TO_PLACES: [usize; 2] = [4, 8];
 const PLACE_LEN: usize = 40;
 const _: () = assert!(OF_TOPIC + TOPIC_LEN_MAX <= OF_START);
@@ -193,7 +194,7 @@ impl Table {
         self.fields.check()
     }
 
-    /// The error of a partition that ends where it cannot.
+    /// The error of a partition with an impossible end.
     #[cold]
     pub fn corrupt_end(&self, number: u32) -> Error {
         let reason = "a partition ends before where it was seen to end";
@@ -210,8 +211,8 @@ impl Table {
         self.fields.word(AT_COUNT).min(PARTITIONS_MAX)
     }
 
-    /// Adds partitions: topic, queue, first offset and end of each. All of them are known to other
-    /// processes at once. The caller holds the append lock, or has the store for itself.
+    /// Adds partitions: topic, queue, first offset and end of each. Other processes see all of them
+    /// at once. The caller holds the append lock, or has the store for itself.
     ///
     /// # Errors
     ///
@@ -291,7 +292,7 @@ impl Table {
         Err(self.fields.corrupt(at, "not the end of a partition"))
     }
 
-    /// Moves an end of a partition. One thread of all processes at a time may move it.
+    /// Moves an end of a partition. Only one thread of all processes may move it at a time.
     pub fn set(&self, which: Which, number: u32, to: Place) {
         let (at, places) = which.at(number);
         let next = self.fields.word(at).wrapping_add(1);
@@ -319,23 +320,23 @@ impl Table {
             .store(entry_at(number) + OF_START, start.max(self.start(number)));
     }
 
-    /// Changes when segments of a partition were removed.
+    /// A number that changes when segments of a partition were removed.
     pub fn changes(&self, number: u32) -> u32 {
         self.fields.word(entry_at(number) + OF_CHANGES)
     }
 
-    /// Has other processes list the segments of a partition again.
+    /// Makes other processes list the segments of a partition again.
     pub fn next_change(&self, number: u32) {
         let next = self.changes(number).wrapping_add(1);
         self.fields.set_word(entry_at(number) + OF_CHANGES, next);
     }
 
-    /// Changes when segments were cut.
+    /// A number that changes when segments were cut.
     pub fn cuts(&self) -> u32 {
         self.fields.word(AT_CUTS)
     }
 
-    /// Has all processes map segments again before they append. The caller holds the append lock.
+    /// Makes all processes map segments again before they append. The caller holds the append lock.
     pub fn next_cut(&self) {
         self.fields.set_word(AT_CUTS, self.cuts().wrapping_add(1));
     }
@@ -345,7 +346,7 @@ impl Table {
         self.fields.word(AT_UNCLEAN) != 0
     }
 
-    /// Sets whether it has. The caller holds the append lock.
+    /// Sets [`Table::is_unclean`]. The caller holds the append lock.
     pub fn set_unclean(&self, unclean: bool) {
         self.fields.set_word(AT_UNCLEAN, u32::from(unclean));
     }
@@ -372,6 +373,6 @@ fn sum_of(words: [u64; 4], number: u32) -> u64 {
         place.copy_from_slice(&word.to_ne_bytes());
     }
     last.copy_from_slice(&number.to_ne_bytes());
-    // An entry of zeros is none.
+    // Never zero, so that zeros are not an end.
     u64::from(crc32fast::hash(&bytes)) | 1 << 32
 }

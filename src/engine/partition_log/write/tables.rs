@@ -74,8 +74,8 @@ pub fn of_partition(disk: &dyn Disk, folder: &Path) -> Result<Vec<Damage>> {
     ];
     for (kind, name, flaw) in tables {
         let file = (kind, folder.join(name));
-        // The first sync of a partition makes them durable. Until then a power loss may leave
-        // nothing in them, and the next append writes them again.
+        // The first sync of a partition makes these files durable. Until then a power loss may
+        // leave them without contents, and the next append writes them again.
         let has_bytes = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
         let flaw = |bytes: &[u8]| flaw(bytes).filter(|_| has_bytes(bytes));
         found.extend(check(disk, file, SMALL_LEN_MAX, flaw)?);
@@ -83,7 +83,7 @@ pub fn of_partition(disk: &dyn Disk, folder: &Path) -> Result<Vec<Damage>> {
     Ok(found)
 }
 
-/// Damage of a small file; `None` if it is missing or no file.
+/// Damage of a small file; `None` if it is missing or not a file.
 fn check(
     disk: &dyn Disk,
     (kind, path): (DamageKind, PathBuf),
@@ -132,9 +132,9 @@ fn metadata_flaw(bytes: &[u8]) -> Flaw {
     }
 }
 
-/// Saves a damaged file beside it, with `.damaged` after its name. Returns the copy; `None` if
-/// there is nothing in the file. Durable on return. Never in a directory of its own: a broker takes
-/// each one in its log directory for a partition.
+/// Copies a damaged file to one beside it, with `.damaged` after its name. Returns the copy; `None`
+/// if the file is empty. Durable on return. The copy has no directory of its own, because a broker
+/// takes each directory in its log directory for a partition.
 ///
 /// # Errors
 ///
@@ -166,9 +166,9 @@ pub fn keep(
     Ok(kept)
 }
 
-/// Whether the table of first offsets is damaged. `is_own`: Forebay has written it. Without one,
-/// partitions begin with their first segments: an archive has messages that were deleted from the
-/// store since, which its tables of epochs no longer show.
+/// Whether the table of first offsets is damaged. `is_own`: Forebay has written it. A missing table
+/// is not damage: partitions then begin with their first segments. In an archive these have
+/// messages that were deleted from the store later, which its tables of epochs no longer show.
 ///
 /// # Errors
 ///
@@ -182,8 +182,8 @@ pub fn lacks_starts(disk: &dyn Disk, root: &Path, is_own: bool) -> Result<bool> 
     }
 }
 
-/// The first offsets of these partitions as their tables of epochs show them, if the table of first
-/// offsets is damaged: the others begin with their first segments.
+/// The first offsets that the tables of epochs of these partitions show, if the table of first
+/// offsets is damaged. The other partitions begin with their first segments.
 ///
 /// # Errors
 ///
@@ -203,15 +203,15 @@ pub fn starts_by_epochs(
     Ok(starts)
 }
 
-/// Where a partition begins within its first segment, if its table of epochs shows it. When the
-/// first offset is raised, the table loses what is before it. So if the log has batches of an epoch
-/// from before the beginning of the table, these were deleted.
+/// Where a partition begins within its first segment, if its table of epochs shows it. The table
+/// drops what is before the first offset when that is raised. So if the log has batches of an epoch
+/// before the start of the table, these were deleted.
 fn start_by_epochs(disk: &dyn Disk, folder: &Path) -> Result<Option<u64>> {
     let Some(bytes) = files::read_table(disk, &folder.join(EPOCHS), SMALL_LEN_MAX)? else {
         return Ok(None);
     };
     let begin = files::epochs(&bytes).and_then(|epochs| epochs.first().map(|it| it.1));
-    // Most partitions have lost nothing, and have no more files read.
+    // Most tables begin at 0: nothing was deleted, and no more files are read.
     let Some(begin) = begin.filter(|begin| *begin > 0) else {
         return Ok(None);
     };
@@ -246,8 +246,8 @@ fn segments(disk: &dyn Disk, folder: &Path) -> Result<Vec<Arc<Segment>>> {
     Ok(used.map(segment).collect())
 }
 
-/// The epochs of a partition whose table is damaged or missing, as its batches have them. None if
-/// the first batch has none: it is of an old format.
+/// The epochs of a partition whose table is damaged or missing, according to its batches. None if
+/// the first batch has none, because it is of an old format.
 pub(super) fn epochs_in(disk: &dyn Disk, folder: &Path) -> Result<Vec<(i32, u64)>> {
     let segments = segments(disk, folder)?;
     let Some(first) = segments.first() else {
@@ -335,5 +335,5 @@ pub fn mend_metadata(
     Ok(what)
 }
 
-/// Looks at the bytes of a file for what is wrong with them.
+/// Finds what is wrong with the bytes of a file.
 type Look = fn(&[u8]) -> Flaw;

@@ -45,23 +45,23 @@ pub struct Tail {
     partitions: HashMap<Key, Writing, foldhash::fast::RandomState>,
     unsynced: Vec<Key>,
     unsaved: Vec<Key>,
-    /// Partitions that may have segments of appends that failed.
+    /// Partitions that may have segments of failed appends.
     strayed: Vec<Key>,
     /// The log directory, if it may have an intent whose batch was not appended. Recovery would
     /// judge later batches by it, so nothing is appended before it is withdrawn.
     vain: Option<PathBuf>,
     /// Bytes of all partitions. Never decreases.
     end: u64,
-    /// How often other processes were found to have appended, if they share the store.
+    /// If processes share the store, how often this one found that others had appended.
     others: u64,
-    /// Whether a flush is to be asked for: many messages of a partition are not durable.
+    /// Whether to request a flush, because many messages of a partition are not durable.
     must_flush: bool,
     messages: u64,
     bytes: u64,
 }
 
 impl Tail {
-    /// Adds a partition, unless it is known. What it has counts as appended. Returns whether it was
+    /// Adds a partition, unless it is known. Its contents count as appended. Returns whether it was
     /// added.
     pub fn add(&mut self, key: Key, topic: &str, ends: &Arc<Ends>, start: Start) -> bool {
         self.end += ends.len();
@@ -92,13 +92,13 @@ impl Tail {
         self.end
     }
 
-    /// Continues where other processes have appended last, which share the store.
+    /// Continues at `end`, up to which the processes that share the store have appended.
     pub fn resume_at(&mut self, end: u64) {
         self.others += u64::from(self.end != end);
         self.end = end;
     }
 
-    /// Whether appends that failed may have left something on the disk.
+    /// Whether failed appends may have left something on the disk.
     pub fn is_strewn(&self) -> bool {
         let of = |key| self.partitions.get(key).map(|it| !it.strays.is_empty());
         self.vain.is_some()
@@ -109,8 +109,7 @@ impl Tail {
                 .any(|is_strewn| is_strewn)
     }
 
-    /// Forgets what appends that failed have left: another one of the processes that share the
-    /// store removes it.
+    /// Forgets what failed appends have left: the next process to append removes it.
     pub fn forget_strays(&mut self) {
         for key in std::mem::take(&mut self.strayed) {
             if let Some(writing) = self.partitions.get_mut(&key) {
@@ -120,7 +119,7 @@ impl Tail {
         self.vain = None;
     }
 
-    /// Whether a flush is to be asked for since the last call.
+    /// Returns whether to request a flush; false until the next append that needs one.
     pub fn take_must_flush(&mut self) -> bool {
         std::mem::take(&mut self.must_flush)
     }
@@ -175,7 +174,7 @@ impl Tail {
             stored.push(step.key);
         }
         pass(Point::Stored);
-        // Once all are stored: who dies in between leaves an atomic batch that is whole.
+        // Once all are stored: a process that dies while it publishes leaves a whole atomic batch.
         for key in stored {
             self.publish(with, key);
         }
@@ -250,7 +249,7 @@ impl Tail {
         let planned = planned.and_then(|()| match with.whole {
             Some(root) => {
                 let saved = intent::save(&**with.disk, root, &self.shares(&steps));
-                // It may have been saved nevertheless.
+                // The intent may have been saved despite the error.
                 saved.inspect_err(|_| self.vain = Some(root.to_owned()))
             }
             None => Ok(()),
@@ -352,7 +351,7 @@ impl Tail {
         used.map(|(key, _)| *key).collect()
     }
 
-    /// Of these partitions, those of [`Tail::used`].
+    /// Those of [`Tail::used`] that are among these partitions.
     pub fn used_of(&self, all: &[Arc<Ends>]) -> Vec<Key> {
         let all: HashSet<*const Ends> = all.iter().map(Arc::as_ptr).collect();
         let used = self.partitions.iter().filter(|(_, it)| it.is_used());
@@ -386,14 +385,14 @@ impl Tail {
         Ok(true)
     }
 
-    /// Completes the last segments, for a clean stop. All of it is synced. Returns log files,
+    /// Completes the last segments, for a clean stop. Everything was synced. Returns log files,
     /// lengths and indexes.
     pub fn seal_all(&mut self) -> Vec<(PathBuf, u64, Indexes)> {
         let all = self.partitions.values_mut();
         all.filter_map(Writing::seal_last).collect()
     }
 
-    /// Removes the segments of appends that failed. Durable on return.
+    /// Removes the segments of failed appends. Durable on return.
     pub fn remove_strays(&mut self, disk: &dyn Disk) -> Result<()> {
         while let Some(key) = self.strayed.last() {
             if let Some(writing) = self.partitions.get_mut(key) {

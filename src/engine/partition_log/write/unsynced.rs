@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Up to this many syncs are made one by one. Instead of more, one sync of the file system is made,
-/// which costs less, if it can be relied on. Tests have few partitions and need both ways.
+/// Up to this many syncs are made one by one. Instead of more, one sync of the whole file system is
+/// made if it can be relied on, because that costs less. Tests have few partitions and need both
+/// ways.
 const SYNCS_MAX: usize = if cfg!(test) { 8 } else { 64 };
 
 /// What has to be synced of a partition.
@@ -37,8 +38,8 @@ pub struct Unsynced {
     pub sealed: Vec<(PathBuf, u64)>,
     /// The last segment, and which bytes of it.
     pub last: Option<(Arc<MappedFile>, u64, u64)>,
-    /// Whether other processes have appended to the last segment, so that its file is synced and
-    /// not a map of it.
+    /// Whether other processes have appended to the last segment, so that its file is synced
+    /// instead of a map.
     pub is_shared: bool,
     /// Whether segments were begun, so that names and lengths of files may not be durable.
     pub begun: bool,
@@ -60,7 +61,7 @@ impl Unsynced {
         sealed.try_for_each(|(path, len)| disk.set_len(path, *len))
     }
 
-    /// Tells a broker of its producers where a segment was begun.
+    /// Writes the producer snapshot at the base of a segment that was begun, for a broker.
     fn keep_producers(&self, disk: &dyn Disk) -> Result<()> {
         match self.begun && self.end.base > 0 {
             true => producers::keep(disk, &self.ends, self.end.base),
@@ -169,7 +170,7 @@ pub fn complete(
     }
 }
 
-/// Makes the small files of these partitions durable, whose folders are.
+/// Makes the small files of these partitions durable. The names of their folders already are.
 ///
 /// # Errors
 ///
@@ -190,7 +191,7 @@ pub fn sync_small(disk: &dyn Disk, folders: &Folders, of: &[Arc<Ends>]) -> Resul
 pub struct Folders {
     /// How often folders were made.
     made: AtomicU64,
-    /// How many of these times are durable. Held during a sync.
+    /// Up to which of these times the names are durable. Held during a sync.
     synced: Mutex<u64>,
     /// The file system that they are on.
     volume: Mutex<Option<Arc<Volume>>>,
@@ -212,7 +213,7 @@ impl Folders {
         self.volume.lock().clone()
     }
 
-    /// Closes the file system.
+    /// Closes the handle of the file system.
     pub fn release(&self) {
         *self.volume.lock() = None;
     }

@@ -21,7 +21,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a partition begins with.
+/// The state in which writing of a partition begins.
 #[derive(Debug, Default)]
 pub struct Start {
     /// Its end.
@@ -84,11 +84,12 @@ pub struct Writing {
     flush_from: u64,
     /// How often segments of shared partitions were cut when the last one was opened.
     cuts: u32,
-    /// How often others were found to have appended when this process last published here.
+    /// The count of appends by others when this process last published here; see
+    /// [`Writing::catch_up`].
     known: Option<u64>,
     /// The end as it will be after the batches that have a place.
     pub plan: Option<Plan>,
-    /// Log files of segments of appends that failed. They may be removed already.
+    /// Log files of segments of failed appends. They may be removed already.
     pub strays: BTreeSet<PathBuf>,
     /// Whether the last segment was cut to its contents for a roll that is not done yet.
     is_cut: bool,
@@ -164,12 +165,12 @@ impl Writing {
     }
 
     /// Moves the end past what other processes have appended, if they share the partition.
-    /// `others`: how often others were found to have appended anywhere.
+    /// `others`: how often this process found that others had appended to any partition.
     pub fn catch_up(&mut self, with: &Appender<'_>, others: u64) -> Result<()> {
         let Some(cuts) = with.cuts else {
             return Ok(());
         };
-        // Unknown until this append is published: one that fails leaves the end anywhere.
+        // Unknown until this append is published: if it fails, the end may be anywhere.
         if self.known.take() == Some(others) && cuts == self.cuts {
             return Ok(());
         }
@@ -230,9 +231,9 @@ impl Writing {
         Ok((begins, region))
     }
 
-    /// Creates the segment that begins with the offset `base`, with blocks for `len` bytes. It
-    /// follows one with this base and length. The next batch may be stored in it at once, so the
-    /// small files exist on return.
+    /// Creates the segment that begins with the offset `base`, with blocks for `len` bytes.
+    /// `before`: base and length of the segment before it. The next batch may be stored in it at
+    /// once, so the small files exist on return.
     pub fn begin(
         &mut self,
         with: &Appender<'_>,
@@ -303,7 +304,7 @@ impl Writing {
             None => tables::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
         };
         if written && with.cuts.is_some() && self.place.1 > 0 {
-            // The process that syncs does so with the first messages of a partition alone.
+            // The leader syncs small files only with the first messages of a partition.
             files::sync_small(disk, folder)?;
         }
         self.prepared |= written;
@@ -340,17 +341,17 @@ impl Writing {
             || last_offset - plan.base > i32::MAX as u64
     }
 
-    /// Cuts a segment to its contents before the next one is published, given its base and length,
-    /// if processes share the partition: the others take the length of its file for that of its
-    /// contents. It may be one that this process has never appended to.
+    /// If processes share the partition, cuts a segment with this base and length to its contents
+    /// before the next one is published: the others take the length of its file for that of its
+    /// contents. This process may never have appended to the segment.
     ///
     /// # Errors
     ///
     /// Those of the disk. If the roll is given up, then or later, [`Writing::give_up_roll`] is
     /// called.
     pub fn trim(&mut self, disk: &dyn Disk, (base, len): (u64, u64)) -> Result<()> {
-        // What follows the messages of a segment that is not continued is kept. One that this
-        // append has begun may have the base of a partition without messages.
+        // If a segment is not continued, what follows its messages is kept. A segment that this
+        // append has begun is cut; it may have the base of a partition without messages.
         let is_begun = base != self.place.0 || self.place.1 == 0;
         let is_meant = len > 0 && (self.continues || is_begun);
         if !is_meant || !self.ends.is_shared() || planted(Bug::KeepRoom) {
@@ -361,8 +362,8 @@ impl Writing {
         disk.set_len(&self.ends.path_of(base), len)
     }
 
-    /// Has the processes that share the partition map segments again if the last one was cut for a
-    /// roll that is given up: it has no room any more.
+    /// Makes the processes that share the partition map segments again if the last one was cut for
+    /// a roll that is given up: it has no room any more.
     pub fn give_up_roll(&mut self) {
         if std::mem::take(&mut self.is_cut) {
             self.ends.map_again();
@@ -382,7 +383,7 @@ impl Writing {
             if let Some(mut last) = self.last.take() {
                 last.indexes.close();
                 if !self.ends.is_shared() {
-                    // For other readers. The sync does it again, durably.
+                    // For readers in other processes. The sync does it again, durably.
                     let _ = disk.set_len(&path, len);
                     self.sealed.push((path.clone(), len));
                     self.indexes.push((path, last.indexes));
@@ -429,8 +430,8 @@ impl Writing {
     }
 
     /// Publishes what was stored. Returns whether there was nothing to sync before, and whether
-    /// there was nothing to save. Other processes do both for a shared partition. `others`: as in
-    /// [`Writing::catch_up`].
+    /// there was nothing to save; false for a shared partition, for which the leader does both.
+    /// `others`: as in [`Writing::catch_up`].
     pub fn publish(&mut self, others: u64) -> (bool, bool) {
         self.ends.publish(self.end());
         if self.ends.is_shared() {
@@ -441,8 +442,8 @@ impl Writing {
         (unsynced, !std::mem::replace(&mut self.is_unsaved, true))
     }
 
-    /// Whether a flush is to be asked for: this many messages are not durable, and were appended
-    /// since the last one was.
+    /// Whether to request a flush: this many messages are not durable, and were appended since the
+    /// last request.
     #[inline]
     pub fn must_flush(&mut self, messages: Option<u64>) -> bool {
         let Some(messages) = messages else {
