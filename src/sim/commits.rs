@@ -9,9 +9,9 @@
 //! under its number. A third party withdraws a commit, or damages, truncates or removes a file of
 //! one.
 //!
-//! The law: a row is in the log at most once; acknowledged rows are there; of the rows of a part
-//! all are there or none; refused rows are not there. A commit is refused or disappears only
-//! after somebody has tampered with it or the power has failed, and the repeated batch succeeds.
+//! The law: a row is in the log at most once; acknowledged rows are there; all rows of a part are
+//! there or none; refused rows are not there. A commit is refused or disappears only after somebody
+//! has tampered with it or the power has failed, and the repeated batch succeeds.
 
 use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
@@ -69,7 +69,7 @@ pub struct Commits<E = CommitLog> {
 }
 
 impl<E: Target> Story for Commits<E> {
-    /// No life keeps its store.
+    /// No store outlives its life.
     type Store = ();
 
     fn new(seed: u64) -> Commits<E> {

@@ -1,6 +1,6 @@
-//! Stories of a partition log that is compacted: whatever the moment of a crash, a message is
-//! missing only if a later one with its key is there, and every message has the offset that it was
-//! sent at. Readers beside the compaction, in the same process and in another, see the same.
+//! Stories of a partition log that is compacted. Whenever a crash comes, a message is missing only
+//! if a later one with its key is there, and every message has the offset at which it was sent. The
+//! same holds for readers during the compaction, in the same process and in another.
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
@@ -115,7 +115,7 @@ impl Stepped for Compactions {
         PartitionLog::open(machine, Path::new(ROOT), &self.options)
     }
 
-    /// Checks a store that was just opened, and takes what it holds for what was sent.
+    /// Checks a store that was just opened, and adopts its contents as the sent messages.
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
         undamaged(engine)?;
         let topic = engine.topics().get(TOPIC);
@@ -167,7 +167,7 @@ impl Compactions {
         let rows = 1 + world.random.below(8);
         let mut batch = life.engine.form().batch();
         let mut sent = Vec::new();
-        // It may have come back with fewer, if nothing in it was durable.
+        // The topic may have come back with fewer queues, if nothing in it was durable.
         let known = life.engine.topics().get(TOPIC);
         let queues = known.map_or(QUEUES, |topic| topic.write_queues());
         for _ in 0..rows {

@@ -48,7 +48,7 @@ pub struct Consumers {
     rejected: BTreeSet<u32>,
     /// Durable dead letters.
     dead: BTreeSet<u32>,
-    /// What another process has written to the table of offsets.
+    /// The offset that another process has written to the table of offsets.
     foreign: Option<u64>,
 }
 
@@ -135,7 +135,7 @@ impl Consumers {
                     self.settle(&consumer, &delivery)?;
                 }
                 8 => {
-                    // Beyond a save, a level, or a time-out.
+                    // Long enough for a save, a delay level, or a time-out.
                     self.world
                         .clock
                         .advance(self.world.random.pick(&[1_000, 6_000, 70_000]));
@@ -185,7 +185,7 @@ impl Consumers {
         let number = number_of(&delivery.message)?;
         let settled = match self.world.random.below(4) {
             0 | 1 => {
-                // Whether it counts depends on when the machine stops.
+                // Whether the acknowledgement counts depends on when the machine stops.
                 self.handled.insert(number);
                 consumer.ack([&delivery.receipt])
             }
@@ -209,7 +209,7 @@ impl Consumers {
         self.dead.append(&mut self.rejected);
     }
 
-    /// What a driver of Spark does in its own process.
+    /// What a Spark driver does in its own process.
     fn write_beside(&mut self, disk: &Arc<dyn Disk>) -> Done<()> {
         let offset = self.foreign.map_or(1, |offset| offset + 1);
         let row = ProgressRow {
@@ -223,7 +223,7 @@ impl Consumers {
         Ok(())
     }
 
-    /// Nothing fails any more.
+    /// The last life, in which no call fails.
     fn last_life(&mut self, store: &Store) -> Result<(), Breach> {
         let groups = store.groups().map_err(said)?;
         let foreign = groups.iter().find(|it| &*it.group == "spark");
@@ -234,7 +234,7 @@ impl Consumers {
             self.foreign
         );
         let consumer = self.join(store).map_err(said)?;
-        // What comes in this life has to fill no gap that progress would skip.
+        // If progress were past the end of a queue, it would skip some of these messages.
         for _ in 0..20 {
             self.send(store).map_err(said)?;
         }

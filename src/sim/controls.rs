@@ -1,5 +1,5 @@
-//! What a story sets on a simulated disk: what goes wrong from here on, and when the machine
-//! stops; and what it asks.
+//! The controls of a simulated disk: a story sets what fails from here on and when the machine
+//! stops, and reads counters.
 
 use super::disk::SimDisk;
 #[cfg(doc)]
@@ -28,7 +28,7 @@ impl SimDisk {
         self.state.lock().names_kept = of_100;
     }
 
-    /// Has the kernel store everything, as it does from time to time.
+    /// Makes the kernel store everything, as it does from time to time.
     pub fn store_all(&self) {
         let mut state = self.state.lock();
         let failing = std::mem::take(&mut state.faults.failing_syncs);
@@ -51,7 +51,7 @@ impl SimDisk {
         done
     }
 
-    /// From here on, makes this many of 1,000 calls fail, and no particular one.
+    /// From here on, makes this many of 1,000 calls fail, instead of one particular call.
     pub fn set_failing_calls(&self, of_1000: u64) {
         let mut state = self.state.lock();
         state.faults.failing_calls = of_1000;
@@ -59,7 +59,7 @@ impl SimDisk {
         state.faults.failing_call = None;
     }
 
-    /// Number of maps so far, and of calls that could have failed, also those that only read.
+    /// Number of maps so far, and of calls that could have failed, including those that only read.
     pub fn tried(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.maps, state.tried)

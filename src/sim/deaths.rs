@@ -1,4 +1,5 @@
-//! How processes that share a log die, how another one finds out, and what it finds.
+//! Deaths of processes that share a log: where they die, and how another process detects and
+//! repairs that.
 
 use super::disk::SimDisk;
 use super::faults::Stop;
@@ -12,11 +13,11 @@ use crate::plant::{self, Point};
 use crate::sync::Mutex;
 use std::sync::Arc;
 
-/// Points at which a process dies that joins.
+/// Points at which a joining process dies.
 const POINTS_OF_JOINING: [Point; 2] = [Point::Joined, Point::Recovered];
 
 impl<L: Shared> Members<L> {
-    /// What a process does that is about to die.
+    /// What a process does before it dies.
     pub(super) fn last_deed(
         &mut self,
         herd: &Herd<L::Engine>,
@@ -45,7 +46,7 @@ impl<L: Shared> Members<L> {
         }
     }
 
-    /// A process dies in the middle of something, and another one finds out.
+    /// A process dies in the middle of an action, and another one detects its death.
     pub fn die(
         &mut self,
         herd: &mut Herd<L::Engine>,
@@ -62,7 +63,7 @@ impl<L: Shared> Members<L> {
         self.find_out(herd, disk)
     }
 
-    /// A process dies in the middle of something.
+    /// A process dies in the middle of an action.
     pub fn fall(
         &mut self,
         herd: &mut Herd<L::Engine>,
@@ -95,7 +96,7 @@ impl<L: Shared> Members<L> {
         self.find_out(herd, disk)
     }
 
-    /// Has some process find out what the dead one has left.
+    /// Makes some process detect what the dead one has left.
     pub fn find_out(
         &mut self,
         herd: &mut Herd<L::Engine>,
@@ -124,10 +125,10 @@ impl<L: Shared> Members<L> {
         self.join(&mut Herd::new(), &disk)
     }
 
-    /// Processes share a log. The one that runs the services dies while it stores a batch, after it
-    /// has begun some files for it, and the kernel stores by itself all that there is. Another one
-    /// takes away what the batch has left, perhaps after a third one has died of it, and the power
-    /// fails: nothing of the batch comes back.
+    /// Processes share a log. The leader dies while it stores a batch, after it has begun files for
+    /// it, and the kernel stores everything by itself. Another process removes the remains of the
+    /// batch, perhaps after a third one has died doing so, and the power fails: nothing of the
+    /// batch comes back.
     pub fn is_torn_by_the_dead(&mut self, seed: u64, atomicity: Atomicity) -> Result<(), Breach> {
         let disk = new_disk(seed, Stop::Power);
         let mut herd = Herd::new();

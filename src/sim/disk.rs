@@ -54,14 +54,14 @@ pub struct State {
     pub syncs: Vec<(PathBuf, usize)>,
     /// A directory that can be traversed but not read.
     pub unreadable: Option<Name>,
-    /// How many of 100 changes of names survive that no sync has made durable.
+    /// How many of 100 unsynced changes of names survive.
     pub names_kept: u64,
 }
 
 /// The bytes of every file; `None` for a directory.
 pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// The same of what a machine that stops leaves.
+/// The same for the image that a stopped machine leaves.
 pub type Left = BTreeMap<Name, Option<Vec<u8>>>;
 
 /// The disk, as a process uses it.

@@ -67,7 +67,8 @@ impl FileSystem for SimDisk {
 
     fn sync(&self, what: Synced<'_>) -> io::Result<()> {
         let lies = sites::lies(&what);
-        // The sync writes what was dirty when it began, and not what others store meanwhile.
+        // The sync writes the sectors that were dirty when it began, but nothing that others store
+        // meanwhile.
         let act = self.meanwhile.take(&what);
         self.call(|state| match (lies, what) {
             (true, _) => {

@@ -1,4 +1,4 @@
-//! What the driver does, and those who meddle with it.
+//! The actions of the driver, and of third parties that tamper with its commits.
 
 use super::commits::{Commits, FORKED, PART_LEN, QUERY, WRITE_LEN, query};
 use super::disk::{SimDisk, shared};
@@ -142,7 +142,7 @@ impl<E: Target> Commits<E> {
     }
 
     /// The driver checks the manifest that it waits for. If that was an earlier one of the batch,
-    /// its own follows. A missing commit is complete if the log says so; otherwise it has failed.
+    /// its own follows. A missing commit is complete if the log holds it; otherwise it has failed.
     pub(super) fn hear(&mut self, engine: &Opened<E>, disk: &Arc<SimDisk>) -> Done<()> {
         let Some(published) = self.published else {
             return Ok(());

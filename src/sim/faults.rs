@@ -20,9 +20,9 @@ pub struct Faults {
     /// The number of one map of a file that fails in the same way, counted from here.
     pub failing_map: Option<u64>,
     /// The number of one call that fails in the same way, counted from here: any call on a file or
-    /// name, also one that only reads.
+    /// name, even one that only reads.
     pub failing_call: Option<u64>,
-    /// How many sectors at most reach the platter by themselves at a call.
+    /// Maximum number of sectors that reach the platter by themselves at a call.
     pub written_back: u64,
 }
 

@@ -39,7 +39,7 @@ macro_rules! hold {
 }
 pub(super) use hold;
 
-/// What every story has.
+/// The state that every story has.
 pub struct World {
     pub random: Random,
     pub clock: Arc<ManualClock>,
@@ -98,8 +98,8 @@ impl World {
         }
     }
 
-    /// Draws what goes wrong in a life of a story of a log, as [`Story::faults`] does: how the
-    /// machine stops, and with what it is likely to. The power fails within `calls` calls.
+    /// Draws the faults of a life of a story of a log, for [`Story::faults`]. The machine stops in
+    /// one of the ways `stops`, and most often within `calls` calls.
     pub fn faults(&mut self, ahead: u64, stops: &[Stop], calls: u64, fails: Fails<'_>) -> Faults {
         let random = &mut self.random;
         let faults = Faults {
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Which calls of the disk fail in a life.
+/// How many calls of the disk fail in a life.
 #[derive(Clone, Copy)]
 pub struct Fails<'a> {
     /// How many calls of 1,000; one of these numbers.
@@ -186,18 +186,18 @@ pub trait Story: Sized {
     /// The story of a seed.
     fn new(seed: u64) -> Self;
 
-    /// What every story has.
+    /// The state that every story has.
     fn world(&mut self) -> &mut World;
 
     /// Draws the number of lives.
     fn lives(&mut self) -> u64;
 
-    /// Draws what goes wrong in the next life; `ahead` counts it and those that follow. 0 for an
-    /// additional life, which follows the last one if that ended at a call of the disk.
+    /// Draws the faults of the next life; `ahead` is the number of lives left, including this one.
+    /// It is 0 for the additional life that follows if the last one ended at a call of the disk.
     fn faults(&mut self, ahead: u64) -> Faults;
 
-    /// One life, until its machine stops. What the returned store does when it is dropped comes too
-    /// late for the disk.
+    /// One life, until its machine stops. The returned store is dropped afterwards, when its calls
+    /// no longer reach the disk.
     fn live(
         &mut self,
         disk: &mut Arc<SimDisk>,
@@ -327,13 +327,13 @@ pub struct Sent {
     pub offset: u64,
     /// Position of its record.
     pub position: u64,
-    /// Position after the append; the highest number if only an error tells of it.
+    /// Position after the append; `u64::MAX` if only an error reported the append.
     pub end: u64,
     /// Its atomic batch.
     pub batch: Option<u64>,
     /// Whether it was in the log before the machine stopped.
     pub certain: bool,
-    /// Whether it must survive, in stories that ask each message.
+    /// Whether it must survive, in stories that check each message.
     pub acknowledged: bool,
 }
 

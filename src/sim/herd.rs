@@ -1,5 +1,5 @@
-//! The processes of a machine that share a log, and what each of them does. [`Shared`] is what the
-//! stories need of the log.
+//! The processes of a machine that share a log, and their actions. [`Shared`] is the interface of
+//! the stories to the log.
 
 use super::disk::SimDisk;
 use super::frame::{Breach, Enlisted, Sent, Stepped, append};
@@ -33,13 +33,13 @@ pub trait Shared: Stepped + 'static {
     /// Adds messages that are in the log.
     fn take(&mut self, sent: Vec<Sent>, atomicity: Atomicity) -> Result<(), Breach>;
 
-    /// Adds messages of a process that has died before it could tell.
+    /// Adds messages of a process that died before it could report their places.
     fn doubt(&mut self, sent: Vec<Sent>, atomicity: Atomicity);
 
     /// Forgets messages of a dead process that this one does not find in the log.
     fn find_out(&mut self, engine: &Self::Engine, disk: &SimDisk) -> Result<(), Breach>;
 
-    /// What was appended up to `durable` outlives every crash.
+    /// Notes that messages appended up to `durable` outlive every crash.
     fn acknowledge(&mut self, durable: u64);
 
     /// Syncs what all processes have published, if the process runs the services or may. Returns
@@ -52,7 +52,7 @@ pub trait Shared: Stepped + 'static {
     /// Ends the file in use.
     fn roll(engine: &Self::Engine) -> Done<()>;
 
-    /// Takes away what a process has left that died inside an append.
+    /// Removes what a process that died inside an append has left.
     fn mend(engine: &Self::Engine) -> Done<()>;
 }
 
@@ -68,7 +68,7 @@ pub struct Herd<E> {
     pub dead: Vec<Dead>,
 }
 
-/// What a process does that may die meanwhile.
+/// An action of a process that may die meanwhile.
 pub enum Deed {
     Send(Batch, Vec<Sent>, Atomicity),
     Flush,
@@ -103,8 +103,8 @@ impl<E> Herd<E> {
         }
     }
 
-    /// Does something in a process that dies meanwhile, or after it: the result is `None`, or what
-    /// it has returned.
+    /// Calls `act` in a process that dies during the call or after it. Returns the result of `act`;
+    /// `None` if the process died before.
     pub fn dies<T: Send + 'static>(
         &mut self,
         disk: &Arc<SimDisk>,
@@ -122,7 +122,7 @@ impl<E> Herd<E> {
                 }
             }
             let done = act();
-            // Nobody dies here any more.
+            // The call is over, so the process no longer dies in the middle of it.
             own.meanwhile.forget();
             plant::nowhere();
             done
@@ -134,7 +134,7 @@ impl<E> Herd<E> {
 }
 
 impl Deed {
-    /// Does it. Returns the messages that may be in the log.
+    /// Performs the action. Returns the messages that may be in the log.
     pub fn run<L: Shared>(self, member: &Member<L::Engine>) -> Done<Option<Enlisted>> {
         let Member { disk, engine } = member;
         match self {
@@ -161,7 +161,7 @@ impl Deed {
     }
 }
 
-/// The error of a call that nothing but the end of the machine may fail.
+/// Checks that a call failed only because the machine has stopped; its result is then `None`.
 pub fn unless_dead<T>(disk: &SimDisk, done: Done<T>, what: &str) -> Result<Option<T>, Breach> {
     match done {
         Ok(done) => Ok(Some(done)),

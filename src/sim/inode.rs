@@ -111,14 +111,14 @@ impl Inode {
             .collect()
     }
 
-    /// Writes to the cache. The kernel stores pages that are written to, even where they look the
-    /// same as before.
+    /// Writes to the cache. The kernel stores pages that are written to, even if their bytes stay
+    /// the same.
     pub fn write(&mut self, start: usize, bytes: &[u8]) {
         self.cache.overwrite(start, bytes);
         self.dirty_pages(start, start + bytes.len());
     }
 
-    /// Has the kernel store the pages of a range that differ from the platter.
+    /// Makes the kernel store the pages of a range that differ from the platter.
     pub fn dirty_pages(&mut self, start: usize, end: usize) {
         let end = end.next_multiple_of(PAGE).min(self.len);
         let pages = (start / PAGE * PAGE).min(end)..end;

@@ -1,4 +1,4 @@
-//! Short stories of commits that are interrupted: cases that random ones reach too seldom.
+//! Short stories of commits that are interrupted: cases that random stories reach too seldom.
 
 use super::commits::{Commits, QUERY};
 use super::disk::SimDisk;
@@ -99,8 +99,8 @@ impl Commits {
     }
 
     /// The power fails during or just after the publication of a batch to a store whose writer may
-    /// have died while it created the store. The rest of the commit is taken up entirely or not at
-    /// all, and repeating the batch succeeds.
+    /// have died while it created the store. What is left of the commit is taken up entirely or not
+    /// at all, and repeating the batch succeeds.
     pub fn is_run_again(seed: u64) -> Result<(), Breach> {
         let mut story = Commits::<CommitLog>::new(seed);
         let disk = new_disk(seed, Stop::Process);

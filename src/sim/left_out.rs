@@ -79,7 +79,7 @@ const KINDS: [(&str, Tell, bool); 46] = [
 
 /// Number of seeds of each kind that together reach all syncs.
 const SEEDS_TO_MEET: u64 = 25;
-/// Number of seeds of each kind to try in turn until one notices; then more of them.
+/// Number of seeds of each kind to try, in rounds, until a story notices.
 const ROUNDS: [u64; 5] = [2, 6, 24, 100, 400];
 /// Rounds of the long run.
 const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
@@ -101,7 +101,8 @@ fn meet() -> BTreeMap<Site, Vec<usize>> {
     met
 }
 
-/// Leaves a sync out until a story notices, from this number on: returns which, and after how many.
+/// Leaves a sync out until a story notices, beginning at the given seed. Returns the story, and how
+/// many were tried.
 fn notice(
     site: &Site,
     kinds: &[usize],

@@ -1,7 +1,7 @@
-//! Locks of bytes of a file, which the processes of a story hold, and the death of one of them.
+//! Locks of bytes of a file, held by the processes of a story, and the death of such a process.
 //!
 //! A process that dies in the middle of a call halts there. Its locks are released at once. Its
-//! thread unwinds after the machine has stopped, when nothing of that is seen.
+//! thread unwinds only after the machine has stopped, so that unwinding has no effect.
 
 use super::sites;
 use crate::disk::{ByteLock, ByteLocks, SimulatedLocks};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// A locked byte: that of which description, in which process.
+/// A locked byte, the file description that holds it, and its process.
 #[derive(Debug)]
 struct Lock {
     byte: u32,
@@ -42,7 +42,7 @@ impl Locks {
         }))
     }
 
-    /// Releases what a process holds that has died.
+    /// Releases the locks of a process that has died.
     pub fn release_of(&self, process: u64) {
         self.held.lock().1.retain(|it| it.process != process);
     }
@@ -100,11 +100,11 @@ impl Drop for Opened {
     }
 }
 
-/// What a process tells that may die.
+/// The outcome of a process that may die.
 enum Told<T> {
     /// It has halted.
     Died,
-    /// It has done its work, and lives.
+    /// It has done its work without dying.
     Done(T),
 }
 
@@ -124,7 +124,7 @@ impl Drop for Dead {
     }
 }
 
-/// Where a process halts.
+/// Halts a process.
 pub struct Halt {
     told: Box<dyn Fn() + Send>,
     goes_on: Receiver<()>,
@@ -140,8 +140,8 @@ impl Halt {
     }
 }
 
-/// Runs `work` in a process that dies where it calls [`Halt::here`]. Returns what it returns if it
-/// does not come to that, and a process that has died. A panic of the process is a breach.
+/// Runs `work` in a process that dies where it calls [`Halt::here`]. Returns the result of `work`,
+/// or `None` if the process died, and the dead process. A panic of the process is a breach.
 pub fn live_or_die<T: Send + 'static>(
     work: impl FnOnce(Halt) -> T + Send + 'static,
 ) -> Result<(Option<T>, Dead), String> {

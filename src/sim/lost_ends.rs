@@ -1,8 +1,8 @@
 //! Stories of queues whose last message is lost: its record is damaged, and the processes that
 //! recover the store die at any call of the disk.
 //!
-//! The law: whoever opens the store then, no offset is given a second time, and no queue ends
-//! before a message that was consumed.
+//! The law: however the store is opened then, no offset is assigned twice, and no queue ends before
+//! a message that was consumed.
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
@@ -105,8 +105,8 @@ impl Story {
         disk.damage(&path, (at % FILE_LEN) as usize, &[!byte]);
     }
 
-    /// Processes open the store, and each dies at a call of its disk. Those who open it then, one
-    /// after the other, know the next offsets.
+    /// Processes open the store, and each dies at a call of its disk. Later openings, one after the
+    /// other, know the next offsets.
     fn recover(&mut self, mut disk: Arc<SimDisk>, stops: &[Stop]) -> Result<(), Breach> {
         for _ in 0..1 + self.random.below(3) {
             let faults = Faults {

@@ -1,5 +1,5 @@
-//! What a story does in the middle of calls of the disk: what happens meanwhile in other threads
-//! and processes.
+//! Actions of a story in the middle of calls of the disk: they stand for other threads and
+//! processes.
 
 use crate::disk::Synced;
 use crate::sync::Mutex;

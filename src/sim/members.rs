@@ -1,13 +1,13 @@
 //! Stories of processes that share a log: one of them may die inside an append, as the one that
-//! runs the services, or when it joins or leaves. Others go on, and then the power fails.
+//! runs the services, or when it joins or leaves. The others continue, and then the power fails.
 //!
 //! ```text
 //!   life: one joins --> check --> others join, send, sync, die, leave --> the power fails
 //! ```
 //!
-//! The story does what the threads of the processes would do, one step at a time. The others find
-//! out at once what of the messages of a dead one is in the log; from there on that must stay. Who
-//! finds out may die of it, too.
+//! The story does what the threads of the processes would do, one step at a time. The others
+//! determine at once which messages of a dead process are in the log; from then on these must stay.
+//! A process that determines this may die doing so.
 
 use super::disk::SimDisk;
 use super::faults::{Faults, Stop};
@@ -24,7 +24,7 @@ const STOPS: [Stop; 4] = [Stop::Power, Stop::Power, Stop::Device, Stop::Process]
 const MEMBERS_MAX: usize = 3;
 /// A life has fewer steps than this.
 const STEPS: u64 = 30;
-/// Points at which a process dies, besides the calls of its disk.
+/// Points at which a process may die, besides calls of its disk.
 const POINTS: [Point; 10] = [
     Point::Locked,
     Point::Rolled,
@@ -185,7 +185,7 @@ impl<L: Shared> Members<L> {
             false => Atomicity::Rows,
         };
         if atomicity == Atomicity::Whole {
-            // It would wait for the one before it to be durable.
+            // An atomic batch would wait until the one before it is durable.
             self.flush(herd, disk)?;
         }
         let engine = Arc::clone(&herd.living[number].engine);

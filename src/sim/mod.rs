@@ -11,14 +11,14 @@
 //! common, [`steps`] what short ones have, [`telling`] tells them with many seeds, and [`laws`] has
 //! the tests. The stories of [`life`] are of the commit log; [`model`] knows their messages and
 //! checks the store. Those of [`commits`], with its [`driver`] and the engines in [`targets`], are
-//! of rows that are staged, committed and taken up, each exactly once, those of [`consumers`] of
-//! messages that are settled, retried and delayed: none is skipped. Those of [`partitions`] are of
-//! a partition log, those of [`compactions`] of one that is compacted, those of [`members`] of logs
-//! of either kind that processes share ([`herd`]), some of which die ([`deaths`], [`locks`]). In
-//! [`openings`] each call of an opening fails; in [`lost_ends`] openings die that find the last
-//! message of a queue lost. [`rare`], [`rare_index`], [`partition_cases`], [`reported`],
-//! [`interrupted`], [`repairs`] and [`partition_repairs`] cover cases that these reach too seldom.
-//! [`left_out`] leaves out each sync, and [`seeds`](crate::seeds) chooses the
+//! of rows that are staged, committed and taken up, each exactly once. Those of [`consumers`] are
+//! of messages that are settled, retried and delayed, of which none may be skipped. Those of
+//! [`partitions`] are of a partition log, and those of [`compactions`] of a compacted one. Those of
+//! [`members`] are of logs of either kind that processes share ([`herd`]), some of which die
+//! ([`deaths`], [`locks`]). In [`openings`] each call of an opening fails. In [`lost_ends`] a queue
+//! has lost its last message, and openings die. [`rare`], [`rare_index`], [`partition_cases`],
+//! [`reported`], [`interrupted`], [`repairs`] and [`partition_repairs`] cover cases that these
+//! reach too seldom. [`left_out`] leaves out each sync, and [`seeds`](crate::seeds) chooses the
 //! stories.
 
 #![allow(

@@ -16,7 +16,7 @@ const MARKERS: &str = "rmq_sys_forebay_atomic";
 /// The messages in log order.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// All that may be in the log.
+    /// All messages that may be in the log.
     pub sent: Vec<Sent>,
     /// The last known end of the log: later bytes are in buffers of the process.
     pub published: u64,
@@ -100,7 +100,7 @@ impl Model {
         self.sent.iter().filter(|sent| sent.queue == queue).count() as u64
     }
 
-    /// Everything that ends at or below `durable` must survive a power loss.
+    /// Notes that messages that end at or below `durable` must survive a power loss.
     pub fn acknowledge(&mut self, durable: u64) {
         let covered = self.sent.partition_point(|sent| sent.end <= durable);
         self.acknowledged = self.acknowledged.max(covered);
@@ -142,7 +142,7 @@ impl Model {
         self.published = published;
         for sent in &mut self.sent {
             sent.certain = true;
-            // The rest of its batch may be lost.
+            // The rest of the message's batch may be lost.
             sent.end = sent.end.min(published);
         }
         self.check_caches(engine, markers)

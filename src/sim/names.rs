@@ -80,7 +80,7 @@ impl fmt::Debug for Name {
 /// All names of the disk.
 pub type Names = BTreeMap<Name, Node>;
 
-/// The names that are in a directory, or in one of its directories, and that of itself.
+/// The name of a directory, and all names below it.
 pub fn below<'a>(names: &'a Names, directory: &Name) -> impl Iterator<Item = (&'a Name, &'a Node)> {
     let inside = names.range(directory.clone()..);
     inside.take_while(|(name, _)| name.is_below(directory))

@@ -1,5 +1,5 @@
-//! Openings of a partition log of which one call fails: each opens the log whole, or fails with the
-//! cause and takes nothing away.
+//! Openings of a partition log in which one call fails: each opens the whole log, or fails with the
+//! cause and removes nothing.
 
 use super::disk::{Image, SimDisk};
 use super::faults::{Faults, Stop};
@@ -17,7 +17,7 @@ use std::time::Duration;
 const CALL_STEP: u64 = 8;
 
 /// A process dies with messages in the page cache. The next ones open the log while a call fails, a
-/// different one each time, also one that only reads.
+/// different one each time, including calls that only read.
 pub fn failing_call(seed: u64) -> Result<(), Breach> {
     let mut story = Partitions::new(seed);
     story.options = Options {

@@ -46,7 +46,7 @@ pub fn unlinked_by_the_dead(seed: u64) -> Result<(), Breach> {
 }
 
 /// The power fails during a step of retention, so that any of the segments before the first offset
-/// are left: what follows is still there.
+/// may be left. Later segments are still there.
 pub fn removed_in_part(seed: u64) -> Result<(), Breach> {
     let mut story = Partitions::new(seed);
     story.options.segment_bytes = Some(4096);

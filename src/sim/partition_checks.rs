@@ -1,4 +1,4 @@
-//! What a partition must have of the messages that were sent to it.
+//! Which of the messages sent to a partition it must have.
 
 use super::frame::{Breach, Sent, body, hold};
 use super::partitions::{BODY_MAX, Partitions, Place};

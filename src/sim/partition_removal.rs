@@ -1,4 +1,4 @@
-//! Messages are deleted and archived, from the first one of a partition on.
+//! Deletes and archives messages, beginning with the first one of a partition.
 
 use super::disk::{SimDisk, shared};
 use super::frame::{Breach, Life, ROOT, hold};
@@ -28,7 +28,7 @@ impl Partitions {
         let until = self.world.random.below(bounds.end + 1);
         let asked = self.asked.entry(place).or_default();
         *asked = until.max(*asked);
-        // Of what a removal that was stopped has left, the next one or the next opening takes care.
+        // The next removal or the next opening removes what a stopped removal has left.
         let stops = self.world.random.chance(30);
         let starts = [(place.1, until)];
         let done = life.engine.delete_before(&topic, &starts, &mut || !stops);
@@ -78,7 +78,7 @@ impl Partitions {
             let known = self.archived.entry(place).or_default();
             *known = end.max(*known);
         }
-        // As `store.archive` records it, or dies before.
+        // Recorded as by `store.archive`, unless that dies before.
         if self.world.random.chance(80) {
             let offsets = self.archived.iter();
             let offsets = offsets.map(|((topic, queue), end)| format!("\"{topic}-{queue}\":{end}"));
@@ -103,7 +103,7 @@ impl Partitions {
     }
 }
 
-/// Records archives as the program does that made them, which is none of the store's.
+/// Records archives as the archiving program does, whose calls do not belong to the store.
 fn note(disk: &SimDisk, text: &str) -> std::io::Result<()> {
     let path = Path::new(ROOT).join("forebay.archived");
     let fresh = path.with_extension("archived.new");

@@ -1,4 +1,4 @@
-//! Stories of repairs of a partition log, as those of [`super::repairs`]: a part of the store is
+//! Stories of repairs of a partition log, like those of [`super::repairs`]: a part of the store is
 //! damaged, the process that repairs it dies at any call of the disk, and the next one completes
 //! the repair.
 //!

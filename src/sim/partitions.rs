@@ -1,7 +1,6 @@
-//! Stories of a partition log: what was acknowledged outlives every crash, in each partition by
-//! itself, and each partition is a beginning of what was sent to it, without holes. Retention takes
-//! the first messages away for good. What was archived stays: an archive is never ahead of its
-//! store.
+//! Stories of a partition log. Acknowledged messages outlive every crash, in each partition by
+//! itself, and each partition holds the first of the messages sent to it, without holes. Messages
+//! that retention has removed never come back. An archive is never ahead of its store.
 //!
 //! How first messages are deleted and archived is in `partition_removal.rs`, how a partition is
 //! compared with what was sent in `partition_checks.rs`.
@@ -49,7 +48,7 @@ pub struct Partitions {
     pub sent: BTreeMap<Place, Vec<Sent>>,
     /// The first offsets that were seen, or are durable.
     pub starts: BTreeMap<Place, u64>,
-    /// The highest first offset that was asked for.
+    /// The highest first offset that was requested.
     pub asked: BTreeMap<Place, u64>,
     /// The offsets up to which partitions are archived.
     pub archived: BTreeMap<Place, usize>,
@@ -113,7 +112,7 @@ impl Story for Partitions {
         disk: &mut Arc<SimDisk>,
         _: bool,
     ) -> Result<Option<Arc<PartitionLog>>, Breach> {
-        // What lingered died with the process.
+        // Lingering messages died with the process.
         self.lingering.clear();
         self.lived(disk)
     }
@@ -127,7 +126,7 @@ impl Stepped for Partitions {
         PartitionLog::open(machine, Path::new(ROOT), &self.options)
     }
 
-    /// Checks a store that was just opened, and takes what it holds for what was sent.
+    /// Checks a store that was just opened, and adopts its contents as the sent messages.
     fn check(&mut self, engine: &PartitionLog) -> Result<(), Breach> {
         undamaged(engine)?;
         let places: Vec<Place> = self.sent.keys().copied().collect();
@@ -240,7 +239,7 @@ impl Stepped for Partitions {
     }
 
     fn take_note(&mut self, life: &mut Life<PartitionLog>, is_closed: bool) -> Result<(), Breach> {
-        // What lingered in a queue precedes what other senders have appended to it.
+        // Messages that lingered in a queue precede those that other senders have appended to it.
         self.land(life)?;
         for enlisted in life.take_meanwhile() {
             self.take(life, enlisted)?;
@@ -262,7 +261,7 @@ impl Partitions {
         let topic = self.world.random.pick(&TOPICS);
         let mut batch = engine.form().batch();
         let mut sent = Vec::new();
-        // It may have come back with fewer, if nothing in it was durable.
+        // The topic may have come back with fewer queues, if nothing in it was durable.
         let known = engine.topics().get(topic);
         let queues = known.map_or(QUEUES, |topic| topic.write_queues());
         for _ in 0..rows {
@@ -330,7 +329,7 @@ impl Partitions {
         self.land(life)
     }
 
-    /// Takes the messages that lingered and are in the log, or may be.
+    /// Adds the messages that lingered and may now be in the log.
     fn land(&mut self, life: &mut Life<PartitionLog>) -> Result<(), Breach> {
         let is_open = |it: &(Lingering, Sent)| it.0.appended().is_none() && !it.0.waiter.is_done();
         let all = std::mem::take(&mut self.lingering);
@@ -374,7 +373,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// What was appended up to `durable` outlives every crash.
+    /// Notes that messages appended up to `durable` outlive every crash.
     pub fn acknowledge(&mut self, durable: u64) {
         let all = self.sent.values_mut().flatten();
         for sent in all.filter(|sent| sent.certain && sent.end <= durable) {

@@ -138,8 +138,8 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
 }
 
 /// The power fails during a step of retention, so that any of the files that it removes are left:
-/// log files without a gap, queue files with longer ones than damage leaves, index files. What
-/// follows is still there, and was not lost for a moment: nothing is built again.
+/// log files without a gap, queue files with longer gaps than damage leaves, and index files.
+/// Everything after them is still there, and nothing needs to be rebuilt.
 pub fn removed_in_part(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let options = Options {
@@ -154,7 +154,7 @@ pub fn removed_in_part(seed: u64) -> Result<(), Breach> {
     let all = 90 + random.below(40) as u32;
     send(&engine, 0..all, true).map_err(said)?;
     engine.parts().full_pass().map_err(said)?;
-    // Nearly none, half or nearly all of the removals are durable by then.
+    // Nearly none, half or nearly all of the removals are durable when the power fails.
     disk.keep_names(random.pick(&[2, 50, 98]));
     disk.end_within(1 + random.below(160));
     engine.step_retention(1_700_000_000_000, Instant::now());

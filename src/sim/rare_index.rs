@@ -99,7 +99,8 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
 /// by an opening after a crash, since only then the whole index is checked, or by a repair. Half an
 /// index must not be trusted.
 pub fn torn_rebuild(seed: u64) -> Result<(), Breach> {
-    // In half of the cases shortly before the end, when the index exists but is not durable.
+    // The power fails shortly before the end of the rebuild, when the index exists but may not be
+    // durable.
     let (damaged, calls, _) = torn_within(seed, 1000)?;
     let last = if damaged.is_some() { 10 } else { 5 };
     let within = calls - 1 - Random::new(seed).below(last);

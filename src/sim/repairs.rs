@@ -211,7 +211,8 @@ fn repair(seed: u64, part: Part) -> Result<(), Breach> {
     hold!(left.is_empty(), "the second repair left {left:?}");
     story.check(&sane, &engine)?;
     drop(engine);
-    // If nothing was left to repair, what opening has rebuilt waits for the next full pass.
+    // If nothing was left to repair, the files that opening rebuilt become durable at the next full
+    // pass.
     let did = !repaired.steps.is_empty();
     let truth = |path: &Path| {
         ["commitlog", "damaged"]

@@ -38,7 +38,7 @@ pub(super) fn outlives_power(
     Ok(disk)
 }
 
-/// Actions on a store that mostly are not durable when they end.
+/// Actions on a store, most of which are not durable when they end.
 fn unsettled(random: &mut Random, engine: &CommitLog) -> Result<(), Breach> {
     let mut sent = 0;
     for _ in 0..1 + random.below(4) {
@@ -76,8 +76,8 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
-/// Queue, index or checkpoint of a closed store are changed from outside. What the next opening
-/// makes of them is durable after the next close or full pass.
+/// Queue, index or checkpoint of a closed store are changed from outside. The result of the next
+/// opening is durable after the next close or full pass.
 pub fn meddled_with(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Process);
@@ -325,7 +325,7 @@ pub fn given_options(seed: u64) -> Result<(), Breach> {
     Ok(())
 }
 
-/// Queues with entries, so many that a full pass syncs the whole file system.
+/// A store with so many queues that a full pass syncs the whole file system.
 pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
@@ -377,7 +377,7 @@ pub fn after_an_erased_end(seed: u64) -> Result<(), Breach> {
     outlives_a_longer_log(&mut random, &disk)
 }
 
-/// A store is opened and gets messages, and the power goes: its log ends where it ended then.
+/// A store is opened and gets messages, and the power fails: its log ends where it ended then.
 fn outlives_a_longer_log(random: &mut Random, disk: &Arc<SimDisk>) -> Result<(), Breach> {
     let engine = open(disk)?;
     let end = engine.stats().published;

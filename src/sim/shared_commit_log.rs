@@ -26,7 +26,7 @@ impl Shared for Lives {
             transient_pool_fail_fast: false,
             retention_bytes: None,
             roll_after: None,
-            // The dead are found at once, and nobody else holds the lock.
+            // Deaths are detected at once, and nobody else holds the lock.
             busy_timeout: Duration::from_secs(60),
             ..lives.options.clone()
         };
@@ -48,7 +48,7 @@ impl Shared for Lives {
     }
 
     fn take(&mut self, sent: Vec<Sent>, _: Atomicity) -> Result<(), Breach> {
-        // What has a place was published.
+        // Messages with a place were published.
         let ends = sent.iter().map(|sent| sent.end);
         let end = ends.filter(|end| *end < u64::MAX).max();
         self.model.published = self.model.published.max(end.unwrap_or(0));
@@ -163,7 +163,7 @@ pub fn begun_by_the_dead(seed: u64) -> Result<(), Breach> {
     let mut herd = Herd::new();
     story.join(&mut herd, &disk)?;
     story.join(&mut herd, &disk)?;
-    // If the one dies that runs the services, the next one makes all names durable.
+    // If the leader dies, the next one makes all names durable.
     let number = story.world().random.below(2) as usize;
     let deed = story.send(&herd, &disk, number)?;
     let end = End::After(story.world().random.below(40));
@@ -177,9 +177,9 @@ pub fn begun_by_the_dead(seed: u64) -> Result<(), Breach> {
     story.fail_power(herd, &disk)
 }
 
-/// A process dies inside an append, and the kernel stores by itself what that has left. Another one
-/// erases it, and dies before its sync. A third one recovers the store, and the power fails:
-/// nothing comes back.
+/// A process dies inside an append, and the kernel stores the remains by itself. Another one erases
+/// them, and dies before its sync. A third one recovers the store, and the power fails: nothing
+/// comes back.
 pub fn erased_by_the_dead(seed: u64) -> Result<(), Breach> {
     let mut story = Members::<Lives>::new(seed);
     let disk = new_disk(seed, Stop::Power);

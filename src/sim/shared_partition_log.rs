@@ -26,7 +26,7 @@ impl Shared for Partitions {
             retention: None,
             retention_bytes: None,
             keep_unarchived: false,
-            // The dead are found at once, and nobody else holds the lock.
+            // Deaths are detected at once, and nobody else holds the lock.
             busy_timeout: Duration::from_secs(60),
             ..partitions.options.clone()
         };
@@ -132,7 +132,8 @@ impl Partitions {
         Ok(batch)
     }
 
-    /// Forgets messages of a dead process that are not in the log, given where partitions end.
+    /// Forgets messages of a dead process that are not in the log, given the ends of the
+    /// partitions.
     fn settle(&mut self, ends: &[(Arc<str>, u32, u64)]) -> Result<(), Breach> {
         let end_of = |place: &Place| {
             let mut ends = ends.iter();

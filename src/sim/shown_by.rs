@@ -1,10 +1,11 @@
-//! The syncs that few stories show, each with the story that does, so that the search need not try
-//! all others first.
+//! The syncs whose omission few stories detect, each with such a story, so that the search need not
+//! try all others first.
 
 use super::sites::What;
 
-/// Syncs that few stories show, the kind that does, and the number of the story that did when the
-/// entry was made: the search begins there. Trying one kind alone takes a fifth of the time.
+/// Syncs whose omission few stories detect, a kind of story that does, and the number of the story
+/// that did when the entry was made: the search begins there. Trying one kind alone takes a fifth
+/// of the time.
 pub const SHOWN_BY: &[(&str, &str, What, &str, u64)] = &[
     (
         "src/engine/partition_log/write/mend.rs",

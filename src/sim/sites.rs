@@ -1,6 +1,6 @@
 //! The places in the source that make something durable, and a switch to leave one of them out.
 //!
-//! [`of_the_source`] finds them in the source, so that one that no story reaches is noticed.
+//! [`of_the_source`] finds them in the source, so that a place that no story reaches is noticed.
 //! [`leave_out`] makes the simulated disk report success for one of them and store nothing.
 
 use crate::disk::{Synced, site};

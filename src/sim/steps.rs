@@ -1,5 +1,5 @@
-//! What short stories of the commit log consist of: it is opened with small files, messages are
-//! sent, the machine stops, and queues and index must agree with the log.
+//! The steps of short stories of the commit log: it is opened with small files, messages are sent,
+//! the machine stops, and queues and index must agree with the log.
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
@@ -20,8 +20,8 @@ pub fn new_disk(seed: u64, stop: Stop) -> Arc<SimDisk> {
     Arc::new(SimDisk::new(Random::new(seed), Faults::none(stop)))
 }
 
-/// Stops the machine. Returns the disk that the next life finds, on which nothing fails, and which
-/// ends like this.
+/// Stops the machine. Returns the disk that the next life finds. On it nothing fails, and its
+/// machine stops as `stop` says.
 pub fn next(disk: &SimDisk, stop: Stop) -> Arc<SimDisk> {
     Arc::new(disk.restart(Faults::none(stop)))
 }

@@ -23,19 +23,19 @@ pub const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
 /// Topic of messages that are not part of a commit.
 const NOISE: &str = "noise";
 
-/// Where a row is: number of its topic, queue, and the place in it, as the engine counts.
+/// Where a row is: number of its topic, queue, and the place in the queue, as the engine counts.
 pub type Place = (usize, u32, u64);
 
 /// The rows of a log: batch and number in it, and the place.
 #[derive(Default)]
 pub struct Found {
     pub rows: BTreeMap<(u64, u64), Place>,
-    /// The first place of each queue that retention has left.
+    /// The first place that retention has left in each queue.
     starts: BTreeMap<(usize, u32), u64>,
 }
 
 impl Found {
-    /// Whether retention has removed what was at a place.
+    /// Whether retention has removed the row at a place.
     pub fn is_retired(&self, (topic, queue, at): Place) -> bool {
         let start = self.starts.get(&(topic, queue));
         start.is_some_and(|start| at < *start)
@@ -71,7 +71,7 @@ pub trait Target: Filed {
     fn retain(&self, clock_ms: i64, time: Instant) -> Done<()>;
 
     /// Reads all rows that were committed; `None` if the log cannot be opened. An error of a dead
-    /// disk is no breach.
+    /// disk is not a breach.
     fn rows(&self, disk: &SimDisk) -> Result<Option<Found>, Breach>;
 }
 

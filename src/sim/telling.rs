@@ -46,8 +46,9 @@ pub fn hold_through(crashes: u64, tell: Tell) {
     }
 }
 
-/// Plants a bug. Returns the seed at which the search for it begins: in the gate, that of a story
-/// that finds it. If a change of the code has made it another story, the search goes on from it.
+/// Plants a bug. Returns the seed at which the search for it begins: in the gate, the seed of a
+/// story that finds it. If that story no longer does, because the code has changed, the search
+/// continues from there.
 fn begin((bug, seed): Planted) -> u64 {
     plant(Some(bug));
     if in_proof() { 1 } else { seed }

@@ -1,4 +1,4 @@
-//! The syncs whose purpose no story shows, and why. Each other sync is left out in turn, and a
+//! The syncs whose purpose no story shows, and why. Every other sync is left out in turn, and a
 //! story must notice.
 
 use super::sites::What;
