@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// Of tests whose senders get the lock: however long this process is off its CPU, none gives up.
+/// For tests whose senders get the lock: none gives up, however long this process is off its CPU.
 const LONG: Duration = Duration::from_hours(1);
 const KINDS: [AppendLockKind; 2] = [AppendLockKind::Mutex, AppendLockKind::Spin];
 
@@ -69,8 +69,8 @@ fn busy_for(sent: Result<Appended>) -> Option<u64> {
     }
 }
 
-/// A stuck holder, in a write-back for example, once made each sender wait for its full timeout,
-/// one after the other.
+/// A holder that was stuck, in a write-back for example, once made each sender wait for its full
+/// timeout, one after another.
 #[test]
 fn a_sender_fails_at_once_if_the_holder_has_taken_too_long() {
     // A sender that waited for the holder would never return.
@@ -118,8 +118,8 @@ fn assert_gets_the_lock(engine: &CommitLog, held: impl Sized) {
     assert_eq!(engine.stats().busy, 0);
 }
 
-/// A repair once took the lock without storing when. Senders took the time since the last send for
-/// the time that it held the lock, and failed after 10 ms.
+/// A repair once took the lock without storing when. Senders mistook the time since the last send
+/// for the time that the repair held the lock, and failed after 10 ms.
 #[test]
 fn senders_wait_for_a_holder_that_sends_nothing_for_the_full_timeout() {
     for kind in KINDS {
@@ -161,7 +161,7 @@ fn a_sender_sleeps_during_a_long_append_and_then_gets_the_lock() {
         });
     }
     let (held, long) = (hold(&engine, LONG * 2), lock.begin_long());
-    // One that does not end is not waited for without looking at how long it has taken.
+    // A sender does not wait for a long append without checking how long it has taken.
     assert!(busy_for(send(&engine)).is_some());
     drop((held, long));
     assert_eq!(engine.stats().messages_sent, 100);

@@ -44,7 +44,7 @@ fn each_name_has_a_queue_of_its_own_and_the_newest_producer_of_a_name_has_it() {
             Durability::Default,
         );
         assert!(matches!(lost, Err(Error::Row { .. })), "{lost:?}");
-        // A producer that is lost frees nothing when it goes.
+        // Dropping a producer that has lost its queue frees nothing.
         drop(one);
         assert_eq!(queue(&own(&bed, "three")), 2);
         assert_eq!(send(&again, None).unwrap(), 0);
@@ -123,7 +123,7 @@ fn a_queue_has_one_owner_in_all_processes_that_share_a_store() {
     assert_eq!((queue(&one), queue(&two)), (0, 1));
     assert_eq!(send(&one, None).unwrap(), 0);
     assert_eq!(send(&two, None).unwrap(), 1);
-    // The newest producer of a name has its queue, in whatever process.
+    // The newest producer of a name owns its queue, in whichever process it is.
     let again = own_in(&second, "one");
     assert_eq!(send(&again, None).unwrap(), 0);
     let lost = send(&one, None).unwrap_err();
@@ -137,7 +137,7 @@ fn a_queue_has_one_owner_in_all_processes_that_share_a_store() {
     two.give_up();
     assert_eq!(queue(&own_in(&first, "four")), 1);
     assert!(matches!(send(&two, None), Err(Error::Replaced { .. })));
-    // They are no group of consumers.
+    // Owning producers are not listed as a group of consumers.
     assert!(first.groups().unwrap().is_empty());
     let group = crate::ConsumerOptions::default();
     let refused = first.consumer(&["orders"], "%PRODUCERS%", group);
@@ -149,7 +149,8 @@ fn a_queue_has_one_owner_in_all_processes_that_share_a_store() {
     assert_eq!(queue(&own_in(&alone, "three")), 2);
 }
 
-/// The table of owners names a process by its place, which the next process may get.
+/// The table of owners identifies a process by a place in the table, which the next process may
+/// get.
 #[test]
 fn the_queue_of_a_process_that_left_is_free_although_another_has_its_place() {
     let dir = tempfile::tempdir().unwrap();
@@ -164,8 +165,8 @@ fn the_queue_of_a_process_that_left_is_free_although_another_has_its_place() {
     first.close().unwrap();
 }
 
-/// What a process does that dies as the owner of a queue; it does nothing in an ordinary run of the
-/// tests.
+/// The program of a process that dies as the owner of a queue. In an ordinary run of the tests it
+/// does nothing.
 #[test]
 fn a_process_that_owns_a_queue() {
     let Ok(path) = std::env::var("FOREBAY_OWNED") else {

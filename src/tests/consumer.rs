@@ -99,12 +99,12 @@ pub(super) fn on_each(test: impl Fn(Bed)) {
     test(Bed::new("store"));
 }
 
-/// What a consumer gets without waiting.
+/// The messages that a consumer gets without waiting.
 pub(super) fn poll(consumer: &Consumer) -> Vec<Delivery> {
     consumer.poll(1_000, Duration::ZERO).unwrap()
 }
 
-/// What a consumer gets, of which something has to come.
+/// The messages that a consumer gets; at least one must come.
 pub(super) fn wait(consumer: &Consumer) -> Vec<Delivery> {
     let got = consumer.poll(1_000, Duration::from_secs(60)).unwrap();
     assert!(!got.is_empty(), "nothing comes");
@@ -180,7 +180,7 @@ fn experiment_of_offset_2101_to_2200() {
     consumer.ack(receipts(settled)).unwrap();
     bed.store.flush().unwrap();
     consumer.commit().unwrap();
-    // A process that dies closes nothing: the consumer is never told.
+    // A process that dies closes nothing, so the consumer is never closed.
     std::mem::forget(consumer);
     bed.reopen();
     let consumer = bed.consumer(ConsumerOptions::default());
@@ -353,7 +353,7 @@ fn queues_are_handed_over_once_their_owner_has_settled() {
         assert_eq!((first.len(), second.len()), (4, 4));
         let both = [bodies(&first), bodies(&second)].concat();
         assert_eq!(both.iter().sum::<usize>(), (8..16).sum::<usize>());
-        // One that leaves gives back at once what it has not settled.
+        // A consumer that leaves gives back its unsettled messages at once.
         one.close().unwrap();
         let refused = one.ack(receipts(&first));
         assert!(matches!(refused, Err(Error::ConsumerClosed)));
@@ -408,7 +408,7 @@ fn a_group_begins_where_it_is_asked_to_and_only_once() {
         let named = Bound::Offsets([(0, 1), (1, 2)].into());
         let named = Start::ByTopic([("orders".to_owned(), named)].into());
         assert_eq!(begin("named", named.clone()), [2, 3, 4, 6, 7]);
-        // What a group has begun with is kept.
+        // The offset where a group began is kept.
         bed.send(8..9);
         assert_eq!(begin("new", Start::default()), [8]);
         let beyond = Bound::Offsets([(0, 4)].into());
@@ -465,7 +465,7 @@ fn a_message_that_is_delivered_again_must_pass_the_filter_of_its_consumer() {
             },
             ..ConsumerOptions::default()
         });
-        // Those that the filter drops take no place in a poll.
+        // Messages that the filter drops do not count towards the limit of a poll.
         let mut got = consumer.poll(15, Duration::ZERO).unwrap();
         assert_eq!(got.len(), 15);
         got.extend(poll(&consumer));

@@ -1,4 +1,4 @@
-//! How much a read of a partition log copies. Little on the disk may be very much unpacked.
+//! How much a read of a partition log copies. A few bytes on the disk may unpack to very many.
 
 use crate::arrow::source::Source;
 use crate::engine::partition_log::test::{Made, Spec};
@@ -50,7 +50,7 @@ fn a_read_ends_when_it_has_copied_much_and_the_next_one_goes_on() {
         reads.push(read.messages.len());
     }
     assert_eq!(reads.len(), 3, "{reads:?}");
-    // A bound of the caller that is lower holds.
+    // A lower limit of the caller applies.
     let read = store.read("t", 0, 0, 1000, Some(1), &Filter::default());
     assert_eq!(read.unwrap().messages.len(), 1);
 }

@@ -62,7 +62,7 @@ fn a_group_shows_its_lag_its_owners_and_when_it_last_moved() {
         assert_eq!((first.committed, first.lag, first.lag_ms), (1, 1, 2_000));
         assert_eq!(first.moved, Some(BEGIN_MS + 3_000));
         assert_eq!(group(&bed.store, "orders", 1).retries, 1);
-        // Those that time out are delivered again.
+        // Messages that time out are delivered again.
         bed.pass(16 * 60_000);
         let mut again = 0;
         while again < 2 + 1 {
@@ -104,7 +104,7 @@ fn a_reader_sees_groups_by_the_table_and_topics_that_come_later() {
     consumer.ack(receipts(&poll(&consumer))).unwrap();
     consumer.commit().unwrap();
     bed.send(8..9);
-    // A reader sees what is dispatched.
+    // A reader in another process sees only dispatched messages.
     bed.store
         .read("orders", 0, 2, 1, None, &Filter::default())
         .unwrap();
@@ -180,7 +180,7 @@ fn a_group_has_as_many_retries_and_retry_queues_as_its_subscription_says() {
         consumer.nack(delivery, Some(1)).unwrap();
     }
     assert_eq!(dead(&bed).len(), 6);
-    // Without retry queues nothing is retried, and nothing is lost.
+    // Without retry queues no message is retried, and none is lost.
     subscribe(&bed, "\"retryQueueNums\":0");
     drop(consumer);
     let consumer = bed.consumer(ConsumerOptions::default());
@@ -206,7 +206,7 @@ fn a_dead_letter_of_an_ordered_group_counts_its_attempts() {
     });
 }
 
-/// RocketMQ's other tables are a broker's: whatever they hold, they are not touched.
+/// RocketMQ's other tables belong to a broker and are never changed, whatever they hold.
 #[test]
 fn tables_of_subscriptions_and_filters_stay_as_they_are() {
     let mut bed = Bed::new("store");

@@ -80,7 +80,7 @@ fn bounds(engine: &CommitLog, number: usize) -> crate::Result<std::ops::Range<u6
     Ok(engine.bounds(&topic, 0)?.unwrap())
 }
 
-/// Opening 10,000 queues took half a second, all of it for files that nobody had asked for.
+/// Opening a store of 10,000 queues once took half a second, all of it for files that nobody used.
 #[test]
 fn a_closed_store_opens_without_its_queues_and_each_when_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ fn a_closed_store_opens_without_its_queues_and_each_when_it_is_used() {
     engine.close().unwrap();
     watched.take();
 
-    // Neither opening nor closing needs them, and the next opening does not either.
+    // Neither opening nor closing reads the queue files.
     for _ in 0..2 {
         let engine = watched.open(dir.path());
         assert!(engine.report().recovery().clean);

@@ -35,7 +35,7 @@ fn consumer(bed: &Bed) -> Consumer {
 fn messages_wait_as_long_as_the_levels_of_the_store_say() {
     let mut bed = Bed::new("store");
     reopen(&mut bed, with_levels("2s 1m"));
-    // The store keeps its levels.
+    // The store saves its levels.
     reopen(&mut bed, Options::default());
     let reader = consumer(&bed);
     send(&bed.store, b"2", 2).unwrap();
@@ -78,7 +78,7 @@ fn a_store_may_have_more_levels_than_rocketmq_and_fewer_later() {
     assert_eq!(bed.store.topic(SCHEDULE_TOPIC).unwrap().write_queues(), 20);
     let verified = bed.store.verify(&mut |_, _| true).unwrap();
     assert!(verified.damage.is_empty());
-    // What waits in a queue above the last level has the delay of that one.
+    // Messages that wait in a queue above the last level have the delay of the last level.
     drop(reader);
     reopen(&mut bed, with_levels("1s 1h"));
     let reader = consumer(&bed);

@@ -1,4 +1,4 @@
-//! Processes that die while they change who owns the queues of a group, and others that go on.
+//! Processes that die while they change the owners of a group's queues, and others that continue.
 
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
@@ -45,7 +45,7 @@ fn number(delivery: &Delivery) -> u32 {
     String::from_utf8(body.to_vec()).unwrap().parse().unwrap()
 }
 
-/// What a process does that `die` has started; it does nothing in an ordinary run of the tests.
+/// The program of a process that `die` starts. In an ordinary run of the tests it does nothing.
 #[test]
 fn a_process_that_consumes() {
     let Ok(path) = std::env::var("FOREBAY_CONSUMED") else {
@@ -66,7 +66,7 @@ fn a_process_that_consumes() {
     store.close().unwrap();
 }
 
-/// Starts a process that dies at a point, and returns what it has settled before.
+/// Starts a process that dies at a point, and returns the messages that it settled before.
 fn die(path: &Path, point: &str) -> BTreeSet<u32> {
     let name = "tests::shared_groups::a_process_that_consumes";
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -89,7 +89,7 @@ fn die(path: &Path, point: &str) -> BTreeSet<u32> {
     settled
 }
 
-/// Settles messages until there are so many.
+/// Settles messages until there are `count` of them.
 fn take(consumer: &Consumer, count: usize) -> BTreeSet<u32> {
     let mut taken = BTreeSet::new();
     while taken.len() < count {
@@ -101,8 +101,8 @@ fn take(consumer: &Consumer, count: usize) -> BTreeSet<u32> {
     taken
 }
 
-/// The process dies in the middle of a change, with the lock of the table. Another one gets all
-/// that it had not settled, and nothing that it had.
+/// The process dies in the middle of a change, with the lock of the table. Another process gets all
+/// messages that it had not settled, and none that it had.
 #[test]
 fn a_process_that_dies_while_owners_change_takes_nothing_with_it() {
     for point in [
@@ -177,7 +177,7 @@ fn what_is_added_to_the_table_is_found_there() {
     assert!(fence::advance(&row, epoch, 43));
     assert_eq!(fence::revoke(&row).committed, 43);
     assert!(!fence::advance(&row, epoch, 44));
-    // The place is used again, and the number is not.
+    // The place is reused, but the number is not.
     table.clear_member(1);
     assert_eq!(row.owner(), None);
     assert!(table.add_member(10_000, 9).unwrap() > other);
@@ -222,7 +222,7 @@ fn members_after(meanwhile: impl Fn(&Consumer) + Sync) -> usize {
             for _ in 0..2 {
                 scope.spawn(|| drop(consumer.try_poll(1)));
             }
-            // The one that joins waits for the table.
+            // The thread that joins waits for the table.
             while !consumer.joins_again() {
                 yield_now();
             }
@@ -235,7 +235,7 @@ fn members_after(meanwhile: impl Fn(&Consumer) + Sync) -> usize {
     })
 }
 
-/// Each of the threads joined, and all members but the last kept queues that nobody read.
+/// Each of the threads once joined, and all members except the last kept queues that nobody read.
 #[test]
 fn a_consumer_that_several_threads_poll_joins_again_once() {
     assert_eq!(members_after(|_| {}), 1);

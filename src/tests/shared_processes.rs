@@ -1,4 +1,4 @@
-//! Processes that die at marked points, and failures that all of them hear of.
+//! Processes that die at marked points, and failures that affect all processes.
 
 use crate::disk::{Call, HookedDisk};
 use crate::engine::directory::names;
@@ -73,7 +73,7 @@ fn all(store: &Store) -> Vec<Message> {
         .collect()
 }
 
-/// What a process does that `die` has started; it does nothing in an ordinary run of the tests.
+/// The program of a process that `die` starts. In an ordinary run of the tests it does nothing.
 #[test]
 fn a_process_that_shares_a_store() {
     let Ok(root) = std::env::var("FOREBAY_SHARED") else {
@@ -96,7 +96,7 @@ fn a_process_that_shares_a_store() {
     store.close().unwrap();
 }
 
-/// Starts a process that dies at a point, and returns what it has said to have sent before.
+/// Starts a process that dies at a point, and returns the messages that it reported as sent before.
 fn die(root: &Path, engine: EngineKind, point: &str) -> BTreeMap<u64, (String, u64)> {
     let word = match engine {
         EngineKind::PartitionLog => "partitionlog",
@@ -133,8 +133,8 @@ fn die(root: &Path, engine: EngineKind, point: &str) -> BTreeMap<u64, (String, u
     sent
 }
 
-/// The process dies as the only one, as the leader, or beside a leader. Whoever shares the store
-/// with it, or joins later, finds all that it was told to be stored, and goes on.
+/// The process dies as the only one, as the leader, or beside a leader. Processes that share the
+/// store with it, or join later, find all messages that it reported as sent, and continue.
 fn outlive(point: &str) {
     let flush = match point.starts_with("Synced") {
         true => Flush::Sync,
@@ -175,7 +175,7 @@ fn outlive_over(engine: EngineKind, points: &[&str], flush: Flush, beside: bool)
     for (offset, message) in found.iter().enumerate() {
         let body = String::from_utf8(message.record().stored_body().to_vec()).unwrap();
         let expected = sent.remove(&(offset as u64));
-        // What was not acknowledged may be there.
+        // Messages that were not acknowledged may be there.
         let expected =
             expected.unwrap_or_else(|| (body.clone(), message.record().position().cast_unsigned()));
         assert_eq!(
@@ -220,7 +220,7 @@ fn a_process_that_died_when_it_erased_is_outlived() {
     outlive_all(&["Rolled:0", "Erased:0", "Stored:9"], Flush::Async, true);
 }
 
-/// Only a leader passes these points, so the process is the only one.
+/// Only a leader passes these points, so the process must be alone.
 #[test]
 fn a_leader_that_dies_is_outlived() {
     let commit = ["Recovered:0", "Dispatched:3", "Synced:5"].map(|it| (EngineKind::CommitLog, it));
@@ -289,7 +289,7 @@ fn fail_sync(engine: EngineKind) {
         let sent = producer.send(&Draft::default(), 0, Durability::Default);
         assert!(matches!(sent, Err(Error::Failed { .. })));
     }
-    // Whoever joins meanwhile cannot write either.
+    // A process that joins meanwhile cannot write either.
     let three = open();
     assert!(matches!(three.flush(), Err(Error::Failed { .. })));
     for store in [three, two, one] {
@@ -305,8 +305,9 @@ fn fail_sync(engine: EngineKind) {
     again.close().unwrap();
 }
 
-/// A process dies with the append lock, and another one that joins gets its slot and sends nothing.
-/// The slot is alive again, so the others would wait for the newcomer.
+/// A process dies with the append lock, and another one joins, gets its slot and sends nothing.
+/// Since the slot is alive again, the others could mistake the newcomer for the holder and wait for
+/// it.
 #[test]
 fn a_process_with_the_slot_of_a_dead_one_does_not_hold_its_lock() {
     let points = ["Locked:7", "Stored:20", "Published:9"];
@@ -346,10 +347,10 @@ fn fail_sync_of_a_follower(engine: EngineKind) {
     let leader = open(&Machine::real());
     send(&leader, b"a");
     leader.flush().unwrap();
-    // It leaves unpublished bytes, which the next sender erases.
+    // The dead process leaves unpublished bytes, which the next sender erases.
     let sent = die(&root, engine, "Stored:20").len();
     if engine == EngineKind::PartitionLog {
-        // A batch that is whole would be kept, and nothing cut off.
+        // A whole batch would be kept, and nothing would be cut off.
         tear(&root);
     }
     let disk = HookedDisk::shared(move |call, path: &Path| {
@@ -379,8 +380,8 @@ fn fail_sync_of_a_follower(engine: EngineKind) {
     assert_eq!(all(&alone).len(), 1 + sent);
 }
 
-/// An opening that fails after it has begun to lead ends the services that it has started: its
-/// locks are gone, and another process may write the store.
+/// An opening that fails after it has begun to lead must end its services: its locks are released,
+/// and another process may write the store.
 #[test]
 fn an_opening_that_fails_leaves_no_services_behind() {
     for engine in ENGINES {
@@ -449,8 +450,9 @@ fn tear(root: &Path) {
     std::os::unix::fs::FileExt::write_all_at(&log, &bytes[..=last], 0).unwrap();
 }
 
-/// What verifying finds after a process has died with a batch that it had stored, and another one
-/// went on: the offset of that one's message, and whether all is well. `harm`: the batch is torn.
+/// A process dies after it has stored a batch, and another one sends a message. Returns the number
+/// of messages sent before, the offset of that message, and whether verifying finds no damage.
+/// `harm`: the batch is torn.
 fn go_on_after(harm: bool) -> (u64, u64, bool) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
@@ -467,7 +469,7 @@ fn go_on_after(harm: bool) -> (u64, u64, bool) {
     (sent, offset, verified.damage.is_empty())
 }
 
-/// A batch that is whole stays, as it would for an opening, and a torn one is cut off.
+/// A whole batch stays, as it would on opening, and a torn one is cut off.
 #[test]
 fn whoever_goes_on_after_a_dead_process_keeps_whole_batches_only() {
     let (sent, offset, is_well) = go_on_after(false);
@@ -480,8 +482,8 @@ fn whoever_goes_on_after_a_dead_process_keeps_whole_batches_only() {
     assert!(!is_well, "a torn batch was published, and nothing noticed");
 }
 
-/// The page of a process that died names it as the writer. The next process has that forgotten
-/// before another one can join: else that one would follow marks that are not confirmed yet.
+/// The page of a process that died names it as the writer. The next process clears that before
+/// another one can join, which would otherwise follow marks that are not confirmed yet.
 #[test]
 fn a_dead_writer_is_not_followed() {
     let all_of = |engine| ["Joined:0", "Published:9"].map(|point| (engine, point));

@@ -1,5 +1,5 @@
-//! Retention, sealing by age and commits in shared stores: one process does it for all, and another
-//! one goes on when it dies.
+//! Retention, sealing by age and commits in shared stores: one process does this for all, and
+//! another one continues when it dies.
 
 use super::intake::{count, publish, stage, thread::wait};
 use crate::record::Draft;
@@ -67,7 +67,7 @@ fn bounds(store: &Store) -> std::ops::Range<u64> {
     bounds.unwrap()
 }
 
-/// What a process does that `start` has started; it does nothing in an ordinary run of the tests.
+/// The program of a process that `start` starts. In an ordinary run of the tests it does nothing.
 #[test]
 fn a_process_that_leads() {
     let Ok(path) = std::env::var("FOREBAY_LED") else {
@@ -80,7 +80,7 @@ fn a_process_that_leads() {
     let store = open(Path::new(&path), options);
     println!("open");
     std::io::stdout().flush().unwrap();
-    // It goes on until it dies, or its input ends.
+    // The process runs until it dies or its input ends.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     store.close().unwrap();
 }
@@ -111,7 +111,7 @@ fn has_died(mut child: Child, point: &str) {
     assert!(!status.success(), "{point}: the process has not died");
 }
 
-/// No message is lost or twice, and the store is whole.
+/// Checks that no message is lost or duplicated, and that the store is whole.
 fn is_whole(path: &Path) {
     let alone = open(path, Options::default());
     assert!(alone.recovery().clean);
@@ -125,7 +125,7 @@ fn whoever_leads_removes_old_files_for_all() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let first = open(&path, removing());
-    // It gives no options of its own, and has those of the others.
+    // The second process gives no options of its own, and gets those of the others.
     let second = open(&path, options());
     let third = open(&path, options());
     let mut next = 0;
@@ -163,7 +163,7 @@ fn a_leader_that_dies_while_it_removes_files_is_outlived() {
     for point in ["Retired:0", "Retired:2"] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
-        // Many files at the moment when retention begins.
+        // Creates many files before retention begins.
         let before = Options {
             mode: Mode::Append,
             ..options()
@@ -187,8 +187,8 @@ fn a_leader_that_dies_while_it_removes_files_is_outlived() {
     }
 }
 
-/// Each send changed the word that readers sleep on and made a system call to wake them, whether
-/// one slept or not.
+/// Each send once changed the word on which readers sleep and made a system call to wake them, even
+/// if none slept.
 #[test]
 fn a_send_to_a_shared_partition_log_wakes_nobody_where_nobody_sleeps() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn a_send_to_a_shared_partition_log_wakes_nobody_where_nobody_sleeps() {
     second.close().unwrap();
 }
 
-/// A group counts in whatever process it has its consumers.
+/// A group counts in whichever process its consumers are.
 #[test]
 fn what_a_group_of_another_process_has_not_consumed_stays() {
     let dir = tempfile::tempdir().unwrap();
@@ -226,7 +226,7 @@ fn what_a_group_of_another_process_has_not_consumed_stays() {
         let consumer = other.consumer(&["orders"], group, ConsumerOptions::default());
         consumer.unwrap()
     };
-    // It has begun before there is anything to remove.
+    // The first group has begun before there is anything to remove.
     let billing = all_of("billing");
     for _ in 0..100 {
         send(&leader);
@@ -306,7 +306,7 @@ fn whoever_leads_takes_commits_up() {
     is_whole(&path);
 }
 
-/// The next process that leads appends what is missing of a commit, and nothing twice.
+/// The next process that leads appends the missing parts of a commit, and none twice.
 #[test]
 fn a_leader_that_dies_while_it_takes_a_commit_up_is_outlived() {
     let bodies: Vec<Vec<u8>> = (0..40u8).map(|number| vec![number; 100]).collect();
@@ -330,7 +330,7 @@ fn a_leader_that_dies_while_it_takes_a_commit_up_is_outlived() {
     }
 }
 
-/// The process that leads has sent nothing, and knows the topic of delayed messages all the same.
+/// The process that leads has sent nothing, but still knows the topic of delayed messages.
 #[test]
 fn whoever_leads_delivers_the_first_delayed_message_of_another_process() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Each status of a read, and what a consumer does there.
+//! Each status of a read, and how a consumer reacts to it.
 
 use super::consumer::{BEGIN_MS, Bed, bodies, body, open_as, poll, receipts, wait};
 use crate::clock::ManualClock;
@@ -220,7 +220,7 @@ fn messages_that_are_removed_during_a_read_are_said_to_be() {
     assert!(store.now_ms() > BEGIN_MS);
 }
 
-/// A store that retires files, with so many messages, and its clock.
+/// A store that retires files, with `count` messages.
 fn of_many(bed: &Bed, count: usize) -> Store {
     let store = retiring(bed);
     let bodies: Vec<String> = (0..count).map(|number| number.to_string()).collect();
@@ -230,7 +230,7 @@ fn of_many(bed: &Bed, count: usize) -> Store {
     store
 }
 
-/// The warning of so many messages that retention has removed.
+/// The warning that retention has removed `messages` messages.
 fn retired(messages: u64) -> Warning {
     Warning::Retired {
         topic: "orders".into(),
@@ -268,14 +268,15 @@ fn where_messages_are_removed_before_they_come_again_a_consumer_says_so() {
     assert!(first > 20 && first < 300);
     assert_eq!(committed(&reader), first);
     let warnings = store.take_warnings();
-    // All but the one that was settled, and those that were never delivered.
+    // One warning for the delivered messages except the settled one, and one for those never
+    // delivered.
     for expected in [retired(19), retired(first - 20)] {
         assert!(warnings.contains(&expected), "{warnings:?}");
     }
 }
 
-/// A store is put back as it was, and goes on. The table of offsets stays, whose offsets other
-/// messages have then.
+/// A store is restored to an earlier state and continues. The table of offsets stays, and its
+/// offsets then belong to other messages.
 #[test]
 fn a_log_that_came_back_shorter_and_has_grown_again_stops_its_consumer() {
     let mut bed = Bed::new("store");
@@ -297,7 +298,7 @@ fn a_log_that_came_back_shorter_and_has_grown_again_stops_its_consumer() {
     std::fs::create_dir_all(copy.join("config")).unwrap();
     std::fs::copy(bed.path.join(table), copy.join(table)).unwrap();
 
-    // An epoch is known by its number and the time when it began.
+    // An epoch is identified by its number and the time when it began.
     bed.clock.advance(1);
     for _ in 0..2 {
         // A later opening notices it, too.

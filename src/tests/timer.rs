@@ -34,10 +34,10 @@ fn after(ms: u64) -> Delay {
     Delay::For(Duration::from_millis(ms))
 }
 
-/// From here on a number is of a message that only shows that a step has run.
+/// Messages with numbers from here on only show that a step has run.
 const MARKER: usize = 1_000;
 
-/// All numbers that are in the topic, in order.
+/// The numbers of all messages in the topic, in order.
 fn numbers(store: &Store) -> Vec<usize> {
     let all = Filter::default();
     let read = store.read("orders", 1, 0, 1_000, None, &all).unwrap();
@@ -46,14 +46,15 @@ fn numbers(store: &Store) -> Vec<usize> {
     bodies.map(|it| it.parse().unwrap()).collect()
 }
 
-/// What was delivered, in order.
+/// The numbers of the delivered messages, in order.
 fn delivered(store: &Store) -> Vec<usize> {
     let mut numbers = numbers(store);
     numbers.retain(|number| *number < MARKER);
     numbers
 }
 
-/// Waits until so many messages are in the topic, and a step more, which would deliver one twice.
+/// Waits until `count` messages are in the topic, and for one more step, which could deliver one
+/// twice.
 fn settled(store: &Store, count: usize) -> Vec<usize> {
     until(|| delivered(store).len() >= count);
     let marker = MARKER + numbers(store).len();
@@ -136,8 +137,8 @@ fn after_a_restart_what_is_overdue_comes_at_once_and_nothing_twice() {
     assert_eq!(settled(&bed.store, 5), [1, 2, 3, 4, 5]);
 }
 
-/// The table is a cache: what was delivered is in the log. A process that dies has written an older
-/// table, or none.
+/// The table is a cache: the deliveries are in the log. A process that dies leaves an older table,
+/// or none.
 #[test]
 fn without_its_table_or_with_an_older_one_a_store_delivers_nothing_twice() {
     for keeps in [true, false] {
@@ -167,7 +168,7 @@ fn without_its_table_or_with_an_older_one_a_store_delivers_nothing_twice() {
     }
 }
 
-/// A table that tells of more than the log has is that of another log.
+/// A table that covers more than the log has belongs to another log.
 #[test]
 fn a_table_of_a_longer_log_hides_no_message() {
     let bed = Bed::new("store");
@@ -203,7 +204,7 @@ fn what_waits_is_carried_forward_before_its_file_goes() {
             read.messages.len()
         };
         assert_eq!(of_timer(&bed.store), 3);
-        // A second time nothing below is left.
+        // The second time, no message is left to be appended again.
         until(|| bed.store.let_go(end).unwrap());
         assert_eq!(of_timer(&bed.store), 3);
         bed.pass(1_000);
@@ -261,7 +262,7 @@ fn retention_takes_old_files_and_loses_no_message_that_waits() {
     store.close().unwrap();
 }
 
-/// Sends with as many bytes of properties as are accepted.
+/// Sends a message with as many bytes of properties as are accepted.
 fn send_largest(store: &Store, number: usize, delay: Delay) -> Sent {
     let producer = store.producer("orders", Some(1)).unwrap();
     let text = number.to_string();
@@ -275,7 +276,7 @@ fn send_largest(store: &Store, number: usize, delay: Delay) -> Sent {
     })
 }
 
-/// What `send` returns for the longest value of a property that it accepts.
+/// The result of `send` for the longest value of a property that it accepts.
 fn largest<T>(send: impl Fn(&str) -> crate::Result<T>) -> T {
     let value = "x".repeat(32_767);
     let Err(Error::TooLarge { size, limit, .. }) = send(&value) else {
@@ -319,7 +320,7 @@ fn a_message_without_room_for_its_offset_is_delivered_and_those_after_it_too() {
     });
 }
 
-/// The service is told of a message before it is durable, and in a synchronous store before it can
+/// The service learns of a message before it is durable, and in a synchronous store before it can
 /// be read.
 #[test]
 fn in_a_synchronous_store_a_ticket_delays_no_delivery() {
@@ -360,8 +361,9 @@ fn a_retry_of_a_delivered_message_is_a_message_of_its_own() {
     });
 }
 
-/// Sends a message that waits for a year, and then as many that are delivered as make a store list
-/// anew what waits. Returns the place of the first of those, and closes the store.
+/// Sends a message that waits for 300 days, and then enough messages that are delivered to make the
+/// store list the waiting messages again. Returns the place of the first delivered one, and closes
+/// the store.
 fn with_a_list(bed: &Bed) -> Sent {
     send(&bed.store, 1, after(300 * 24 * 3_600_000));
     let second = send(&bed.store, 2, after(1_000));
@@ -375,7 +377,7 @@ fn with_a_list(bed: &Bed) -> Sent {
     second
 }
 
-/// A message that waits for long once had every opening read all that was sent after it.
+/// A message that waits for long once made every opening read all messages sent after it.
 #[test]
 fn opening_reads_what_waits_and_no_message_that_was_delivered_long_ago() {
     for keeps in [true, false] {
@@ -415,12 +417,12 @@ fn a_list_of_another_log_hides_no_message_and_delivers_none() {
     assert_eq!(settled(&other.store, 30), (1..=30).collect::<Vec<_>>());
 }
 
-/// A partition log that lacks the topic of a delayed message, as one does that was restored from
-/// its archive: message 1 waits for it, and message 2 for a topic that exists.
+/// A partition log that lacks the topic of a delayed message, like one that was restored from its
+/// archive. Message 1 is meant for the missing topic, message 2 for one that exists.
 struct Lacking {
     store: Store,
     clock: Arc<ManualClock>,
-    /// The error with which the folders of the topic cannot be created; 0: they can.
+    /// The error number with which creating the folders of the topic fails; 0: it succeeds.
     refused: Arc<AtomicI32>,
     _root: tempfile::TempDir,
 }
@@ -504,7 +506,7 @@ impl Lacking {
 fn a_message_waits_until_its_topic_can_be_created() {
     for passing in [libc::ENOSPC, libc::EDQUOT, libc::EMFILE, libc::ENOMEM] {
         let bed = Lacking::new(passing);
-        // The service may have met the error before.
+        // The service may already have failed with the error.
         let _ = bed.store.clock_moved();
         bed.clock.advance(1_000);
         bed.store.clock_moved().unwrap_err();
@@ -516,7 +518,7 @@ fn a_message_waits_until_its_topic_can_be_created() {
     }
 }
 
-/// Every message after it waited until the topic could be created.
+/// Once, every later message waited until the topic could be created.
 #[test]
 fn a_message_whose_topic_cannot_be_created_holds_up_no_other() {
     for lasting in [libc::EACCES, libc::ENAMETOOLONG] {
@@ -529,7 +531,7 @@ fn a_message_whose_topic_cannot_be_created_holds_up_no_other() {
             "{reasons:?}"
         );
         assert_eq!(bed.count(TIMER_TOPIC, 0), 2);
-        // It is told once, and not tried again.
+        // The failure is reported once, and the delivery is not tried again.
         bed.refused.store(0, Ordering::Release);
         bed.store.clock_moved().unwrap();
         assert_eq!(bed.undelivered(), [""; 0]);

@@ -33,7 +33,7 @@ fn opening_a_log_that_was_closed_finds_no_data_after_its_end(writes: Mode) {
     };
     let store = open(writes);
     let producer = store.producer("orders", Some(0)).unwrap();
-    // Small and many, so that pages are faulted in ahead.
+    // Many small messages, so that pages are faulted in ahead.
     let draft = Draft {
         body: &[7; 700],
         ..Draft::default()
@@ -75,7 +75,8 @@ fn pages_are_faulted_in_only_ahead_of_a_process_that_appends_much() {
     engine.close().unwrap();
 }
 
-/// The error once named the lengthening, so that it passed for a write that may be retried.
+/// The error once named the extension of the file, so that it passed for a write that may be
+/// retried.
 #[test]
 fn a_failed_sync_of_a_lengthened_file_is_reported_as_one() {
     let dir = tempfile::tempdir().unwrap();

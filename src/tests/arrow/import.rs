@@ -492,7 +492,7 @@ fn a_reader_that_fails_or_panics_is_an_error() {
 fn a_send_that_is_stopped_keeps_whole_chunks_or_nothing() {
     for (atomicity, kept) in [(Atomicity::Rows, 1), (Atomicity::Whole, 0)] {
         let store = store();
-        // Three chunks, and a bit.
+        // Slightly more than three chunks.
         let bodies = vec![[0_u8; 1024].as_slice(); 13_000];
         let all = batch(vec![("body", array(BinaryArray::from(bodies)))]);
         let reader = RecordBatchIterator::new([Ok(all.clone())], all.schema());

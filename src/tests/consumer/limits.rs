@@ -1,5 +1,5 @@
-//! How many messages a poll returns: up to its number, and of what it has to copy, up to a number
-//! of bytes. What it leaves is returned by the next ones.
+//! How many messages a poll returns: at most the requested number, and at most a number of bytes of
+//! those that it copies. Later polls return the rest.
 
 use super::{BEGIN_MS, Bed, bodies, on_each, open_as, poll, receipts};
 use crate::clock::ManualClock;
@@ -9,7 +9,7 @@ use crate::{Consumer, ConsumerOptions, Delivery, Draft, Options, Store};
 use std::time::Duration;
 
 const BODY_LEN: usize = 3 << 20;
-/// So many of them are longer than a poll copies.
+/// This many of them are longer than a poll may copy.
 const LARGE: usize = 24;
 const _: () = assert!(((LARGE - 2) * BODY_LEN) as u64 >= COPIED_MAX);
 
@@ -24,7 +24,7 @@ fn send_large(store: &Store) {
     }
 }
 
-/// Two polls: the first returns as many messages as one copies at most, the second the others.
+/// Polls twice: the first poll returns as many messages as it may copy, the second one the others.
 fn check_large(consumer: &Consumer) {
     let first = poll(consumer);
     let bytes = first.iter().map(|it| it.message.record().bytes().len());
@@ -54,7 +54,7 @@ fn a_poll_returns_at_most_its_number_and_the_next_ones_the_rest() {
         }
         assert_eq!(lens, [3, 3, 3, 1, 0]);
         assert_eq!(bodies(&all), (0..10).collect::<Vec<_>>());
-        // What is due again has the same bound.
+        // Messages that are due again have the same limit.
         bed.pass(16 * 60_000);
         for expected in [7, 3, 0] {
             assert_eq!(consumer.poll(7, Duration::ZERO).unwrap().len(), expected);

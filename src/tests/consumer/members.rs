@@ -1,10 +1,10 @@
-//! What a consumer gets while its group changes.
+//! Messages and queues that a consumer gets while its group changes.
 
 use super::{bodies, on_each, poll, receipts};
 use crate::{ConsumerOptions, Order};
 
-/// Another thread asks for the queues after the table of the group has the new number of a consumer
-/// that joins again, and before the consumer has it.
+/// A consumer joins again. Another thread asks for its queues after the group has its new number,
+/// but before the consumer has it.
 #[test]
 fn a_consumer_that_joins_again_gets_its_queues_whatever_its_other_threads_ask_meanwhile() {
     on_each(|bed| {

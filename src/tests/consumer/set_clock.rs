@@ -24,7 +24,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Waits until the service has seen that so many messages were sent with a level.
+/// Waits until the service has seen `count` messages that were sent with a level.
 fn await_seen(bed: &Bed, level: u8, count: usize) {
     let (queue, all) = (u32::from(level) - 1, Filter::default());
     until("a delayed message cannot be read", || {
@@ -43,8 +43,8 @@ fn await_saved(bed: &Bed, next: u64) {
     });
 }
 
-/// The next save was due by the wall clock: for as long as it was set back, nothing was saved, and
-/// after a crash all of it was delivered again.
+/// Saves were once scheduled by the wall clock. After it was set back by an hour, nothing was saved
+/// for an hour, and all messages of that hour were delivered again after a crash.
 #[test]
 fn progress_is_saved_every_five_seconds() {
     for mode in [Mode::Append, Mode::Share] {
@@ -111,8 +111,9 @@ fn a_message_that_failed_in_an_ordered_queue_comes_back_after_its_pause() {
     });
 }
 
-/// Each step counted the delay of a level from its own time. What was sent later had the same store
-/// time, as store times never decrease, so it waited as well until the clock was as late as before.
+/// Each step once counted the delay of a level from the time of that step. Messages sent later got
+/// the newest store time, because store times never decrease, and so waited until the clock had
+/// caught up.
 #[test]
 fn messages_with_a_level_and_retries_wait_for_their_delay() {
     on_each(|bed| {
@@ -143,7 +144,7 @@ fn messages_with_a_level_and_retries_wait_for_their_delay() {
         assert!(poll(&consumer).is_empty());
         bed.pass(1);
         assert_eq!(bodies(&wait(&consumer)), [2]);
-        // What is due by the wall clock need not wait any longer.
+        // A message that is due by the wall clock does not wait for the steady clock.
         send_delayed(&bed, b"4", 17);
         bed.clock.set(BEGIN_MS + HOUR_MS + 10_000);
         bed.pass(0);
@@ -151,15 +152,15 @@ fn messages_with_a_level_and_retries_wait_for_their_delay() {
     });
 }
 
-/// Sends a message without a delay, which shows how late it was by the wall clock.
+/// Sends a message without a delay. Its store time shows how far the wall clock had come.
 fn send_now(bed: &Bed) {
     let producer = bed.store.producer("others", None).unwrap();
     let draft = Draft::default();
     producer.send(&draft, 0, Durability::Default).unwrap();
 }
 
-/// A process that had not seen a message arrive made it wait for its whole delay again, however
-/// long it had waited before.
+/// A process that had not seen a message arrive once made it wait for its whole delay again,
+/// however long it had waited before.
 #[test]
 fn a_message_with_a_level_has_waited_until_the_newest_message_after_a_restart() {
     for mode in [Mode::Append, Mode::Share] {
@@ -171,7 +172,7 @@ fn a_message_with_a_level_has_waited_until_the_newest_message_after_a_restart() 
                 ..Options::default()
             };
             bed.store = open_as(&bed.path, &bed.clock, options);
-            // What is in the store is seen at this time.
+            // The service sees the messages of the store at this time.
             bed.pass(0);
         };
         reopen(&mut bed);
@@ -184,7 +185,7 @@ fn a_message_with_a_level_has_waited_until_the_newest_message_after_a_restart() 
         reopen(&mut bed);
         let consumer = bed.consumer(ConsumerOptions::default());
         bed.pass(5_000);
-        // Its store time is that of the newest message, too.
+        // It also gets the store time of the newest message.
         send_delayed(&bed, b"2", 2);
         await_seen(&bed, 2, 1);
         bed.pass(4_999);

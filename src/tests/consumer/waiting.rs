@@ -1,5 +1,5 @@
-//! What ends the wait of a poll. The clock stands still unless a test moves it, and a poll that
-//! waits for a minute has missed what it waited for.
+//! Events that end the wait of a poll. The clock stands still unless a test moves it, and a poll
+//! that waits for a minute has missed its event.
 
 use super::{Bed, bodies, body, on_each, poll, receipts, wait};
 use crate::bound::Bound;
@@ -8,7 +8,8 @@ use crate::{Consumer, ConsumerOptions, Delivery, Draft, Error, Order, Start};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Polls in a thread while `change` runs, which has to give the consumer a message. Returns it.
+/// Polls in a thread while `change` runs, which must make a message available. Returns the
+/// messages.
 fn woken_by(consumer: &Consumer, change: impl FnOnce()) -> Vec<Delivery> {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(consumer));
@@ -104,7 +105,7 @@ fn a_change_of_owners_and_of_offsets() {
         let held = poll(&one);
         assert_eq!(held.len(), 4);
         let two = bed.consumer(ConsumerOptions::default());
-        // Two queues are to be handed over, once their owner holds nothing of them.
+        // Two queues are handed over once their owner has settled its messages from them.
         let sent = || {
             (0..4).for_each(|queue| send_to(&bed, "orders", queue, "9"));
             one.ack(receipts(&held)).unwrap();

@@ -1,4 +1,4 @@
-//! Durability of commits, and what a power loss may leave of one.
+//! Durability of commits, and their remains after a power loss.
 
 use super::*;
 use crate::engine::Engine;
@@ -72,7 +72,7 @@ fn a_missing_or_unsynced_file_is_not_retried() {
     };
     assert!(matches!(io(Op::Read, libc::ENOENT), Stop::Refuse(_)));
     assert!(matches!(io(Op::Read, libc::EIO), Stop::Later(_)));
-    // The kernel may have dropped the pages, and a second sync would succeed all the same.
+    // The kernel may have dropped the pages, but a second sync would succeed.
     assert!(matches!(io(Op::Sync, libc::EIO), Stop::Refuse(_)));
     let disk = HookedDisk::shared(|call, _| match call {
         Call::Sync => Err(std::io::Error::from_raw_os_error(libc::EMFILE)),

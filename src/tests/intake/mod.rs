@@ -449,7 +449,7 @@ fn a_batch_whose_number_is_in_the_log_with_other_rows_is_refused() {
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(count(&store, "t"), 36);
-    // A batch that was in the log before the accepted one is skipped all the same.
+    // A batch that was in the log before the accepted one is skipped too.
     assert_eq!(run(2, 2, Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 36);
     assert_eq!(run(2, 9, Conflict::Fail), None);
@@ -485,7 +485,7 @@ fn for_a_marker_of_the_first_version_only_the_number_decides() {
     assert_eq!(Marker::of(&found.record()).unwrap().contents, None);
     assert_eq!(run_batch(&store, root, 4, &[vec![2]], Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 2);
-    // An earlier number is not a retry, whatever its rows are.
+    // A batch with an earlier number is not a retry, whatever its rows are.
     assert!(run_batch(&store, root, 3, &[vec![1]], Conflict::Fail).is_some());
     assert_eq!(run_batch(&store, root, 5, &[vec![2]], Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 3);
