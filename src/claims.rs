@@ -1,7 +1,7 @@
 //! Queues that named producers own.
 //!
 //! A producer that asks for a queue of its own gets one that no other such producer of the topic
-//! holds. Under the same name it gets the same queue again, also after a restart, so the messages
+//! holds. Under the same name it gets the same queue again, even after a restart, so the messages
 //! of a name stay in one queue in the order in which they were sent. Of two producers with one name
 //! the newer one owns the queue. `forebay.producers` lists which name had which queue last:
 //!
@@ -9,10 +9,10 @@
 //! {"orders":{"0":{"name":"p1","since":1795216143335}}}
 //! ```
 //!
-//! If every queue of the topic has had an owner, a new name gets the one whose owner is gone and
-//! began first.
+//! If every queue of the topic has had an owner, a new name gets the queue without a living owner
+//! whose last owner began first.
 //!
-//! In a shared store the owners are in several processes. An [`Arbiter`] then says which queues
+//! In a shared store the owners are in several processes. An [`Arbiter`] then knows which queues
 //! have living owners, and each claim has a [`Grant`], which ends when another producer gets the
 //! queue. The table is read and written under the arbiter's lock.
 
@@ -28,10 +28,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The longest name of a producer, in bytes.
+/// Maximum length of a producer's name, in bytes.
 const NAME_LEN_MAX: usize = 255;
 
-/// Says which queues have owners, in all processes that share a store.
+/// Decides which queues have owners, in all processes that share a store.
 pub trait Arbiter: Send + Sync {
     /// Calls `decide` while no other process or thread decides about an owner.
     ///
@@ -237,7 +237,8 @@ impl Claims {
             before.give_up();
         }
         if let Some(ruling) = ruling {
-            // After the table is durable: if that fails, the earlier owner keeps the queue.
+            // Done after the table is durable: if writing it fails, the earlier owner keeps the
+            // queue.
             let _ = claim.grant.set(ruling.grant(&topic.name, queue, now)?);
         }
         Ok(claim)

@@ -40,13 +40,14 @@ impl Policy {
     }
 }
 
-/// What the topics of retries, of dead letters and of delays begin with.
+/// Prefixes of the topics of retries, of dead letters and of delays.
 const OF_CONSUMERS: [&str; 3] = ["retry.", "dlq.", "rmq_sys_forebay_"];
 
 /// The policy of each topic.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CleanupPolicy {
-    /// Of all topics that are not named, except those of retries, dead letters and delays.
+    /// The policy of all topics that are not named, except those of retries, dead letters and
+    /// delays.
     pub default: Policy,
     /// By the topic's name.
     pub topics: BTreeMap<String, Policy>,
@@ -56,7 +57,7 @@ impl CleanupPolicy {
     fn of(&self, topic: &str) -> Policy {
         match self.topics.get(topic) {
             Some(policy) => *policy,
-            // A later message of these with the same key is another one.
+            // In these topics, a later message with the same key does not replace an earlier one.
             None if OF_CONSUMERS.iter().any(|it| topic.starts_with(it)) => Policy::Delete,
             None => self.default,
         }
@@ -67,7 +68,7 @@ impl CleanupPolicy {
         self.of(topic).compacts()
     }
 
-    /// Whether retention by time and size is for a topic.
+    /// Whether retention by time and size applies to a topic.
     pub fn deletes(&self, topic: &str) -> bool {
         self.of(topic) != Policy::Compact
     }

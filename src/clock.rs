@@ -1,8 +1,8 @@
 //! The clocks of a store: the wall clock, and a steady one.
 //!
 //! An engine gets its clocks as part of its machine, so that a test can set the time. The wall
-//! clock is for times that are stored or shown. Waits and deadlines go by the steady clock, or by
-//! [`std::time::Instant`] where no test moves them: somebody may set the wall clock meanwhile.
+//! clock is for times that are stored or shown. Waits and deadlines use the steady clock, or
+//! [`std::time::Instant`] where no test moves them, because the wall clock may be set meanwhile.
 
 use crate::disk::{coarse_ms, now_ns, steady_ms};
 use std::fmt::Debug;

@@ -58,7 +58,7 @@ impl DamageKind {
 /// A message that is lost: its topic, queue and offset.
 pub type Lost = (String, u32, u64);
 
-/// A damaged place in the store, and what is lost by it.
+/// A damaged place in the store, and the messages lost by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// What is damaged.

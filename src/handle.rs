@@ -30,7 +30,7 @@ pub(crate) type Reopen = Box<dyn Fn() -> Result<Again> + Send + Sync>;
 
 /// A shared store that a child of the process has opened again.
 pub(crate) struct Again {
-    /// What runs above the handle, such as its consumers. It goes first.
+    /// The services above the handle, such as its consumers. They are dropped first.
     pub(crate) above: Box<dyn Any + Send + Sync>,
     pub(crate) handle: Arc<Handle>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Handle {
     pub(crate) engine: Arc<dyn Engine>,
     /// This process among those that share the store, if it is shared.
     pub(crate) joint: Option<Arc<dyn Joint>>,
-    /// They end before the engine closes.
+    /// Services that end before the engine closes.
     pub(crate) services: Vec<Arc<dyn Service>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) path: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct Handle {
     /// How a child of this process opens the store for itself, if it is shared.
     pub(crate) reopen: Option<Reopen>,
     /// The handles of forked children, by the number of forks since this one was opened. A process
-    /// uses one of them. It never touches what its parent used: a thread that was inside at the
+    /// uses one of them. It never touches its parent's handle: a thread that was inside it at the
     /// fork does not exist in the child.
     pub(crate) again: [OnceLock<Again>; GENERATIONS],
 }
@@ -64,8 +64,8 @@ impl Handle {
         self.meters.rates.sample(now, || self.engine.counters());
     }
 
-    /// This process among those that share the store; `None` if it has the store for itself, or
-    /// only reads it.
+    /// This process among those that share the store; `None` if the store is not shared, or only
+    /// read.
     pub(crate) fn joint(&self) -> Option<&dyn Joint> {
         self.joint.as_deref()
     }
@@ -135,7 +135,7 @@ impl Handle {
             .ok_or_else(|| Error::closed(&self.path))
     }
 
-    /// The handle that this process has opened already.
+    /// The handle that this process has already opened.
     pub(crate) fn opened(&self) -> Option<&Handle> {
         match self.is_forked() {
             false => Some(self),
@@ -143,7 +143,7 @@ impl Handle {
         }
     }
 
-    /// What a child of the process that opened the store has opened already.
+    /// The handle that a child of the process that opened the store has already opened.
     pub(crate) fn opened_again(&self) -> Option<&Again> {
         self.slot()?.get()
     }

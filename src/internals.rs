@@ -6,8 +6,8 @@ pub use crate::record::common::check::OWN_TOPIC_PREFIX;
 pub use crate::record::kafka;
 pub use crate::region::{Access, Region};
 
-/// Like [`error`] and [`machine`], a path at which `tests/models`, which compiles some sources a
-/// second time, finds imports.
+/// `tests/models` compiles some sources a second time. Like [`error`] and [`machine`], this module
+/// is a path at which they find their imports.
 pub mod disk {
     pub use crate::disk::{Disk, Kind, RealDisk};
 }

@@ -1,26 +1,26 @@
-//! Whether the caller of a wait still wants it.
+//! Interruption of waits by their caller.
 //!
-//! A wait for another process can be long, deep below the call that led to it. The caller says
-//! beforehand whom to ask now and then, such as the interpreter whether Ctrl-C was pressed, and a
-//! wait on the same thread asks. What is asked may run any code, which may call the store again.
-//! So a thread that holds a lock must not ask.
+//! A wait for another process can be long, and deep below the call that led to it. The caller sets
+//! a function beforehand, which asks the interpreter, for example, whether Ctrl-C was pressed.
+//! Waits on the same thread call it now and then. The function may run any code, which may call the
+//! store again, so a thread that holds a lock must not call it.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often a wait asks.
+/// Time between two calls of the function in a wait.
 pub const SLICE: Duration = Duration::from_millis(50);
 
 thread_local! {
     static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };
 }
 
-/// Whom the waits of a thread ask.
+/// The function that the waits of a thread call.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     is_raised: fn() -> bool,
     at: Instant,
-    /// What the last answer was. After an interrupt nothing waits any more.
+    /// The last result. After an interrupt no further wait begins.
     was_raised: bool,
 }
 
@@ -34,13 +34,13 @@ pub fn allow<T>(is_raised: fn() -> bool, work: impl FnOnce() -> T) -> T {
     asking(Some(asked), work)
 }
 
-/// Runs `work`, which holds a lock: its waits ask nobody.
+/// Runs `work`, which holds a lock: its waits call no function.
 pub fn forbid<T>(work: impl FnOnce() -> T) -> T {
     asking(None, work)
 }
 
 fn asking<T>(asked: Option<Asked>, work: impl FnOnce() -> T) -> T {
-    /// Puts back what was there before, even if `work` panics.
+    /// Restores the previous function, even if `work` panics.
     struct Restore(Option<Asked>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -52,7 +52,8 @@ fn asking<T>(asked: Option<Asked>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether the waits of this thread are to end. Asks if that was a while ago.
+/// Whether the waits of this thread must end. Calls the function, unless it was called within the
+/// last [`SLICE`].
 pub fn is_raised() -> bool {
     let Some(mut asked) = ASKED.get() else {
         return false;
@@ -76,7 +77,7 @@ mod test {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::thread;
 
-    /// Asks until the answer is yes.
+    /// Calls [`is_raised`] until it is true.
     fn wait() {
         while !is_raised() {
             thread::yield_now();
@@ -88,7 +89,7 @@ mod test {
         static RAISED: AtomicBool = AtomicBool::new(false);
         static ASKED: AtomicU32 = AtomicU32::new(0);
         fn ask() -> bool {
-            // Says yes the third time, and is not asked again.
+            // Returns true at the third call, and is not called again.
             RAISED.store(
                 ASKED.fetch_add(1, Ordering::Relaxed) == 2,
                 Ordering::Relaxed,
@@ -123,7 +124,7 @@ mod test {
     fn a_call_within_a_call_has_waits_of_its_own() {
         allow(
             || {
-                // What is asked calls the store again.
+                // The function calls the store again.
                 allow(|| true, wait);
                 false
             },

@@ -42,8 +42,8 @@
 //! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
 //! | mapped bytes | `region` |
 //!
-//! `meter` measures what passes through the layers ([`Stats`]), and `warning` keeps what a caller
-//! should hear of once ([`Warning`]).
+//! `meter` measures the calls through the layers ([`Stats`]), and `warning` keeps problems that are
+//! reported to a caller once ([`Warning`]).
 
 mod archive;
 mod arrow;

@@ -1,4 +1,4 @@
-//! Notices: how an event loop waits for a store without a thread of its own.
+//! Notices: an event loop waits for a store without a thread for each wait.
 //!
 //! ```text
 //!   flusher -- a waiter has its outcome -+
@@ -35,11 +35,12 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Nothing is posted.
+    /// Notices without a posted token.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the process has no descriptor left, or the system no such descriptors.
+    /// [`Error::Io`] if the process has no descriptor left, or the system does not offer such
+    /// descriptors.
     pub fn new(store: &Store) -> Result<Notices> {
         let event = Event::new();
         Ok(Notices {
@@ -156,7 +157,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Gives a wait up: its token is not posted any more, unless it is already.
+    /// Gives up a wait: its token is not posted any more, unless it already was.
     pub fn forget(&self, token: u64) {
         let mut list = self.waits.list.lock();
         list.waiting.retain(|wait| wait.token != token);
@@ -178,8 +179,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Nobody waits for the thread here. In a child process the lock may have been held by a
-        // thread of the parent.
+        // This does not wait for the thread. In a child process, a thread of the parent may hold
+        // the lock forever.
         if !self.store.is_forked() {
             self.waits.end(&self.store);
         }
@@ -195,10 +196,10 @@ impl Wait {
 impl Waits {
     fn run(&self, store: &Store, notices: &Notices) {
         while let Some(position) = self.next() {
-            // Before the waits are checked, so that a change meanwhile is noticed below.
+            // Read before the waits are checked, so that a change meanwhile is noticed below.
             let changes = store.changes();
             let Ok(engine) = store.engine() else {
-                // Whoever waits for a closed store meets that at the next call.
+                // A caller that waits for a closed store gets the error at its next call.
                 self.tell(u64::MAX, changes, notices);
                 continue;
             };
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(notices.take(), [0; 0]);
         waiters.iter().for_each(|waiter| waiter.complete(Ok(())));
         assert_eq!(notices.take(), [0, 1, 2]);
-        // An outcome is told once, and one that is there is not told.
+        // An outcome is posted once. One that exists already is not posted.
         waiters.iter().for_each(|waiter| waiter.complete(Ok(())));
         for waiter in &waiters {
             assert!(!waiter.listen(Arc::<Notices>::clone(&notices), 9));
@@ -312,7 +313,7 @@ mod tests {
         watch.when_readable(end, None, 1).unwrap();
         watch.when_readable(end, None, 2).unwrap();
         watch.forget(1);
-        // What is readable already ends a wait at once.
+        // A wait for messages that are already readable ends at once.
         watch.when_readable(end - 1, None, 3).unwrap();
         assert_eq!(taken(&notices), [3]);
         send(&store);

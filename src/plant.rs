@@ -28,9 +28,10 @@ pub enum Bug {
     TrustCache,
     /// A failed sync leaves the page cache marked as complete.
     VouchBlindly,
-    /// After a failed sync of the state page, the kernel may drop it with its doubt.
+    /// After a failed sync of the state page, the kernel may drop the page, and with it the note
+    /// that the log is in doubt.
     DropDoubt,
-    /// Opening infers from the same boot that the page cache is the same.
+    /// Opening concludes from an equal boot id that the page cache is the same.
     TrustBoot,
     /// A flush counts pages that were faulted in ahead as flushed.
     SyncPopulated,
@@ -66,9 +67,9 @@ pub enum Bug {
     RefuseTorn,
     /// A batch whose number is in the log counts as appended, even with other rows.
     TrustNumbers,
-    /// A reader checks for news before it loads the word that it sleeps on.
+    /// A reader checks for messages before it loads the word on which it sleeps.
     LookLate,
-    /// A sender clears the mark of those that sleep after it has woken them.
+    /// A sender clears the mark of the sleepers only after it has woken them.
     ClearLate,
     /// A thread that is about to sleep is woken once, which may be too early.
     WakeOnce,
@@ -83,11 +84,11 @@ pub enum Bug {
     WakeNobody,
     /// A released append lock no longer says that a holder died inside.
     ForgetDirt,
-    /// The progress of an owner is stored without a check whether the queue has left it.
+    /// The progress of an owner is stored without a check whether it still owns the queue.
     AdvanceBlindly,
-    /// A queue leaves its owner, and the epoch stays.
+    /// The epoch of a queue stays when its owner loses the queue.
     KeepEpoch,
-    /// A process reads who owns a queue while another one changes that.
+    /// A process reads the owner of a queue while another process changes it.
     AdoptUnlocked,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
@@ -95,9 +96,9 @@ pub enum Bug {
     CommitAhead,
     /// Progress past a refused message is saved before its successor is durable.
     ForgetSuccessors,
-    /// The progress of delay levels is saved before what was delivered is durable.
+    /// The progress of delay levels is saved before the delivered messages are durable.
     LevelsAhead,
-    /// The table of delivery times is saved before what was delivered is durable.
+    /// The table of delivery times is saved before the delivered messages are durable.
     TimesAhead,
     /// The table of offsets is not read again before it is written.
     KeepTable,
@@ -119,40 +120,40 @@ pub enum Bug {
     SwapUnsynced,
     /// Compaction removes segments before the names of their replacement are durable.
     RemoveBeforeSwap,
-    /// Compaction takes away the suffix of a replacement before it removes segments.
+    /// Compaction removes the suffix of a replacement's name before it removes segments.
     SwapBeforeRemove,
     /// A batch that compaction has rebuilt ends with its last record.
     WrongCompactedOffset,
-    /// Compaction begins before the recovery point covers what it replaces.
+    /// Compaction begins before the recovery point covers the segments that it replaces.
     CompactUnsaved,
     /// Retention removes segments of a partition before its first offset is durable.
     StartUnsaved,
     /// Retention removes several log files before the names of the first are durably gone.
     RetireTogether,
-    /// Recovery takes what a removal has left for the end of a partition, or of a queue.
+    /// Recovery takes the remains of a removal for the end of a partition, or of a queue.
     EndAtRemoved,
-    /// What a process has left that died with the append lock of a shared log is not taken away.
+    /// The remains of a process that died with the append lock of a shared log are not removed.
     KeepUnpublished,
-    /// A segment that processes share keeps the room after its messages when it is completed.
+    /// A shared segment keeps the unused room after its messages when it is completed.
     KeepRoom,
-    /// A process of a shared commit log erases what a dead one has left, and does not note that the
-    /// sync is yet to come.
+    /// A process of a shared commit log erases the remains of a dead one without noting that they
+    /// are not synced yet.
     EraseUnnoted,
-    /// What a process has left of an atomic batch of a shared partition log counts as durably cut
-    /// off once it is gone.
+    /// The remains of an atomic batch in a shared partition log count as durably cut off as soon as
+    /// they are cut off.
     TrustCut,
-    /// An opening moves the marks of a commit log before the next offset of a queue is saved whose
+    /// An opening moves the marks of a commit log before it saves the next offset of a queue whose
     /// last message is lost.
     OffsetsLate,
     /// A queue ends with its last message that is not lost.
     ForgetLost,
-    /// An opening ignores what an atomic batch was about to append.
+    /// An opening ignores the saved intent of an atomic batch.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.
     ReplaceIntent,
     /// An archive copies segments of a partition that are complete, but not durable.
     ArchiveUnsynced,
-    /// Retention of a partition log removes what no archive has.
+    /// Retention of a partition log removes segments that no archive has.
     ForgetArchives,
 }
 
@@ -199,9 +200,10 @@ pub enum Point {
     Rolled,
     /// It has published records and holds the append lock.
     Published,
-    /// It has erased what another process left, and has not told so; it may not have synced that.
+    /// It has erased the remains of another process, and has not published that; they may not be
+    /// synced.
     Erased,
-    /// It has written the table of topics, and has told nobody.
+    /// It has written the table of topics, and has not published that.
     TopicsWritten,
     /// It runs no services yet, and has recovered the store.
     Recovered,
@@ -215,7 +217,7 @@ pub enum Point {
     Retired,
     /// It has begun a commit, and nothing of it is in the log.
     Begun,
-    /// It has appended a part of a commit, and has told nobody.
+    /// It has appended a part of a commit, and has not published that.
     PartAppended,
     /// All of a commit is durable, and its files are there.
     Taken,
@@ -223,9 +225,9 @@ pub enum Point {
     Revoked,
     /// It has joined a group, and the queues are not shared out again.
     Enrolled,
-    /// It has settled a message, and has not stored that.
+    /// It has settled a message, and has not stored the progress.
     Settled,
-    /// A consumer of it knows where a queue begins and ends, and has read nothing.
+    /// One of its consumers knows the bounds of a queue, and has read nothing.
     Bounded,
 }
 
@@ -234,7 +236,7 @@ pub enum Point {
 #[inline(always)]
 pub const fn pass(_: Point) {}
 
-/// What a thread does at a point.
+/// The action of a thread at a point.
 #[cfg(test)]
 type Act = (Point, Box<dyn FnOnce()>);
 
@@ -243,13 +245,13 @@ thread_local! {
     static ACT: std::cell::RefCell<Option<Act>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Has this thread do something when it passes a point for the first time.
+/// Sets the action of this thread when it passes a point for the first time.
 #[cfg(test)]
 pub fn at(point: Point, act: impl FnOnce() + 'static) {
     ACT.set(Some((point, Box::new(act))));
 }
 
-/// Has this thread do nothing at any point.
+/// Removes the action of this thread.
 #[cfg(test)]
 pub fn nowhere() {
     ACT.set(None);

@@ -41,11 +41,11 @@ pub struct Producer {
     /// name.
     topic: Arc<Topic>,
     queue: Option<u32>,
-    /// The queue that it owns, if it does.
+    /// The queue that it owns, if any.
     claim: Option<Arc<Claim>>,
 }
 
-/// Where a process sends to.
+/// The store and topic to which a process sends.
 struct To<'a> {
     handle: &'a Handle,
     engine: &'a dyn Engine,
@@ -116,7 +116,7 @@ impl Producer {
 
     /// Sends one message and returns at once with a ticket for its durability. With
     /// [`Options::linger`](crate::Options::linger), the message waits for others of its queue, and
-    /// is in the log when they are; one with a delay is in the log on return.
+    /// is in the log when they are; a message with a delay is in the log on return.
     ///
     /// # Errors
     ///
@@ -168,7 +168,8 @@ impl Producer {
         shared.engine.enlist(end)
     }
 
-    /// Where this process sends to. Inlined, since a call costs as much as its few checks.
+    /// The store and topic to which this process sends. Inlined, since a call costs as much as its
+    /// few checks.
     #[inline(always)]
     fn to(&self) -> Result<To<'_>> {
         let engine = self.shared.writer()?;
@@ -228,8 +229,8 @@ impl Producer {
         }
     }
 
-    /// The delay as the engine of the store has it: where the times of a queue may decrease, one of
-    /// a level is one of the same time.
+    /// The delay in the form that the engine of the store supports: if the times of a queue may
+    /// decrease, a level becomes a delay of the same time.
     ///
     /// # Errors
     ///
@@ -387,7 +388,7 @@ impl Producer {
         let topic: &Topic = &to.topic;
         if let Some(claim) = &self.claim {
             if self.shared.is_forked() {
-                // Its parent owns the queue.
+                // The parent process owns the queue.
                 return Err(Error::Forked);
             }
             claim.check(draft.queue)?;
@@ -413,7 +414,7 @@ impl Producer {
     /// [`Engine::is_ready_for`].
     #[inline]
     pub fn is_ready_for(&self, queue: Option<u32>, len: usize) -> bool {
-        // A forked child opens the store again, perhaps now.
+        // A forked child opens the store again, which may have to happen now.
         let queue = queue.or(self.queue);
         let engine = &self.shared.engine;
         !self.shared.is_forked() && engine.is_ready_for(&self.topic, queue, len)

@@ -9,8 +9,8 @@
 //!
 //! A stream is a snapshot: its half-open bounds are fixed when it begins, and later messages are
 //! not in it. All cursors are created at once, one for each queue that has messages to return. A
-//! stream cannot create them later because it holds no handle of the store, which it must not keep
-//! from closing. So a cursor is cheap to create and small until it is first used.
+//! stream cannot create them later: it holds no handle of the store, because it must not keep the
+//! store open. So a cursor is cheap to create and small until it is first used.
 
 use crate::arrow::schema::BatchShape;
 use crate::arrow::source::Source;

@@ -61,9 +61,9 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// Half of the stories are the same in every run, so that regressions can be told from chance.
-    /// The others are random, so that every run tests something different. `FOREBAY_SEED` fixes
-    /// all.
+    /// Half of the stories are the same in every run, so that a regression can be distinguished
+    /// from chance. The others are random, so that every run tests something different.
+    /// `FOREBAY_SEED` fixes all stories.
     pub fn half_drawn() -> Seeds {
         let given = number("FOREBAY_SEED");
         let drawn = given.is_none().then(draw);

@@ -56,8 +56,8 @@ impl Store {
     }
 
     /// [`Store::open`] with another clock, such as a [`ManualClock`](crate::ManualClock) in tests.
-    /// Messages, delays, time-outs of deliveries and retention go by it; the intervals of flushes
-    /// and the time-outs of calls do not.
+    /// It sets the times of messages, delays, time-outs of deliveries and retention, but not the
+    /// intervals of flushes and the time-outs of calls.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// A producer for `topic` that owns a queue: no other producer made by this function sends to
-    /// it. `name` gets the same queue again, also after a restart, and an earlier producer of this
+    /// it. `name` gets the same queue again, even after a restart, and an earlier producer of this
     /// name loses it. Durable on return.
     ///
     /// # Errors
@@ -274,7 +274,7 @@ impl Store {
         }
     }
 
-    /// What a child of the process that opened the store has opened for itself.
+    /// The handle that a child of the process that opened the store has opened for itself.
     fn above(&self) -> Result<&Above> {
         self.shared.current()?;
         let again = self.shared.opened_again();
@@ -323,7 +323,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Errors of flushing; the store is closed nevertheless. [`Error::Forked`] in a child process,
+    /// Errors of flushing; the store is closed even then. [`Error::Forked`] in a child process,
     /// which changes nothing.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {
@@ -340,12 +340,12 @@ impl Store {
         closed.and(stored)
     }
 
-    /// Closes what a child of the process that opened the store has opened for itself.
+    /// Closes the handle that a child of the process that opened the store has opened for itself.
     fn close_in_child(&self) -> Result<()> {
         if !self.rejoins() {
             return Err(Error::Forked);
         }
-        // In the child's memory: the parent's store stays open.
+        // This changes only the child's memory: the parent's store stays open.
         self.shared.closed.store(true, Ordering::Release);
         match self.shared.opened_again() {
             Some(again) if !again.handle.closed.swap(true, Ordering::AcqRel) => {

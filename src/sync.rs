@@ -1,8 +1,8 @@
 //! Locks, atomics, threads and the clock.
 //!
-//! Each lock stands alone: nothing that waits for it is listed outside of it. So a process that was
-//! forked while threads of its parent waited can use locks of its own. A panic does not poison a
-//! lock.
+//! Each lock contains all of its state: there is no global list of waiting threads. So a process
+//! that was forked while threads of its parent waited can use its own locks. A panic does not
+//! poison a lock.
 //!
 //! `tests/models` compiles code a second time with loom, with a module of the same name that
 //! exports loom's primitives.
@@ -17,5 +17,5 @@ pub use std::thread;
 pub use std::time::Instant;
 pub use timed_mutex::{TimedMutex, TimedMutexGuard};
 
-/// How often a thread tries a lock that is held before it sleeps.
+/// How often a thread tries to take a held lock before it sleeps.
 pub const TRIES: u32 = 10;

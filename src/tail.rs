@@ -45,7 +45,7 @@ pub enum Step {
 struct Lane {
     /// Offset of the first message that is not read yet.
     next: u64,
-    /// Offset at which the tail ends. Positions cannot tell that where each queue has its own log.
+    /// Offset at which the tail ends. A position would not do if each queue has its own log.
     until: u64,
     ahead: VecDeque<Message>,
 }
@@ -73,7 +73,7 @@ pub struct TailCloser {
 }
 
 impl TailCloser {
-    /// Ends the tail, also while it waits.
+    /// Ends the tail, even while it waits.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         if let Ok(engine) = self.store.engine() {
@@ -118,7 +118,7 @@ impl Tail {
             tail.add_lane(queue, next)?;
         }
         tail.add_new_lanes()?;
-        // Taken last: a reader of files knows a message once it has looked at its queue.
+        // Read last: a reader of files knows of a message only after it has read its queue.
         tail.end = tail.engine()?.readable_position();
         tail.enter_all()?;
         Ok(tail)
@@ -148,7 +148,7 @@ impl Tail {
         Ok(())
     }
 
-    /// What closes the tail.
+    /// A handle that closes the tail.
     pub fn closer(&self) -> TailCloser {
         TailCloser {
             store: self.store.clone(),
@@ -161,7 +161,7 @@ impl Tail {
     }
 
     /// The next message; waits for one up to `timeout`. The tail ends when it or its store closes,
-    /// also while it waits.
+    /// even while it waits.
     ///
     /// # Errors
     ///

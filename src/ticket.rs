@@ -18,7 +18,7 @@ pub struct Sent {
     pub durable: bool,
 }
 
-/// Where a message is of which only a ticket tells.
+/// Where the message of a ticket is.
 #[derive(Clone, Debug)]
 pub enum Spot {
     /// It is in the log.
@@ -94,8 +94,8 @@ impl Ticket {
     ///
     /// # Errors
     ///
-    /// The error of the flush, shared by all its tickets: the message is in the log, but may not
-    /// be durable. For a message that lingered also that of its append: it is not in the log.
+    /// The error of the flush, shared by all its tickets: the message is in the log, but may not be
+    /// durable. For a message that lingered, also the error of its append: it is not in the log.
     /// [`Error::Forked`] in a child of the process that sent it.
     pub fn wait(&self, timeout: Duration) -> Option<std::result::Result<Sent, Arc<Error>>> {
         let waiter = match self.waiter() {

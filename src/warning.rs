@@ -31,8 +31,8 @@ pub enum Warning {
         /// How long it took.
         took: Duration,
     },
-    /// A delayed message cannot be delivered: it names no topic that can exist, does not fit there,
-    /// or the topic cannot be written. It stays where it is.
+    /// A delayed message cannot be delivered: its topic cannot exist or cannot be written, or the
+    /// message does not fit there. It stays where it is.
     Undelivered {
         /// Where it is in the log.
         position: u64,

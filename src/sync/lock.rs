@@ -1,5 +1,5 @@
-//! The locks of the standard library without poisoning: what a lock guards here is valid between
-//! any two statements, and a panic ends the call alone.
+//! The locks of the standard library without poisoning: the data that a lock guards here is valid
+//! between any two statements, and a panic ends only its call.
 
 use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the lock guards. Nobody else can hold it.
+    /// The guarded data. Nobody else can hold the lock.
     #[cfg(all(feature = "python", not(test)))]
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)

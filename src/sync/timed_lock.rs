@@ -2,7 +2,7 @@
 //!
 //! The state is that of the mutex in Ulrich Drepper's "Futexes Are Tricky" (2011): free, held, or
 //! held while threads may sleep. Taking and releasing a lock that nobody waits for is one exchange
-//! each. A thread that finds the lock held tries a few times more, because most holders are done
+//! each. A thread that finds the lock held tries a few more times, because most holders are done
 //! within a microsecond, and then sleeps on a condition variable.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A sleeper that sees `awaited` under `asleep` is on the condition variable's list before the
-//! holder can notify it. A thread that was woken stores `awaited` again, for it cannot know whether
-//! others sleep.
+//! holder can notify it. A thread that was woken stores `awaited` again, because it cannot know
+//! whether others sleep.
 
 use crate::plant::{Bug, planted};
 use crate::sync::{AtomicU32, Condvar, Instant, Mutex, Ordering, TRIES, thread};
@@ -23,7 +23,7 @@ const HELD: u32 = 1;
 /// Held, and threads may sleep.
 const AWAITED: u32 = 2;
 
-/// The lock without what it guards.
+/// The lock without the data that it guards.
 #[derive(Debug, Default)]
 pub struct TimedLock {
     pub(super) state: AtomicU32,
@@ -69,7 +69,7 @@ impl TimedLock {
         true
     }
 
-    /// Tries until the lock was held each time, or others sleep already.
+    /// Tries to take the lock a few times, unless others already sleep.
     fn try_often(&self) -> bool {
         for tried in 0..TRIES {
             match self.state.load(Ordering::Relaxed) {

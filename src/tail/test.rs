@@ -46,8 +46,8 @@ fn messages_of_all_queues_come_in_the_order_in_which_they_were_stored() {
 
 #[test]
 fn a_tail_that_stops_has_all_that_was_written_since_its_reader_last_looked() {
-    // Files of their exact length, as a broker and a writer that has closed leave them: the
-    // reader knows of no byte after those that it has seen.
+    // Files of exact length, as a broker or a writer leaves them on close: the reader maps no byte
+    // after those that it has seen.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let write = |names: Range<u32>| {
@@ -113,7 +113,7 @@ fn a_tail_ends_when_its_store_closes_also_while_it_waits() {
             store.close().unwrap();
             assert!(matches!(waiting.join().unwrap(), Step::End));
         });
-        // What it has read ahead goes with the store.
+        // Messages that it has read ahead are dropped with the store.
         assert!(ahead.next_ready().is_none());
         assert!(matches!(ahead.next(Duration::MAX).unwrap(), Step::End));
     }
