@@ -117,7 +117,7 @@ fn packed(report: &mut Report, compression: Compression, word: &str) {
     contest(report, &mut [&mut alone, &mut send]);
 }
 
-/// Sends a batch for each of these.
+/// Sends a batch for each of these lists of texts.
 fn send_texts(producer: &Producer, batches: &[Vec<String>]) {
     for batch in batches {
         let drafts = batch.iter().map(|text| -> Result<Draft<'_>> {
@@ -152,7 +152,7 @@ fn encoded(batches: &[Vec<String>]) -> Vec<Vec<u8>> {
     found.split_off(1)
 }
 
-/// So many texts of about 100 bytes, different for each seed.
+/// `count` texts of about 100 bytes, different for each seed.
 fn texts(seed: u64, count: usize) -> Vec<String> {
     let mut state = seed;
     let mut draw = || {

@@ -111,8 +111,8 @@ fn locked(senders: usize, append_lock: AppendLockKind) -> Vec<Figure> {
     )]
 }
 
-/// Records a second that become durable: 64 senders wait, and one flusher syncs for all, or `count`
-/// take turns, each for its share.
+/// Records a second that become durable while 64 senders wait. One flusher syncs for all senders,
+/// or `count` flushers take turns, each for its share.
 fn flushers(count: usize) -> Vec<Figure> {
     const WAITING: usize = 64;
     let (scratch, record) = (Scratch::new(), vec![0xA5; record_len(100)]);

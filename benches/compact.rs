@@ -1,5 +1,5 @@
-//! What compaction costs: bytes a second of one partition, next to copying its files, which is all
-//! that a compaction could be as fast as.
+//! The cost of compaction: bytes a second of one partition, next to copying its files, which is the
+//! limit for a compaction.
 //!
 //! Groups: `one` (all keys fit into the offset map, of 128 MiB for 5 million), `two` (the map has
 //! room for half of them, so that there are two passes). Each key has two messages of 100 bytes,
@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-/// Compacts a store of so many keys with a map that has room for `mapped` of them.
+/// Compacts a store of `keys` keys with a map that has room for `mapped` of them.
 fn compare(report: &mut Report, name: &str, keys: u64, mapped: u64) {
     let keys = Keys::new(keys as usize);
     let mut copy = || run(name, &keys, mapped, Done::Copied);
@@ -49,7 +49,7 @@ fn compare(report: &mut Report, name: &str, keys: u64, mapped: u64) {
     contest(report, &mut [&mut copy, &mut compact]);
 }
 
-/// What is done with the files of a store.
+/// An action on the files of a store.
 #[derive(Clone, Copy, PartialEq)]
 enum Done {
     Copied,

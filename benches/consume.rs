@@ -1,4 +1,5 @@
-//! What a group of consumers does in a second, and how long it takes to save its progress.
+//! How many messages a group of consumers handles in a second, and how long it takes to save its
+//! progress.
 //!
 //! Groups: `poll`, `table`, `late`. The senders of `table` show whether saving holds them up.
 
@@ -25,7 +26,7 @@ const POLL: usize = 1_000;
 /// Groups and queues of the table.
 const GROUPS: usize = 1_000;
 const QUEUES: u32 = 100;
-/// How long senders are measured, beside saves and without.
+/// How long senders are measured, with and without saves at the same time.
 const SENDING: Duration = Duration::from_secs(2);
 /// Messages with a delivery time.
 const TIMED: u64 = 50;
@@ -147,7 +148,7 @@ fn sending(store: &Store, other: impl FnOnce()) -> f64 {
             while !done.load(Ordering::Relaxed) {
                 producer.send(&draft, 0, Durability::Default).unwrap();
                 sent.fetch_add(1, Ordering::Relaxed);
-                // At full speed the disk decides.
+                // Senders pause, because at full speed the disk would be the limit.
                 for _ in 0..200 {
                     std::hint::spin_loop();
                 }

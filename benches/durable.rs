@@ -195,7 +195,7 @@ fn reopen(topics: usize) -> Vec<Figure> {
         (store, began.elapsed().as_secs_f64() * 1e3)
     };
     let (store, clean) = opened(&path);
-    // As a process leaves it that dies: the page says that a writer is running.
+    // As a process that died leaves the store: the page says that a writer is running.
     send(&store, 10_000);
     let state = std::fs::read(path.join("forebay.state")).unwrap();
     let abort = std::fs::read(path.join("abort")).unwrap();

@@ -1,8 +1,9 @@
-//! Processes that share a store: what they send and consume in a second, how long a message takes
-//! from one to another, and how long it takes to get the queues of one that is gone.
+//! Processes that share a store: how many messages they send and consume in a second, how long a
+//! message takes from one to another, and how long it takes to get the queues of a process that is
+//! gone.
 //!
-//! Groups: `send`, `work`, `latency`, `paced`, `takeover`. The processes are this program again, as
-//! children that do what their input says.
+//! Groups: `send`, `work`, `latency`, `paced`, `takeover`. The processes are children that run this
+//! program, and execute the commands in their input.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,9 +24,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::load::{TOPIC, message_count, options, partition_log};
 use support::{Report, Scratch, is_wanted, rounds};
 
-/// What a child does: a role and its arguments.
+/// The variable with the role of a child and its arguments.
 const ROLE: &str = "FOREBAY_BENCH_ROLE";
-/// The path of the store.
+/// The variable with the path of the store.
 const STORE: &str = "FOREBAY_BENCH_STORE";
 const GROUP: &str = "workers";
 /// Length of a message.
@@ -107,8 +108,8 @@ fn send(report: &mut Report) {
     }
 }
 
-/// Messages a second of so many processes, which send as many together as one sender does in the
-/// other benches. With a quarter of that, what it takes four processes to get going counts most.
+/// Messages a second of `count` processes, which together send as many as one sender does in the
+/// other benches. With a quarter of that, the start of four processes would dominate.
 fn rate(engine: EngineKind, mode: &str, processes: u32) -> f64 {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
@@ -196,7 +197,7 @@ fn latency(count: u64, pause: Duration, leads: bool) -> [f64; 2] {
     [took[took.len() / 2], took[took.len() * 99 / 100]]
 }
 
-/// Messages a second of a sender that pauses after each for so many us, while this process, which
+/// Messages a second of a sender that pauses after each for `pause` us, while this process, which
 /// leads, consumes them.
 fn paced(pause_us: u64) -> f64 {
     let scratch = Scratch::new();
@@ -300,7 +301,7 @@ fn act(role: &str) {
     }
 }
 
-/// Sends what the input says, `count pause_ns` a line, and says when it is done.
+/// Sends messages as the input says, one `count pause_ns` per line, and reports when it is done.
 fn send_as_told(store: &Store, queue: u32) {
     let producer = store.producer(TOPIC, Some(queue)).unwrap();
     println!("ready");

@@ -1,4 +1,4 @@
-//! What many topics cost: messages a second by the number of topics, until the last send returned
+//! The cost of many topics: messages a second by the number of topics, until the last send returned
 //! and until queues and index had caught up; milliseconds to open a store with many queues.
 //!
 //! Groups: `turn` (the topics one after another), `random` (each message to a topic drawn at
@@ -102,7 +102,7 @@ fn open(report: &mut Report) {
     contest(report, &mut [one, many]);
 }
 
-/// A closed store of so many queues of two messages.
+/// A closed store of `queues` queues with two messages each.
 fn store_of(queues: usize) -> Scratch {
     let scratch = Scratch::new();
     let store = Store::open(scratch.path().join("store"), options()).unwrap();

@@ -1,5 +1,5 @@
-//! How long a message takes from `send` in one process to the tail of a reader in another, and what
-//! that costs the sender.
+//! How long a message takes from `send` in one process to the tail of a reader in another, and how
+//! much that slows the sender.
 //!
 //! Groups: `latency`, `rate`. The writer is this program again, as a child. Both read the clock of
 //! the machine; a message carries the time at which its send began.
@@ -23,13 +23,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::load::{TOPIC, options};
 use support::{Report, Scratch, is_wanted, rounds};
 
-/// The path of the store that the child writes.
+/// The variable with the path of the store that the child writes.
 const CHILD: &str = "FOREBAY_BENCH_WRITER";
 /// Messages of a run of single ones, and of one at full speed.
 const PACED: u64 = 2000;
 const IDLE: u64 = 100;
 const FAST: u64 = 2_000_000;
-/// Between two messages of a busy writer, and of one that has gone to sleep in between.
+/// Pause between two messages of a busy writer, and of one that has gone to sleep in between.
 const BUSY_PAUSE: Duration = Duration::from_micros(100);
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
 const BODY_LEN: usize = 100;
@@ -71,8 +71,8 @@ fn now_ns() -> u64 {
     now.as_nanos() as u64
 }
 
-/// The child: sends what its input says, `count pause_ns` a line, and answers with the seconds that
-/// it took.
+/// The child: sends messages as its input says, one `count pause_ns` per line, and answers with the
+/// seconds that it took.
 fn write(path: &Path) {
     let store = Store::open(path, options()).unwrap();
     let producer = store.producer(TOPIC, Some(0)).unwrap();
@@ -152,7 +152,8 @@ impl Writer {
         Tail::new(&store, TOPIC, &Bound::Latest, AtEnd::Follow).unwrap()
     }
 
-    /// Median and 99th percentile in microseconds from the begin of a send to its message here.
+    /// Median and 99th percentile in microseconds from the start of a send to the arrival of its
+    /// message here.
     fn latency(&mut self, count: u64, pause: Duration) -> [f64; 2] {
         let mut tail = self.tail();
         self.tell(count, pause);

@@ -1,13 +1,12 @@
-//! Models of what threads of a store do to one another, in every order that the memory model
-//! allows.
+//! Models of how threads of a store interact, in every order that the memory model allows.
 //!
-//! The modules below are sources of the store, compiled a second time with loom's primitives in the
-//! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
-//! their waiters, the append lock of a process and that which processes share, the mark below which
-//! bytes are readable, the condition that wakes sleepers, the one that wakes those in other
-//! processes and what their own process wakes them with, who dispatches in a shared store, the
-//! owners of a queue that processes share, and the row of files that retirement shortens under its
-//! readers. Each model has a mistake planted, which loom has to find.
+//! The modules below are sources of the store, compiled a second time with loom's primitives in
+//! place of `src/sync.rs`, and with stand-ins for the code that they use. They are the lists of
+//! group commit and their waiters, the append locks of a process and of a shared store, the mark
+//! below which bytes are readable, the conditions that wake sleepers in the same and in other
+//! processes, the choice of the dispatching thread in a shared store, the owners of a shared queue,
+//! and the row of files that retirement shortens under its readers. Each model is also run with a
+//! planted mistake, which loom must find.
 
 #![allow(
     dead_code,
@@ -46,7 +45,7 @@ mod timed_lock;
 #[path = "../../src/engine/waiter.rs"]
 mod waiter;
 
-// The names by which the sources above know one another and the rest of the store.
+// The names by which the sources above import one another and the rest of the store.
 mod engine {
     pub(crate) use crate::waiter;
 }
@@ -79,7 +78,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_within(3, model);
 }
 
-/// Runs a model in every order with so many preemptions.
+/// Runs a model in every order with up to `preemptions` preemptions.
 fn explore_within(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -147,7 +146,8 @@ fn below_the_readable_mark_all_bytes_are_there() {
     }
 }
 
-/// A sender stores news and notifies if somebody sleeps; the other sleeps unless there is news.
+/// A sender stores a value and notifies if somebody sleeps; the other thread sleeps unless there is
+/// a value.
 fn condition() {
     let shared = Arc::new((Condition::default(), AtomicBool::new(false)));
     let sender = {
@@ -179,7 +179,8 @@ fn timed_lock() {
         let (lock, counter) = shared;
         let is_taken = lock.try_lock() || lock.wait(timeout);
         if is_taken {
-            // Two holders, or one that does not see the stores of the last, lose a count.
+            // Two holders at once, or a holder that does not see the stores of the previous one,
+            // would lose a count.
             let counted = counter.load(Ordering::Relaxed);
             counter.store(counted + 1, Ordering::Relaxed);
             lock.unlock();
@@ -221,7 +222,8 @@ fn count(process: &Process) {
             assert_eq!(torn, 0, "appends behind what a dead process has left");
         }
     }
-    // Two holders, or one that does not see the stores of the last, lose a count.
+    // Two holders at once, or a holder that does not see the stores of the previous one, would lose
+    // a count.
     let counted = shared.counter.load(Ordering::Relaxed);
     shared.counter.store(counted + 1, Ordering::Relaxed);
     assert!(shared_lock::release(process, process.slot));
@@ -232,7 +234,7 @@ fn count(process: &Process) {
 enum Dies {
     /// While another one waits.
     Meanwhile,
-    /// Before, and an earlier one has died inside as well.
+    /// Before, and an earlier process has died inside as well.
     Before,
 }
 
@@ -442,9 +444,9 @@ fn no_reader_sleeps_over_news_that_are_told_to_a_marked_word_alone() {
     assert!(found, "a marked word without fences");
 }
 
-/// A sender publishes a message. A reader of the process that leads goes on duty and off again: at
-/// once if it `leaves` for other news, else when the message is dispatched. The thread dispatches
-/// what is left to it.
+/// A sender publishes a message. A reader of the process that leads takes over the dispatch and
+/// gives it back: at once if it `leaves` for another reason, else when the message is dispatched.
+/// The dispatch thread dispatches the rest.
 fn duty(leaves: bool) {
     let office = Arc::new(Office::default());
     let reader = {
@@ -517,7 +519,7 @@ fn no_reader_sleeps_over_the_close_of_its_store() {
     assert!(found, "a reader that is woken once");
 }
 
-/// A word that wakes so many when it is notified.
+/// A word that wakes the given number of sleepers when it is notified.
 struct Woken(usize);
 
 impl SharedWord for Woken {

@@ -1,4 +1,4 @@
-//! What the modelled code leans on and is not modelled itself, as small as it can be.
+//! Minimal stand-ins for code that the modelled code uses and that is not modelled itself.
 
 use crate::durability::Durable;
 use crate::duty::{self, Desk, Lead};
@@ -83,7 +83,7 @@ impl Senders {
 }
 
 thread_local! {
-    /// A file that leaves its row takes the map with it, though readers have it.
+    /// Planted mistake: a file that leaves its row is unmapped although readers use the map.
     static PULLS_MAPS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Which file it is a map of; looks at its bytes.
+    /// Returns the number of the mapped file; reads its bytes.
     pub(crate) fn start(&self) -> u64 {
         thread::yield_now();
         assert!(self.is_mapped.load(Ordering::Acquire), "the map is gone");
@@ -351,14 +351,15 @@ impl Lead for Office {
     }
 }
 
-/// What processes share: the word of their lock, which of them are alive, and what the lock guards.
+/// The state that processes share: the word of their lock, which of them are alive, and the data
+/// that the lock guards.
 #[derive(Default)]
 pub(crate) struct Shared {
     word: loom::sync::atomic::AtomicU64,
     alive: [AtomicBool; 3],
     sleepers: Mutex<()>,
     woken: Condvar,
-    /// What a process that died inside has left.
+    /// The remains of a process that died inside.
     pub(crate) torn: AtomicUsize,
     pub(crate) counter: AtomicUsize,
 }
@@ -372,7 +373,7 @@ impl Shared {
         self.alive[slot].store(true, Ordering::SeqCst);
     }
 
-    /// Who sleeps would look again after some milliseconds; here they are woken.
+    /// In the store, sleepers check again after some milliseconds; here they are woken.
     pub(crate) fn die(&self, slot: usize) {
         self.alive[slot].store(false, Ordering::SeqCst);
         self.wake();
@@ -388,7 +389,7 @@ impl Shared {
 pub(crate) struct Process {
     pub(crate) shared: Arc<Shared>,
     pub(crate) slot: u32,
-    /// Whether it cannot erase what another one has left.
+    /// Whether it fails to erase the remains of another process.
     pub(crate) fails: bool,
 }
 

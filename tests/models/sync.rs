@@ -1,8 +1,8 @@
-//! What `src/sync.rs` offers, of loom's primitives: each operation is a point where another thread
-//! may go on, and each load gives every value that the memory model allows.
+//! The interface of `src/sync.rs` with loom's primitives: at each operation another thread may run,
+//! and each load gives every value that the memory model allows.
 //!
-//! A wait with a timeout never times out: who is not woken waits for ever, which loom reports. No
-//! time passes between two looks at the clock.
+//! A wait with a timeout never times out: a thread that is not woken waits forever, which loom
+//! reports. No time passes between two reads of the clock.
 
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32};
 pub(crate) use loom::thread;
@@ -11,7 +11,7 @@ pub(crate) use std::sync::atomic::Ordering;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Mistakes that are made here, so that the code that ships stays as it is.
+/// Mistakes planted here instead of in the shipped code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weakness {
     /// Fences do nothing.
@@ -55,8 +55,8 @@ impl AtomicUsize {
     }
 }
 
-/// A lock that is held is tried once more before the thread sleeps: further tries add orders, and
-/// nothing that they could show.
+/// A thread tries a held lock once more before it sleeps: further tries would add orders without
+/// showing anything else.
 pub(crate) const TRIES: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ impl Instant {
         Instant
     }
 
-    /// All patience is spent: whoever looks for a moment looks once.
+    /// Always true: code that would check several times before it sleeps checks once.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::MAX
     }

@@ -1,4 +1,4 @@
-//! Flipped bits: no way of reading returns what was not sent, and all ways agree.
+//! Flipped bits: no way of reading returns a message that was not sent, and all ways agree.
 
 use crate::recovery::{crashed, edit, log_file};
 use crate::world::{Place, Sent, World, write};

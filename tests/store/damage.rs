@@ -150,7 +150,7 @@ pub(crate) fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
         let store = open(root, mode).unwrap();
         check_all(&store, world, lost);
         if mode == Mode::Read {
-            // First as it was left, before opening for writing repairs what it can.
+            // First read-only, before opening for writing repairs what it can.
             let whole = store.verify(&mut |_, _| true).unwrap();
             assert_eq!(in_parts(&store), whole);
         }

@@ -60,7 +60,7 @@ impl Damaged {
         change(&self.root().join(name), how);
     }
 
-    /// For damage outside log files: everything is found, by offset and by key.
+    /// For damage outside log files: all messages are found, by offset and by key.
     fn loses_nothing(&self, world: &World) {
         survives(&self.root(), world, &never);
         self.finds_keys(world);

@@ -1,5 +1,5 @@
-//! Queues are caches of the log: damage in their files decides nothing. No intact message of the
-//! log is hidden, and no offset is assigned twice.
+//! Queues are caches of the log: damage in their files hides no intact message of the log, and
+//! causes no offset to be assigned twice.
 
 use crate::bed::small_options;
 use crate::world::{Place, body_of};
@@ -227,7 +227,7 @@ fn an_entry_that_leads_to_a_record_of_another_topic_is_after_the_end_of_its_queu
     let (path, at) = place_of(&root, 0, 2);
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&entry[40..60], at).unwrap();
-    // It would tell that the offset was not used.
+    // The table of next offsets would show that the offset was not used.
     fs::remove_file(root.join("forebay.offsets")).unwrap();
 
     let store = open(&root, Mode::Append, |_| ());
@@ -235,8 +235,8 @@ fn an_entry_that_leads_to_a_record_of_another_topic_is_after_the_end_of_its_queu
     assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
 }
 
-/// A power loss keeps some sectors of a queue file and loses others. What is left of an older log
-/// before entries that lead past the end is after the end of the queue as well.
+/// A power loss keeps some sectors of a queue file and loses others. Entries of an older log that
+/// are left before entries that lead past the end are after the end of the queue too.
 #[test]
 fn an_old_entry_before_those_that_lead_past_the_log_is_after_the_end_of_its_queue() {
     let place = Place::new();

@@ -169,8 +169,8 @@ pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Says that all delayed messages of a store were delivered. Else one that is opened for writing
-/// delivers them, and holds more messages than before.
+/// Records that all delayed messages of a store were delivered. Otherwise opening the store for
+/// writing delivers them, and it holds more messages than before.
 pub fn without_delayed_messages(root: &Path) {
     let config = root.join("config");
     fs::create_dir_all(&config).unwrap();

@@ -1,8 +1,9 @@
 //! Stores written by the real RocketMQ are read message for message, as they were left and after
 //! they are adopted.
 //!
-//! Each store comes with a listing of what RocketMQ itself showed of it. The repository has small
-//! copies; the whole set is also read if the environment or the neighbouring folder has it.
+//! Each store comes with a listing of its contents as RocketMQ itself reported them. The repository
+//! has small copies; the whole set is also read if the environment or the neighbouring folder has
+//! it.
 
 use crate::draw::Draw;
 use crate::folder;
@@ -314,7 +315,7 @@ fn assert_keys(store: &Store, golden: &Golden, share: usize) {
     }
 }
 
-/// First as it was left, then adopted.
+/// First read as it was left, then adopted.
 fn assert_all_keys(golden: &Golden) {
     // For each query, a reader searches the log for keys that the index lacks.
     for (store, share) in [(golden.read_only(), 5), (golden.adopt(), 1)] {
@@ -732,7 +733,7 @@ fn config_files_of_a_broker_stay_as_they_are() {
     let after = folder::listing(&config);
     for (path, fact) in &before {
         let name = path.to_string_lossy();
-        // The table of delivery is kept by whoever delivers.
+        // The table of delivery belongs to the system that delivers.
         let is_kept = ["topics.json", "delayOffset.json"]
             .iter()
             .any(|it| name.starts_with(it));

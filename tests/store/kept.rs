@@ -42,8 +42,8 @@ fn words(options: &Options) -> (bool, u32, usize, Flush, bool, bool) {
     )
 }
 
-/// Spark's sink once opened a closed store with the defaults: a store created without an index got
-/// one with all its keys, at the next commit or before it.
+/// Spark's sink once opened a closed store with the defaults: a store created without an index then
+/// got one with all its keys, at or before the next commit.
 #[test]
 fn a_store_opened_without_options_keeps_those_of_its_creation() {
     let folder = tempfile::tempdir().unwrap();

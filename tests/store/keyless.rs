@@ -1,5 +1,5 @@
 //! Stores without an index file, either because no message has a key or because the writer built
-//! none: what may and may not be concluded from that.
+//! none: what may be concluded from that, and what may not.
 
 use crate::world::{Place, open_each_way, options, write};
 use forebay::{Draft, Durability, Mode, Options, Store};
@@ -65,7 +65,7 @@ fn an_index_left_by_a_writer_without_index_is_not_trusted() {
         let store = Store::open(place.root(), without).unwrap();
         send(&store, 20, &["a"]);
         store.close().unwrap();
-        // It builds the index, and dies before it has recorded that there is one.
+        // The process builds the index, and dies before it has recorded that there is one.
         let with = Options {
             index: Some(true),
             ..options(Mode::Append)

@@ -1,6 +1,6 @@
-//! A store that was closed properly opens its queues when they are first used. Whatever happened to
-//! its files while it was closed, the outcome is that of an opening that checks all queues first:
-//! the same messages, offsets, reports and queue files.
+//! A store that was closed properly opens its queues when they are first used. Whatever happens to
+//! its files while it is closed, the outcome must equal that of an opening that checks all queues
+//! first: the same messages, offsets, reports and queue files.
 
 use crate::damage::small;
 use crate::draw::{Draw, Random};
@@ -21,7 +21,7 @@ const ENTRY: u64 = 20;
 /// Topic, queue.
 type Queue = (String, u32);
 
-/// What can be seen of an open store.
+/// The observable state of an open store.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// The position of each message; `None` if it is lost.
@@ -36,7 +36,7 @@ struct Outcome {
     files: BTreeMap<PathBuf, u32>,
 }
 
-/// Opens a closed store, uses its queues in a random order, and returns what is seen.
+/// Opens a closed store, uses its queues in a random order, and returns its observable state.
 fn outcome(root: &Path, queues: &[Queue], random: &mut Random) -> Outcome {
     let store = Store::open(root, options(Mode::Append)).unwrap();
     let mut order = queues.to_vec();
@@ -174,7 +174,7 @@ fn queues_that_are_opened_later_have_the_outcome_of_those_that_are_opened_at_onc
         assert_eq!(found, expected);
         differ += usize::from(expected.damage != intact.damage);
     });
-    // Reports were compared that an intact store does not have.
+    // Some of the compared reports had damage that an intact store does not have.
     assert!(differ > 0);
 }
 
@@ -193,7 +193,7 @@ fn a_queue_that_was_closed_is_rebuilt_when_it_is_used() {
     assert_eq!(store.recovery().queue_entries_rebuilt, *next);
     assert_eq!(store.damage(), []);
     assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
-    // What was rebuilt is durable like everything else.
+    // Rebuilt queue files are durable like everything else.
     store.close().unwrap();
     let store = Store::open(place.root(), options(Mode::Append)).unwrap();
     world.check_messages(&store);

@@ -263,7 +263,7 @@ fn a_reader_of_what_a_killed_writer_left_follows_the_next_one() {
     let end = writer.ask("send 500");
     catch_up(&reader, end);
     same_as(&reader, &model);
-    // Also where that one is killed.
+    // Even if that process is killed.
     writer.child.kill().unwrap();
     writer.child.wait().unwrap();
     let mut writer = Writer::start(&place.root());
@@ -278,7 +278,7 @@ fn a_closed_reader_wakes_who_waits_for_a_writer() {
     let (place, mut world) = (Place::new(), World::default());
     let store = write(&place.root());
     world.send(&store, 3);
-    // One beside a writer, one that waits for the next.
+    // One reader beside a writer, and one that waits for the next writer.
     let beside = read(&place.root());
     store.close().unwrap();
     for reader in [beside, read(&place.root())] {

@@ -1,4 +1,4 @@
-//! What a reader that saves its position needs: the durable end of each queue, the number of
+//! The needs of a reader that saves its position: the durable end of each queue, the number of
 //! messages that fit into a number of bytes, and whether the log is still the same.
 
 use crate::bed::{Kind, to_queue};

@@ -41,7 +41,7 @@ fn closed(count: usize) -> (Place, World) {
     (place, world)
 }
 
-/// What a process that dies leaves: queues and index built, nothing closed.
+/// The store of a process that died: queues and index built, nothing closed.
 pub fn crashed(count: usize) -> (Place, World) {
     let (place, mut world) = (Place::nth(1), World::default());
     let store = write(&place.root());
@@ -472,8 +472,8 @@ fn garbage_and_stale_records_after_the_end_are_not_messages() {
     }
 }
 
-/// Numbers of bytes left in a file, where an empty record takes `empty`: those around which it
-/// changes what fits, a blank or a record with a blank after it, and some others.
+/// Numbers of bytes left in a file, where an empty record takes `empty` bytes: the values around
+/// the limits for a BLANK and for a record with a BLANK, and some others.
 fn bytes_left(empty: u64) -> Vec<u64> {
     let edges = [8, 9, empty - 1, empty, empty + 7, empty + 8, empty + 9];
     let between = (10..=empty + 20).filter(|left| !edges.contains(left));
@@ -546,7 +546,7 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
         assert_eq!(rolled.position < 64 << 10, fits, "{left} left");
         let full = Place::copy_of(&place.root());
         open_each_way(&full.root(), |store| assert_eq!(bodies(store), sent));
-        // And starting when the first file was just full.
+        // Also if the writer starts when the first file is just full.
         let store = write(&full.root());
         let producer = store.producer("t", Some(0)).unwrap();
         producer.send(&draft, 0, Durability::Default).unwrap();

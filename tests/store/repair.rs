@@ -398,8 +398,8 @@ fn senders_and_readers_continue_during_a_repair() {
 
 #[test]
 fn a_batch_that_lost_its_end_record_does_not_end_the_log() {
-    // Without its end record an atomic batch is open, and an open batch ends the log. What fills
-    // the hole must close it.
+    // Without its end record an atomic batch is open, and an open batch ends the log. The record
+    // that fills the hole must close the batch.
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, 10);
@@ -595,7 +595,7 @@ fn an_interrupted_repair_is_completed_by_the_next() {
     scratch_record(&root, all[70]);
     let damaged = Place::fast_copy_of(&root);
     mend(&root, &mut world.clone(), &[all[70]]);
-    // It died while it wrote the file: saved bytes, half of a copy.
+    // The process died while it wrote the file: it has left saved bytes and half of a copy.
     let cut = Place::fast_copy_of(&damaged.root());
     folder::copy(&root.join("damaged"), &cut.root().join("damaged"));
     let half = format!("damaged/{:020}.repaired", 0);
@@ -608,7 +608,7 @@ fn an_interrupted_repair_is_completed_by_the_next() {
     );
     let kept: Vec<_> = fs::read_dir(cut.root().join("damaged")).unwrap().collect();
     assert_eq!(kept.len(), 1, "{kept:?}");
-    // It died after the rename: queues and index point to what fills the hole.
+    // The process died after the rename: queues and index point to the record that fills the hole.
     let cut = Place::fast_copy_of(&damaged.root());
     fs::copy(log_file(&root, all[70]), log_file(&cut.root(), all[70])).unwrap();
     mend(&cut.root(), &mut world, &[all[70]]);

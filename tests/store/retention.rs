@@ -303,7 +303,8 @@ fn operations_begun_before_files_are_retired_complete() {
     let store = open(&place.root());
     let engine = store.engine().unwrap();
     let topic = store.topic("orders").unwrap();
-    // Begun before the first step, which the thread makes at once and so may come first.
+    // Read first: the thread of retention makes its first step at once, perhaps before the readers
+    // below begin.
     let first = store.stats().unwrap().min_position;
     let by_queue = scan(&store, Some("orders")).stream().unwrap();
     let by_log = scan(&store, None).stream().unwrap();
@@ -397,7 +398,7 @@ fn retiring_files_disturbs_nobody() {
     let place = Place::new();
     let store = open(&place.root());
     send(&store, "orders", 1);
-    // Other processes see what is in its queue.
+    // Other processes see only messages that are entered in their queue.
     store.flush().unwrap();
     let beside = read(&place.root());
     let done = AtomicBool::new(false);

@@ -24,7 +24,7 @@ fn refused_option(bed: &Bed, draft: &Draft<'_>) -> String {
     }
 }
 
-/// What is too large, its size and the limit.
+/// The part that is too large, its size and the limit.
 fn refused_size(bed: &Bed, draft: &Draft<'_>) -> (String, u64, u64) {
     match refused(bed, draft) {
         Error::TooLarge { what, size, limit } => (what, size, limit),

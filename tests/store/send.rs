@@ -1,4 +1,4 @@
-//! What a send stores and returns.
+//! The messages that a send stores, and the result that it returns.
 
 use crate::bed::{body, to_queue};
 use forebay::PropertyKind;

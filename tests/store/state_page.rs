@@ -47,7 +47,7 @@ fn a_crash_loses_no_message_whatever_the_mount() {
     let store = write(&place.root());
     world.send(&store, 50);
     store.close().unwrap();
-    // No full pass moves the marks that count after a power loss.
+    // No full pass runs, which would move the marks that count after a power loss.
     let seldom = Options {
         queue_flush_interval: Duration::from_secs(3600),
         ..options(Mode::Append)

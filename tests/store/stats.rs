@@ -14,7 +14,7 @@ suite! {
         assert!(stats.puts.encoding > Duration::ZERO);
         assert!(stats.puts.encoding + stats.puts.appending <= stats.puts.latency.total);
         assert_eq!(stats.busy, 0);
-        // On a busy machine one may have been.
+        // On a busy machine a put may have been slow.
         let is_slow = stats.puts.latency.max > Duration::from_millis(500);
         assert_eq!(stats.puts.slow > 0, is_slow);
     }

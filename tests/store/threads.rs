@@ -225,7 +225,7 @@ fn threads_that_wait_for_the_disk_are_woken_with_their_message_durable() {
 }
 
 /// A sender whose timeout is too short gets an error that says so; the message is in the log and
-/// becomes durable nevertheless.
+/// still becomes durable.
 #[test]
 fn a_flush_timeout_leaves_the_message_in_the_log() {
     let dir = tempfile::tempdir().unwrap();

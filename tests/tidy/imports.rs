@@ -1,4 +1,4 @@
-//! What each module of `src/` and `python/` imports, found in its text.
+//! The imports of each module of `src/` and `python/`, found in its text.
 
 use crate::Source;
 use crate::lex::{is_word, lex, python, word_positions};
@@ -9,7 +9,7 @@ pub type Path = Vec<String>;
 
 pub struct Import {
     pub path: Path,
-    /// What the importing file calls it.
+    /// The name in the importing file.
     pub name: String,
     pub line: usize,
 }
@@ -56,7 +56,7 @@ impl<'a> Tree<'a> {
     pub fn passed(&self, path: &[String]) -> Vec<&'a str> {
         let mut path = path.to_vec();
         let mut files = Vec::new();
-        // Re-exports of re-exports end soon; a circle of them would not.
+        // Chains of re-exports are short, but a circle of them would not end.
         for _ in 0..8 {
             let mut lens = (1..=path.len()).rev();
             let Some(len) = lens.find(|len| self.modules.contains_key(&path[..*len])) else {
@@ -179,7 +179,7 @@ pub fn module_of(path: &str) -> Option<Path> {
     Some(module)
 }
 
-/// A path in code, and what it is called there.
+/// A path in code, and its local name.
 struct Used {
     path: Path,
     name: String,

@@ -139,7 +139,7 @@ fn check_floors(sources: &[Source], floors: &[&[&str]], kept: &[(&str, &[&str])]
             for file in &passed {
                 if let Some((above, other)) = part_of(file, floors)
                     && other != part
-                    // What is on the same floor may hand on what is below both.
+                    // A part may re-export names from below to parts on its own floor.
                     && (above > floor || above == floor && *file == target)
                 {
                     let what = format!("{part} imports {other}, which is not below it");

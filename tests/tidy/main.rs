@@ -47,7 +47,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/disk/syscall.rs",          // system calls that std does not have
     "src/disk/byte_lock.rs",        // those for locks of bytes
     "src/disk/process.rs",          // those for time, forks and addresses
-    "src/sync/timed_mutex.rs",      // what lock_api asks of a lock, unsafe by its signature
+    "src/sync/timed_mutex.rs",      // a trait of lock_api, unsafe by its signature
     "src/arrow/buffers.rs",         // Arrow's buffers over mapped memory
     "src/arrow/ffi.rs",             // the C structures of Arrow's interfaces
     "src/tests/arrow/edge.rs",      // calls the callbacks as a consumer does
