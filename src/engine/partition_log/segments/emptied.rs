@@ -1,7 +1,7 @@
 //! Log files that have lost all that was in them.
 //!
-//! A log file without data is empty, or has only zeros that take no space. The replacement of a
-//! segment that keeps no message is one too, and has both indexes without entries beside it.
+//! A log file without data is empty, or has only zeros that take no space. A replacement that keeps
+//! no message has no data either, but has both indexes, without entries, beside it.
 
 use super::index::{OffsetIndex, TimeIndex};
 use super::names::beside;
@@ -19,7 +19,7 @@ pub fn has_data(disk: &dyn Disk, segment: &Segment) -> Result<bool> {
 }
 
 /// Whether a complete segment had messages, as far as its indexes tell: one of them has entries, or
-/// neither is there.
+/// both are missing.
 ///
 /// # Errors
 ///

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The name of the memory that holds the records read.
 pub const NAME: &str = ":records:";
-/// Bytes of memory, with its preface. Together with the columns that are made of it, it stays in
+/// Length of a region, with its preface. Together with the columns that are made of it, it fits in
 /// the cache of one core.
 pub const LENT_LEN: usize = 128 << 10;
 /// How many regions are kept: a few more than the rows of a batch of a scan take.
@@ -76,7 +76,8 @@ fn made(len: usize) -> Result<Region> {
 /// Lends memory of one partition.
 #[derive(Debug)]
 pub struct Lender {
-    /// Whether the reader takes enough records for it: each of them keeps all of a region.
+    /// Whether memory is lent. Each record that a reader keeps holds a whole region, so only
+    /// readers that take many records borrow.
     pub is_on: bool,
     preface: Vec<u8>,
     topic_len: u32,

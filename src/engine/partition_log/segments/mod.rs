@@ -1,10 +1,10 @@
 //! The files of a partition, and the walk over their batches. From the top down: [`walk`] walks
 //! batches by their headers, beginning at a place from [`index`] or [`waypoints`], and [`reader`]
-//! reads them through a [`window`]. [`search`] finds them after damage, and [`true_end`] where one
-//! ends whose length is damaged. [`confirm`] compares an index with batches, [`lender`] has memory
-//! for bytes that rows keep, [`segment`] is one file of batches, [`snapshot`] has the producers of
-//! a partition where a segment begins, [`room`] is what a writer may leave after its batches,
-//! [`sectors`] tells what a power loss took, [`writers`] what a writer keeps of that, and
+//! reads them through a [`window`]. [`search`] finds batches after damage, and [`true_end`] the end
+//! of a batch whose length is damaged. [`confirm`] compares an index with batches, [`lender`] has
+//! memory for bytes that rows keep, [`segment`] is one file of batches, [`snapshot`] has the
+//! producers of a partition where a segment begins, [`room`] is what a writer may leave after its
+//! batches, [`sectors`] tells what a power loss took, [`writers`] what the next writer keeps, and
 //! [`emptied`] which log files have lost everything. [`newest`] has what searches by time have
 //! found out, and [`names`] the names of all files.
 

@@ -18,7 +18,7 @@ const BASE_DIGITS: usize = 20;
 /// Offsets are lower, so that the next offset can always be stated.
 pub const OFFSET_MAX: u64 = 1 << 62;
 
-/// Table of the first offsets that retention or a user has left.
+/// Table of the first offsets that retention or a user has raised.
 pub const LOG_START: &str = "log-start-offset-checkpoint";
 /// Maximum length of such a table.
 pub const CHECKPOINT_LEN_MAX: u64 = 64 << 20;
@@ -134,8 +134,7 @@ pub fn base_of(digits: &str) -> Option<u64> {
     base.filter(|_| is_number && digits.len() == BASE_DIGITS)
 }
 
-/// The file beside a segment's log file with another ending, such as `.index`. It has the same
-/// suffix.
+/// The file beside a segment's log file with another ending, such as `.index`. Keeps the suffix.
 pub fn beside(log: &Path, ending: &str) -> PathBuf {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let (digits, rest) = name.split_at_checked(BASE_DIGITS).unwrap_or_default();

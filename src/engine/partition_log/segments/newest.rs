@@ -5,9 +5,8 @@ use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The greatest times of complete segments that searches have read to their ends, by base offset:
-/// where many messages have equal times, or the times decrease, such a search reads most of a
-/// segment.
+/// The greatest times of complete segments that searches have read to their ends, by base offset.
+/// Kept because such a search reads most of a segment where many times are equal or decrease.
 #[derive(Debug, Default)]
 pub struct NewestTimes(Mutex<BTreeMap<u64, Known>>);
 

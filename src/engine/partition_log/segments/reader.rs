@@ -17,10 +17,11 @@ use std::sync::Arc;
 
 /// Bytes read at once.
 const WINDOW_LEN: usize = 32 << 10;
-/// Bytes read at once where those before were read, too.
+/// Bytes read at once if the read continues the one before.
 const NEXT_WINDOW_LEN: usize = 96 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
-/// Zeros with which a batch may end: a last record without a value and headers has three.
+/// How many zeros after the last other byte may belong to a batch: an empty value and no headers
+/// end with zeros.
 const LAST_ZEROS: usize = 8;
 
 /// What lies at a position of a segment.
@@ -111,7 +112,7 @@ impl Reader {
         window.at = position;
         window.lent = None;
         if let Some(lender) = self.lender.as_mut().filter(|lender| lender.is_on) {
-            // A header that the segment ends in is told from damage by bytes after that.
+            // Bytes after the segment distinguish a header that it ends in from damage.
             let left = self.len.saturating_sub(position) + HEAD_LEN as u64;
             let region = lender.fill(position, left, |room| read(file, position, room))?;
             window.bytes = lender.preface_len()..region.readable();
@@ -122,7 +123,7 @@ impl Reader {
             true => NEXT_WINDOW_LEN,
             false => WINDOW_LEN,
         };
-        // To ask for more would take another call.
+        // Asking for more than the file has would cost another call.
         let left = usize::try_from(self.file_len.saturating_sub(position));
         let len = left.map_or(len, |left| len.min(left));
         if window.own.len() < len {
@@ -133,15 +134,15 @@ impl Reader {
         Ok(())
     }
 
-    /// The batch at a position where it lies, in memory that rows may keep; `None` if it does not
-    /// lie in such.
+    /// The batch at a position, in place; `None` if rows cannot keep the memory that it was read
+    /// into.
     pub fn lend(&mut self, position: u64, header: &Header) -> Result<Option<Lent>> {
         let Some(lender) = self.lender.as_mut().filter(|lender| lender.is_on) else {
             return Ok(None);
         };
         let len = header.len as usize;
         let (topic_len, begin) = (lender.topic_len(), lender.preface_len());
-        // Not even the next header is worth a whole window then.
+        // Batches that are longer than a window do not gain from lent windows.
         lender.is_on = len <= LENT_LEN - begin;
         if header.magic != 2 || !lender.is_on {
             return Ok(None);
@@ -204,14 +205,14 @@ impl Reader {
         Ok(bytes.len() == header.len as usize && header.has_crc_of(&bytes))
     }
 
-    /// How many bytes of the batch at a position must be read to check it: zeros at the end of the
-    /// segment need not.
+    /// How many bytes of the batch at a position must be read to check it: all but the zeros at the
+    /// end of the segment.
     pub(super) fn stored(&self, position: u64, header: &Header) -> u64 {
         let stored = self.zeros_from.saturating_sub(position);
         stored.min(header.len.into())
     }
 
-    /// Finds where the space ends that the file takes. Nobody writes to it.
+    /// Finds the end of the data that takes space: only zeros follow. Nobody writes to the file.
     pub fn find_zeros(&mut self, disk: &dyn Disk) -> Result<()> {
         let mut end = 0;
         while end < self.len
@@ -223,8 +224,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the batch at a position is whole but for its length, which is too great: it ends
-    /// with the last byte that is not zero, or a few zeros later.
+    /// Whether the batch at a position is whole except that its length is too great: it ends with
+    /// the last byte that is not zero, or a few zeros later.
     pub fn is_whole_but_length(&mut self, position: u64, data_end: u64) -> Result<bool> {
         let len = index(data_end.saturating_sub(position));
         let Here::Batch(header) = self.here(position)? else {
@@ -238,7 +239,7 @@ impl Reader {
         Ok(shorter.into_iter().any(|bytes| header.has_crc_of(bytes)))
     }
 
-    /// Where the last byte ends that is not zero; `from` if none follows it.
+    /// The end of the last byte from `from` on that is not zero; `from` if there is none.
     pub fn data_end(&self, disk: &dyn Disk, from: u64) -> Result<u64> {
         let (mut at, mut end) = (from, from);
         let mut buffer = vec![0; WINDOW_LEN];

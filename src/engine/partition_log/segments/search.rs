@@ -108,8 +108,8 @@ impl Reader {
     }
 
     /// All runs of whole batches that begin in `bytes`, with offsets of at least `next_offset`.
-    /// `left`: how many bytes may be checked for them. Stops, and returns where, if these are too
-    /// few.
+    /// `left`: how many bytes may be checked for them. Also returns where the search ended: before
+    /// the end of `bytes` if `left` was used up.
     pub(super) fn runs(
         &mut self,
         bytes: Range<u64>,

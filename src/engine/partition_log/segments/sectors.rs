@@ -1,8 +1,8 @@
 //! Sectors of a log file that a power loss took.
 //!
-//! A log file is written once, from its begin to its end, and holds zeros before: a sector that is
-//! missing has zeros from the first byte on that was to be stored. Batches are stored whole, so
-//! that this is the first byte of the hole or of the sector. Anything else was stored.
+//! A log file is written once, from start to end, and holds zeros before. So a missing sector has
+//! zeros from the first byte on that was to be stored in it. Batches are stored whole, so that byte
+//! is the first of the hole or of the sector. Any other sector was stored.
 
 use super::segment::Segment;
 use crate::disk::Disk;
@@ -17,8 +17,8 @@ const CHUNK: u64 = 128 * SECTOR;
 /// Bytes of the first offset in a batch.
 const OFFSET_LEN: u64 = 8;
 
-/// Whether a sector is missing in these bytes of a segment, which are not a whole batch. They were
-/// to be stored with a batch that begins there, with the offset `first`.
+/// Whether a sector is missing in `bytes` of a segment, which are not a whole batch. A batch with
+/// the offset `first` was to be stored where they begin.
 ///
 /// # Errors
 ///
@@ -56,8 +56,8 @@ pub fn lacks_sector(
     Ok(false)
 }
 
-/// Whether as many first bytes of a batch would be zero if they were stored: offsets begin with
-/// zeros.
+/// Whether the first `len` bytes of a batch with the offset `first` are zeros anyway: offsets begin
+/// with zeros.
 fn begins_with_zeros(first: u64, len: u64) -> bool {
     let offset = first.to_be_bytes();
     let begin = offset.get(..index(len.min(OFFSET_LEN + 1)));

@@ -30,7 +30,7 @@ const CRC_FROM: usize = 6;
 const VERSION: i16 = 1;
 const PRODUCER_LEN: usize = 46;
 
-/// What is known of a producer beside its id.
+/// What is known of a producer besides its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Producer {
     /// Its epoch.
@@ -68,7 +68,7 @@ pub fn offsets(entries: &[Entry]) -> Vec<u64> {
     found
 }
 
-/// The newest snapshot at one of these offsets, which are in order, that is not damaged.
+/// The newest snapshot at one of these offsets that is not damaged. The offsets are in order.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! Where a batch ends whose length is damaged.
+//! The end of a batch whose length is damaged.
 //!
 //! The checksum of a batch covers what follows it, not the length before it. So the batch ends
-//! where another one begins and its checksum fits. Bytes of batches within a message do not pass
-//! for that.
+//! where another one begins and the checksum of the bytes up to there fits. A batch within a
+//! message is not taken for the next one, because the checksum does not fit there.
 
 use super::reader::{Here, Reader};
 use crate::error::Result;
@@ -19,9 +19,8 @@ const CHUNK: u64 = 1 << 20;
 const FORMAT: u8 = 2;
 
 impl Reader {
-    /// Where the batch ends that begins with `bytes`, if nothing but its length is wrong and
-    /// another batch follows it within `bytes` or at their end. `left`: how many bytes may be
-    /// searched for it.
+    /// The end of the batch that begins with `bytes`, if only its length is wrong and another batch
+    /// follows it within `bytes` or at their end. `left`: how many bytes may be searched for it.
     pub(super) fn true_end(&mut self, bytes: Range<u64>, left: &mut u64) -> Result<Option<u64>> {
         let head = self.bytes(bytes.start, HEAD_LEN)?;
         if head.len() < HEAD_LEN || head.get(MAGIC_END - 1) != Some(&FORMAT) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Bytes of batches that a search of the rest of a segment may check.
 const SEARCHED_MAX: u64 = 4 << 30;
-/// How often each byte of a segment may be checked in one.
+/// How often, on average, such a search may check each byte of a segment.
 const SEARCHES: u64 = 64;
 
 /// A batch and where it is.
@@ -40,20 +40,20 @@ pub enum Step {
 pub enum After {
     /// A whole batch, with which the walk goes on.
     Batch,
-    /// None. The last byte that is not zero ends here.
+    /// No batch. The last byte that is not zero ends at `data_end`.
     Nothing { data_end: u64 },
-    /// This is not known: too many bytes look like batches.
+    /// Unknown, because too many bytes look like batches.
     Unknown { data_end: u64 },
 }
 
-/// The runs of batches after a flaw, the last one first, each with the number of the longest of
-/// itself and those after it.
+/// The runs of batches after a flaw, the last one first. Each has the number of the longest run
+/// among itself and those after it.
 #[derive(Debug)]
 struct Runs {
     runs: Vec<(Run, usize)>,
     /// Where the search for them ended.
     searched: u64,
-    /// Where the last byte ends that is not zero.
+    /// The end of the last byte that is not zero.
     data_end: u64,
 }
 
@@ -77,9 +77,9 @@ impl Runs {
         }
     }
 
-    /// Takes the runs up to the one that goes on after a flaw. A message may hold the bytes of
-    /// batches, and the end of the segment may be torn: so this is the longest of them, or one
-    /// before it whose offsets fit between.
+    /// Removes the runs up to the one with which the walk continues after a flaw. A message may
+    /// hold the bytes of batches, and the end of the segment may be torn. So this is the longest
+    /// run, or an earlier one whose offsets fit before those of the longest.
     fn after(&mut self, flaw: u64, next_offset: u64) -> Option<u64> {
         while let Some((run, longest)) = self.runs.pop() {
             let own = self.runs.len();
@@ -106,17 +106,17 @@ pub struct Walk {
     pub reader: Reader,
     /// Where the next batch begins.
     pub position: u64,
-    /// Offsets of the batches rise.
+    /// The offset after the last batch: offsets of batches rise.
     pub next_offset: u64,
     /// The last batch, and [`Walk::next_offset`] before it.
     last: Option<(FoundBatch, u64)>,
-    /// Whether all batches before the last one have offsets below the [`Walk::next_offset`] before
-    /// it. A walk that begins within a segment does not know that of its first batch.
+    /// Whether [`Walk::before`] is known to be above all offsets before the last batch. It is not
+    /// for the first batch of a walk that begins within a segment.
     is_placed: bool,
     /// Whether the segment is complete, so that batches are searched for even without an index. The
     /// end of one that is written holds zeros, or half a batch.
     pub is_complete: bool,
-    /// Those who write the segment. If there are none, a search finds what recovery would.
+    /// The processes that may write the segment. If none does, a search finds what recovery would.
     pub writers: Option<Arc<Writers>>,
     /// Whether such a search has found nothing more.
     pub is_barren: bool,
@@ -155,7 +155,7 @@ impl Walk {
         self.is_last_whole = Some(is_whole);
     }
 
-    /// The offset after the batches before the last one.
+    /// [`Walk::next_offset`] as it was before the last batch.
     pub fn before(&self) -> u64 {
         self.last.map_or(self.next_offset, |(_, before)| before)
     }
@@ -169,7 +169,7 @@ impl Walk {
         }
     }
 
-    /// Where the last batch begins; `None` if that is not known well enough to begin there.
+    /// The waypoint of the last batch; `None` if its first offset is not known.
     pub fn waypoint(&self) -> Option<Waypoint> {
         let (found, before) = self.last.as_ref()?;
         let first = found.header.first_offset();
@@ -237,11 +237,11 @@ impl Walk {
         Ok(Step::Damage(start..self.position, flaw))
     }
 
-    /// Whether the offsets of a batch contradict those of the batches around it, and are the wrong
-    /// ones: they go back, or leave a gap after the last batch and pass those of the next one.
+    /// Whether the offsets of a batch are wrong, judged by the batches around it: they go back, or
+    /// they leave a gap after the last batch and pass those of the next one.
     fn is_out_of_order(&mut self, position: u64, header: &Header) -> Result<bool> {
         if header.last_offset() < self.next_offset {
-            // The last offset of the batch before may be what is wrong.
+            // The last offset of the batch before may be the wrong one.
             self.distrust_last()?;
             if header.last_offset() < self.next_offset {
                 return Ok(true);
@@ -257,8 +257,8 @@ impl Walk {
                 && next.first_offset() > 0))
     }
 
-    /// If the last batch is not whole, its length or its last offset may be what is wrong. Returns
-    /// where it begins.
+    /// If the last batch is not whole, its length or its last offset may be wrong. Then resets
+    /// [`Walk::next_offset`], and returns where the batch begins.
     fn distrust_last(&mut self) -> Result<Option<u64>> {
         let Some((found, next_offset)) = self.last.take() else {
             return Ok(None);
@@ -294,8 +294,8 @@ impl Walk {
         Ok(after)
     }
 
-    /// The first whole batch within the last one, which is not whole, if its length seems to lead
-    /// past others: what follows it is not whole either, or leaves a gap of offsets.
+    /// The first whole batch within the last one, which is not whole. Searches for it if the length
+    /// seems to lead past others: what follows is not whole either, or leaves a gap of offsets.
     fn passed_over(&mut self, found: &FoundBatch) -> Result<Option<u64>> {
         let Here::Batch(next) = self.reader.here(self.position)? else {
             return Ok(None);
@@ -334,7 +334,7 @@ impl Walk {
         let runs = match &mut self.runs {
             Some(runs) => runs,
             none => {
-                // Found first: what is read may count as data.
+                // Found before the search: a file system may count bytes that were read as data.
                 let data_end = self.reader.data_end(disk, flaw)?;
                 self.reader.zeros_from = data_end;
                 let (bytes, next_offset) = (flaw + 1..data_end, self.next_offset);
@@ -354,8 +354,8 @@ impl Walk {
         })
     }
 
-    /// Where the first batch is after a flaw in a segment that is not complete, and that nobody
-    /// writes any more. The next writer has to keep it.
+    /// Where the first batch is after a flaw in a segment that is not complete, if nobody writes it
+    /// any more and the next writer will keep that batch.
     fn search_abandoned(&mut self, disk: &dyn Disk, flaw: u64) -> Result<Option<u64>> {
         let Some(writers) = self.writers.clone() else {
             return Ok(None);

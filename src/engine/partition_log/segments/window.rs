@@ -19,7 +19,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// What it has from a position on.
+    /// The bytes that it has from a position on.
     #[inline]
     pub(super) fn ready(&self, position: u64) -> &[u8] {
         let memory = match &self.lent {

@@ -1,8 +1,8 @@
-//! Those who write a partition, and what one of them will keep of a log that the last one left.
+//! The writers of a partition, and what the next one will keep of a log that the last one left.
 //!
-//! Opening for writing ends a partition at a hole that a power loss left. Any other hole with whole
-//! batches behind it is damage, and the partition goes on behind it: if the hole lies below the
-//! recovery point, if that is not known, or if the last writer stopped cleanly. Readers of a log
+//! Opening for writing ends a partition at a hole that a power loss left: the last writer did not
+//! stop cleanly, the hole is above the recovery point, and a sector is missing in it. Any other
+//! hole that whole batches follow is damage, and the partition continues after it. Readers of a log
 //! that nobody writes end it at the same place.
 
 use super::names::{CHECKPOINT_LEN_MAX, CLEAN, LOCK, RECOVERY_POINT, each_start, partition_of};
@@ -14,19 +14,19 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Those who write a partition.
+/// The processes that may write a partition.
 #[derive(Debug)]
 pub struct Writers {
     /// The log directory.
     root: PathBuf,
-    /// Byte 0 of this file is locked by them.
+    /// The file of which a writer locks byte 0.
     lock: PathBuf,
     topic: String,
     queue: u32,
 }
 
 impl Writers {
-    /// Those who write the partition in a folder.
+    /// The writers of the partition in a folder.
     pub fn of(folder: &Path) -> Writers {
         let root = folder.parent().unwrap_or(Path::new("."));
         let name = folder.file_name().and_then(|name| name.to_str());
@@ -39,17 +39,17 @@ impl Writers {
         }
     }
 
-    /// Whether there are none.
+    /// Whether nobody writes the partition.
     ///
     /// # Errors
     ///
-    /// Those of looking at the lock.
+    /// Those of probing the lock.
     pub fn are_gone(&self, disk: &dyn Disk) -> Result<bool> {
         Ok(disk.probe(&self.lock)? == Holder::Nobody)
     }
 
-    /// Whether the next writer will keep what follows a hole of the last segment, whole batches,
-    /// if there is none now. A batch with the offset `first` should begin there.
+    /// Whether the next writer will keep the whole batches that follow a hole of the last segment,
+    /// if nobody writes it. `first`: the offset of the batch that should begin at the hole.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Writers {
         Ok(!lacks_sector(disk, segment, hole, first)?)
     }
 
-    /// All offsets below are durable. `None` if no table says so.
+    /// The offset below which all messages are durable; `None` if no table says so.
     fn recovery_point(&self, disk: &dyn Disk) -> Result<Option<u64>> {
         let path = self.root.join(RECOVERY_POINT);
         let bytes = match read_small(disk, &path, CHECKPOINT_LEN_MAX) {
