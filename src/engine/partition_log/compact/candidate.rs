@@ -71,7 +71,7 @@ impl Compactor {
             let candidate = self.candidate(parts, work, (key, ends), when, now_ms);
             match candidate {
                 Ok(candidate) => found.extend(candidate),
-                // Reported when it is asked for, and once in the background.
+                // In the background it is reported, once; to a caller it is returned.
                 Err(error @ Error::Corrupt { .. }) if when == When::Due => {
                     self.take_error(parts, &error);
                 }
@@ -141,7 +141,7 @@ impl Compactor {
 
 /// The complete segments of a partition. Everything appended to them was published.
 fn complete(parts: &Parts, ends: &Ends) -> Complete {
-    // A segment is completed under the append lock, in the append that publishes more.
+    // A segment is completed under the append lock, by the append that then publishes more.
     let _tail = parts.tail.lock();
     let (segments, end) = ends.complete();
     Complete { segments, end }

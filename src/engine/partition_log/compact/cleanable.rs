@@ -106,8 +106,7 @@ impl DirtySegments {
         Ok(())
     }
 
-    /// The transactions of the complete segments that end neither there nor in the segment that is
-    /// written.
+    /// The transactions of the complete segments that end neither in these nor in later segments.
     fn open_at_end(&self, disk: &dyn Disk, end: u64, all: &Complete) -> Result<BTreeMap<i64, u64>> {
         let mut open = self.open.clone();
         for number in 0..all.segments.len() {

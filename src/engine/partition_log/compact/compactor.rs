@@ -1,7 +1,7 @@
 //! The compactor of a store, and the right to compact.
 //!
-//! As for retention, a wall clock that jumps is not trusted for an hour: set forward, it would end
-//! the time for which tombstones are kept, and the producers that are known.
+//! As in retention, a wall clock that jumps is not trusted for an hour: a clock that was set
+//! forward would expire tombstones and producers too early.
 
 use super::rules::CompactRules;
 use super::stop::{Done, Stop};
@@ -65,7 +65,7 @@ impl Compactor {
         self.rules.policy.compacts_any() && self.rules.policy.compacts(topic)
     }
 
-    /// Waits for the right to compact. `goes_on` is asked repeatedly whether to wait on.
+    /// Waits for the right to compact. `goes_on` is asked repeatedly whether to continue waiting.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ struct Seen {
     is_tombstone: bool,
 }
 
-/// Decides about one batch after another.
+/// Decides about batches, one after another.
 #[derive(Debug, Default)]
 pub struct Keeper {
     seen: Vec<Seen>,

@@ -46,7 +46,7 @@ impl OffsetMap {
         let slots = wanted.min(bytes / SLOT_LEN as u64).max(2);
         let draw = || RandomState::new().build_hasher().finish();
         OffsetMap {
-            // Zeros from the system, which takes memory for a slot when it is first used.
+            // The system provides zeros, and takes memory for a slot only when it is first used.
             slots: vec![[0; 3]; index(slots)],
             used: 0,
             used_max: index((slots * LOAD / 10).max(1).min(keys)),

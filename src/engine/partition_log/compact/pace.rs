@@ -14,7 +14,7 @@ pub(super) struct Pace<'a> {
 }
 
 impl Pace<'_> {
-    /// The pace of a compaction that begins, of a service that `shutdown` ends.
+    /// The pace of a compaction that begins. Its waits end when `shutdown` begins.
     pub(super) fn new(shutdown: &Shutdown, rate: Option<u64>) -> Pace<'_> {
         Pace {
             shutdown,

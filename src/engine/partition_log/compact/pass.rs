@@ -44,9 +44,9 @@ pub struct Pass<'a> {
     /// The ends of the partition, as readers see them.
     pub ends: &'a Ends,
     /// The segments up to the bound. Everything in them, and their indexes, is durable, and the
-    /// recovery point is at or after their end.
+    /// recovery point is not before their end.
     pub complete: &'a Complete,
-    /// All segments, of which later ones say how transactions ended.
+    /// All segments: later ones may say how transactions ended.
     pub ahead: &'a Complete,
     /// The time.
     pub now_ms: i64,

@@ -23,7 +23,7 @@ struct Last {
 /// The producers of a partition. Most logs have none, so they are searched when the first batch of
 /// one is dropped.
 pub struct Producers<'a> {
-    /// Has the current segments: the pass itself has replaced some.
+    /// Has the current segments, some of which the pass itself has written.
     ends: &'a Ends,
     now_ms: i64,
     known: Option<HashMap<i64, Last>>,

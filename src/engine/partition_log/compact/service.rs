@@ -42,7 +42,8 @@ impl Compactor {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
-        // The callback of a compaction that closes the store is called between replacements.
+        // If the callback of a compaction closes the store, this does not wait: no segment is being
+        // replaced during a callback.
         let _ = self.hold(|| true);
     }
 

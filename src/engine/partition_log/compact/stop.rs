@@ -5,7 +5,7 @@ use crate::error::Error;
 /// Why a compaction ends before its work is done.
 #[derive(Debug)]
 pub enum Stop {
-    /// It is to end: the store is being closed, or its caller does not want to go on.
+    /// The store is being closed, or the caller does not want to go on.
     Asked,
     /// An error.
     Failed(Error),

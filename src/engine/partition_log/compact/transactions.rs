@@ -68,7 +68,7 @@ impl<'a> Transactions<'a> {
     }
 
     fn outcome(&mut self, disk: &dyn Disk, header: &Header) -> Result<TransactionMarker> {
-        // The pass may have replaced the segments before.
+        // The pass may have replaced the segments before this batch.
         let own = self.complete.number_of(header.first_offset());
         self.next = self.next.max(own);
         loop {
