@@ -152,7 +152,7 @@ impl Filter {
     }
 }
 
-/// Records that [`Cursor::step`] examines.
+/// Number of records that [`Cursor::step`] examines.
 pub const STEP: u64 = 1024;
 
 /// Walks records in order, a few at a time.

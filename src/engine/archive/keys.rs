@@ -1,8 +1,8 @@
 //! Finds the blocks of a log file that may hold a key.
 //!
 //! The file `keys/...` consists of entries of 8 bytes, `u32` hash and `u32` block, sorted and
-//! without duplicates. The hash is the CRC-32 of `topic#key`, for each key that the index of a
-//! store would hold. The table of blocks divides the entries into slots by the first bits of the
+//! without duplicates. The hash is the CRC-32 of `topic#key`, for each key of each record that
+//! belongs to a queue. The table of blocks divides the entries into slots by the first bits of the
 //! hash and keeps the length and checksum of each slot, so one ranged read finds a key.
 
 use super::blocks::{BlockTable, KeySlot};

@@ -53,7 +53,8 @@ impl Kept {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] if a given option contradicts a saved one.
+    /// [`Error::InvalidOption`] if an option is out of range, or contradicts another that is given
+    /// or saved.
     pub fn load(disk: &dyn Disk, root: &Path, given: &Options, engine: EngineKind) -> Result<Kept> {
         let path = root.join(FILE_NAME);
         let mut flaw = None;

@@ -14,7 +14,7 @@ pub const LOCK: &str = "lock";
 pub const BROKER_LOCK: &str = ".lock";
 /// Exists while a store is open for writing, and after a crash.
 pub const ABORT: &str = "abort";
-/// Store time up to which log, queues and index are durable.
+/// Store times up to which log, queues and index are durable.
 pub const CHECKPOINT: &str = "checkpoint";
 /// The state page.
 pub const STATE: &str = "forebay.state";

@@ -38,8 +38,9 @@
 //! 640   u64    end of the bytes after the log that are being erased; 0 once that is durable
 //! 648   u64    position of the last record at a clean close, plus 1; 0 if unknown
 //! 704   840    what the processes of a shared store tell one another; see `sharing.rs`
-//! 1664  52     what they have agreed on; see `agreed.rs`
+//! 1664  56     what they have agreed on; see `agreed.rs`
 //! 1728  16     when to list the queues again; see `catalogue.rs`
+//! 1744  48     the second copy of what they have agreed on
 //! 1792  208    how long the sends of the writer take; see `writer_stats.rs`
 //! 2048  16 each    the last 128 epochs, each at its number modulo 128: u64 time at which it
 //!                  began, in ns since 1970, u64 end of the log at that time

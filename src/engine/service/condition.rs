@@ -3,7 +3,7 @@
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, fence};
 use std::time::Duration;
 
-/// Threads sleep on it until there is work for them. To notify costs one load if none sleeps.
+/// Threads sleep on it until there is work for them. Notifying costs one load if no thread sleeps.
 #[derive(Debug, Default)]
 pub struct Condition {
     sleepers: AtomicU32,

@@ -73,8 +73,8 @@ impl FlushService {
         }
     }
 
-    /// Does what is due at `time`; returns when the next step is due. An error is ignored: it has
-    /// already failed the store for writers.
+    /// Does what is due at `time`; returns when the next step is due. Errors are ignored: they have
+    /// already failed the store for writers, or the next step tries again.
     pub fn step(&mut self, log: &impl Durable, time: Instant) -> Instant {
         let rules = &self.rules;
         let end = log.published();

@@ -1,4 +1,5 @@
-//! The append lock of a shared store: a word in the state page that names its holder.
+//! The append lock of a shared store: a word in the state page that names its holder. The table of
+//! groups has a lock of the same form.
 //!
 //! ```text
 //!   bit 0 to 8    slot of the holder, 1 to 250; 0 if nobody holds it

@@ -4,9 +4,10 @@
 //!
 //! - below the *trusted* position (the log is known to have reached it), or in a store that another
 //!   system wrote, the walk searches for the next valid record. If there is one, the bytes between
-//!   are a hole: it is reported and skipped, and the records after it are kept. After a hole, a
-//!   record whose store time goes back or whose queue offset was already seen is a remnant of an
-//!   earlier use of the file.
+//!   are a hole: it is reported and skipped, and the records after it are kept. If there is none,
+//!   all bytes up to the trusted position are a hole; in the store of another system, the log ends
+//!   at the invalid record. In such a store, a record after a hole whose store time goes back or
+//!   whose queue offset was already seen is a remnant of an earlier use of the file.
 //! - elsewhere the log ends there.
 //!
 //! An atomic batch without its end record is cut off at its begin record.

@@ -29,7 +29,8 @@ impl StoreLock {
     /// # Errors
     ///
     /// [`Error::NotFound`], [`Error::Locked`], and [`Error::Foreign`] for another system's store
-    /// without permission to adopt it; [`Error::Unsupported`] if its queues are not kept in files.
+    /// without permission to adopt it; [`Error::Unsupported`] if its queues are not kept in files,
+    /// or if it was not closed.
     pub fn take(disk: &Arc<dyn Disk>, root: &Path, adopt: bool) -> Result<StoreLock> {
         let path = || root.to_owned();
         match recognise(&**disk, root)? {

@@ -86,7 +86,7 @@ pub struct Laid {
     pub records: u64,
     /// Keys.
     pub keys: u64,
-    /// Runs of all queues, in log order.
+    /// Runs of all queues; those of one queue are in log order.
     pub runs: Vec<LaidRun>,
     /// Damage with records after it.
     pub holes: Vec<Range<u64>>,
@@ -99,8 +99,9 @@ impl Quarry {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if a process writes the store. [`Error::Unsupported`] if a Forebay writer
-    /// did not close it: opening it must decide where its log ends.
+    /// [`Error::NotFound`] if there is no store. [`Error::Unsupported`] if a Forebay writer did not
+    /// close it: opening it must decide where its log ends. Whether a process writes the store is
+    /// not checked here; see [`Quarry::check_unwritten`].
     pub fn open(disk: &Arc<dyn Disk>, root: &Path) -> Result<Quarry> {
         if recognise(&**disk, root)? == Maker::Nobody {
             let path = root.to_owned();

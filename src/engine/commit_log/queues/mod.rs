@@ -115,7 +115,8 @@ impl Queues {
         Ok(self.add(topic, Arc::new(absent)))
     }
 
-    /// Adds a queue, unless one of this number exists. Returns the queue in the table.
+    /// Adds a queue, unless one of this number is open. Returns the queue that is then in the
+    /// table.
     pub fn add(&self, topic: &Topic, queue: Arc<ConsumeQueue>) -> Arc<ConsumeQueue> {
         let mut table = self.table.write();
         let place = table.place(topic.id, queue.id);
@@ -216,8 +217,8 @@ impl Queues {
         found
     }
 
-    /// Unmaps all queue files if more are mapped than a process may have. A queue that is used
-    /// again maps its file again.
+    /// Unmaps all queue files if more than `MAPPED_MAX` are mapped. A queue that is used again maps
+    /// its file again.
     #[inline]
     pub fn limit_maps(&self) {
         if self.store.mapped.load(Ordering::Relaxed) > MAPPED_MAX {

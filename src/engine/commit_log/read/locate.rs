@@ -12,9 +12,10 @@ use std::sync::Arc;
 /// Number of the first message of a queue at or after position `until`, which must not be after the
 /// end of the log. The end of the queue if there is none.
 ///
-/// The entries find it and the log proves it. The offsets of a queue ascend with the positions, so
-/// two records decide for all others: the last before `until` and the first after it, if each
-/// states its own offset. The records of damaged entries are searched in the log.
+/// The queue's entries locate the message, and the log confirms it. The offsets of a queue ascend
+/// with the positions, so two records decide for all others: the last before `until` and the first
+/// after it, if each states its own offset. The records of damaged entries are searched for in the
+/// log.
 pub fn first_kept(log: &Arc<Log>, topic: &Topic, queue: &ConsumeQueue, until: u64) -> Result<u64> {
     let home = |number: u64| -> Result<Option<u64>> {
         Ok(match queue.entry(number)? {

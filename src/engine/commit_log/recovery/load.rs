@@ -119,8 +119,8 @@ fn load_queues(
     Ok(stale)
 }
 
-/// Restores the next offset of a queue without files or entries, if it had no messages when its
-/// offsets were `known`.
+/// Restores the next offset of a queue without entries, if it had no messages when its offsets were
+/// `known`.
 pub fn keep_offsets_of_empty(queue: &ConsumeQueue, known: &Range<u64>) -> Result<()> {
     if known.is_empty() && queue.is_untouched()? {
         queue.load_bounds(known.end, known.end);

@@ -16,7 +16,8 @@ pub fn mark_running(found: &Found, begin: &Begin) -> Result<()> {
         return Ok(());
     }
     let disk = &**found.disk();
-    // The page first: until `abort` is Forebay's own, the page preserves what it says.
+    // The page is stored first: it records whether another system may have written, which `abort`
+    // no longer shows once it has Forebay's text.
     found.state.begin_recovery(begin.trust == Trust::Everywhere);
     found.state.set_fixed(&found.geometry, &found.host());
     found.state.sync(&**found.disk())?;

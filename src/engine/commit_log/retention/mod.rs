@@ -133,7 +133,7 @@ impl Retention {
     }
 
     /// Deletes what is due, unless the last step was less than a second before `now`. `clock_ms` is
-    /// the wall clock. A failure is reported, and the next step tries again.
+    /// the wall clock. A failure that is not temporary is reported. The next step tries again.
     pub fn step(&self, parts: &Parts, clock_ms: i64, now: Instant) {
         let plan = self.plan();
         let Some(rules) = &plan.rules else { return };

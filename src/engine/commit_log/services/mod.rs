@@ -38,7 +38,7 @@ const RESTS: usize = 100;
 pub const BUSY_LEN: u64 = 2 << 10;
 /// How often the thread checks for work before it sleeps.
 const SPINS: usize = 200;
-/// How often the flush thread calls the watch.
+/// Longest pause of the flush thread, which calls the watch after each pause.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Longest sleep on a word of the state page. It bounds the delay if a process dies between moving

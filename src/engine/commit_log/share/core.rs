@@ -105,7 +105,8 @@ impl Core {
         self.options.flush() == Flush::Sync
     }
 
-    /// Waits until the leader has dispatched the log up to `end`, so that readers see it.
+    /// Waits until the leader has dispatched the log up to `end`, so that readers see it. Gives up
+    /// after `DISPATCH_TIMEOUT`, on an interrupt, and once the store has failed or is closed.
     pub fn await_dispatched(&self, end: u64) {
         let page = &self.member.page;
         let began = Instant::now();

@@ -38,8 +38,8 @@ impl Core {
         Ok(())
     }
 
-    /// Creates a topic, or adds queues to it; `None`: the default number, for a missing one. All
-    /// processes know it on return.
+    /// Creates a topic, or adds queues to it. With `None`, a missing topic gets the default number
+    /// of queues, and an existing one is left unchanged. All processes know the topic on return.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// `forebay.offsets`: the bounds of all queues and the index files, at one position of the log. It
 /// is written by each full pass, on close, and by an opening that finds the last message of a queue
-/// lost.
+/// lost or takes over another system's store.
 ///
 /// It is the only record of the next offset of a queue whose last messages are deleted or lost;
 /// everything else is in the log. On opening it also reveals missing queues and index files. It is

@@ -53,8 +53,8 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if one writer alone has the store, or all slots are taken;
-    /// [`Error::Unsupported`] on file systems that processes cannot share.
+    /// [`Error::Locked`] if one writer alone has the store; [`Error::Unsupported`] if all slots are
+    /// taken, and on systems and file systems where processes cannot share a store.
     pub fn join(
         disk: &dyn Disk,
         root: &Path,

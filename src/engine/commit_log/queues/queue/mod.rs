@@ -422,7 +422,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Whether nothing was ever found of the queue: no entry and no file.
+    /// Whether the queue holds no entries: its bounds are equal, and no entry is stored at its end.
     pub fn is_untouched(&self) -> Result<bool> {
         Ok(self.max() == self.min() && self.entry(self.max())?.is_none())
     }

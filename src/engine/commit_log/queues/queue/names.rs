@@ -48,14 +48,15 @@ pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
 }
 
 fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
-    // Without the lengths: to ask for them takes longer than to list the names.
+    // The lengths are not asked for: that would take longer than listing the names.
     let entries = disk.list_some(directory, &|_| false)?;
     let mut found = Vec::new();
     for entry in entries {
         let Some(name) = entry.name.filter(|name| wanted(name)) else {
             continue;
         };
-        // Files that a file manager leaves have a dot in their names. No topic has one.
+        // The files that file managers leave have a dot in their names, which names of topics do
+        // not have.
         if entry.kind == Kind::File && name.contains('.') {
             continue;
         }
