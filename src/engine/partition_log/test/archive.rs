@@ -43,7 +43,7 @@ fn only_segments_that_every_recovery_keeps_are_sealed() {
     // The last one is not complete.
     save_point(&made, 4);
     assert_eq!(sealed(&engine), [(0, 2), (2, 3)]);
-    // Recovery takes an atomic batch away that is not whole.
+    // Recovery removes an atomic batch that is not whole.
     let intent = r#"{"version":1,"partitions":[["t",0,2,4]]}"#;
     fs::write(made.root.path().join("forebay.intent"), intent).unwrap();
     assert_eq!(sealed(&engine), [(0, 2)]);

@@ -1,4 +1,4 @@
-//! Whole batches behind damage are read, by readers and by the next writer alike.
+//! Whole batches after damage are read, by readers and by the next writer.
 
 use super::write::{send, writing};
 use super::*;
@@ -102,8 +102,8 @@ fn a_wrong_length_costs_its_message_alone() {
     }
 }
 
-/// A batch with a wrong last offset, which cannot be read, must not hide those behind it, nor move
-/// a reader beyond the end.
+/// A batch with a wrong last offset, which cannot be read, must not hide the batches after it, or
+/// move a reader beyond the end.
 #[test]
 fn a_wrong_last_offset_beside_other_damage_hides_nothing() {
     for how in [Left::Cleanly, Left::Durable, Left::Unsynced] {
@@ -265,7 +265,7 @@ fn a_repair_keeps_whole_batches_between_damaged_ones() {
     }
 }
 
-/// Nothing says then what was durable.
+/// Without recovery points nothing says what was durable.
 #[test]
 fn a_clean_stop_keeps_all_even_if_the_recovery_points_are_missing() {
     for number in [5, 39] {

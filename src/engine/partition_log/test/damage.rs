@@ -61,7 +61,7 @@ fn after_a_wrong_length_reading_goes_on_where_the_index_knows_a_batch() {
     let made = made();
     let len = batch(0, &[1, 2]).len();
     change(&made.log(0), len + 8, 0x7F);
-    // Without an index it is searched for.
+    // Without an index, the next batch is searched for.
     assert_eq!(offsets(&made.open()), [0, 1, 4, 5]);
     index(&made, &[(3, len as u32), (4, 2 * len as u32)]);
     let engine = made.open();
@@ -150,7 +150,7 @@ fn a_damaged_checkpoint_is_reported_and_not_believed() {
     let engine = made.open();
     assert_eq!(bounds(&engine), 0..6);
     assert_eq!(engine.report().damage()[0].kind, DamageKind::ForeignTable);
-    // One above the end leaves nothing.
+    // A first offset above the end leaves nothing.
     fs::write(&checkpoint, "0\n1\nt 0 99\n").unwrap();
     let engine = made.open();
     assert_eq!((bounds(&engine), offsets(&engine)), (6..6, vec![]));
@@ -194,7 +194,7 @@ fn a_wrong_length_in_the_last_segment_hides_nothing_once_nobody_writes_it() {
             .collect();
         assert_eq!(damaged, [1, 20].map(|it| begin(it) as u64));
         assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage.len(), 2);
-        // What a power loss took ends the log, unless nothing says what was durable.
+        // A missing sector ends the log, unless nothing says what was durable.
         let mut bytes = fs::read(made.log(0)).unwrap();
         bytes[1024..1536].fill(0);
         fs::write(made.log(0), bytes).unwrap();
@@ -208,7 +208,7 @@ fn a_wrong_length_in_the_last_segment_hides_nothing_once_nobody_writes_it() {
     }
 }
 
-/// The end of a segment is looked for from its index on.
+/// The end of a segment is searched for from its index on.
 #[test]
 fn a_damaged_last_batch_that_the_index_names_hides_no_other() {
     let batches: Vec<Vec<u8>> = (0..4).map(|n| batch(n, &[1])).collect();
@@ -272,7 +272,7 @@ fn check_damaged_headers(is_indexed: bool) {
                 let found: Vec<i64> = found.iter().map(|it| it.record().queue_offset()).collect();
                 let expected: Vec<i64> = (10..26).filter(|it| !own.contains(it)).collect();
                 assert_eq!(found, expected, "byte {at} of {number}, {bits:x}");
-                // A batch that is gone is reported.
+                // A batch that is lost is reported.
                 let is_whole = (12..16).contains(&at) || alien > 0;
                 assert_eq!(
                     engine.report().damage().is_empty(),
@@ -330,7 +330,7 @@ fn a_batch_within_a_message_is_not_taken_for_one_of_the_log() {
     assert_eq!(offsets(&made.open()), [0, 5, 6]);
 }
 
-/// All batches between two damaged places lead to the second one.
+/// A run from any batch between the two damaged places reaches the second one.
 #[test]
 fn searches_of_a_segment_without_an_index_take_linear_time() {
     // The length, which the checksum proves, and the format.
@@ -493,7 +493,7 @@ fn a_hole_in_a_file_is_passed_over_at_once() {
     assert_eq!(engine.report().damage().len(), 1);
 }
 
-/// A checkpoint names partitions that do not exist, as many as it likes.
+/// A checkpoint may name any number of partitions that do not exist.
 #[test]
 fn a_checkpoint_is_kept_for_the_partitions_that_exist() {
     let made = made();

@@ -18,7 +18,7 @@ struct Emptied {
 }
 
 impl Emptied {
-    /// Empties the segment with this number, to which `zeros` says whether it keeps its length.
+    /// Empties the segment with this number. `zeros`: whether its file keeps its length.
     fn new(number: usize, zeros: bool, is_clean: bool) -> Emptied {
         let root = tempfile::tempdir().unwrap();
         let logs = closed(root.path());
@@ -80,7 +80,7 @@ fn cases() -> impl Iterator<Item = (usize, bool, bool)> {
     numbers.flat_map(move |number| kinds.map(|(zeros, is_clean)| (number, zeros, is_clean)))
 }
 
-/// An opening after a crash removed it without a word, as what an append that failed has left.
+/// An opening after a crash silently removed it, as if a failed append had left it.
 #[test]
 fn an_emptied_log_file_is_kept_and_each_opening_tells_its_messages() {
     for (number, zeros, is_clean) in cases() {
@@ -110,7 +110,7 @@ fn an_emptied_log_file_is_kept_and_each_opening_tells_its_messages() {
     }
 }
 
-/// Others of the processes that share a store have not recovered it.
+/// Only one of the processes that share a store has recovered it.
 #[test]
 fn each_process_that_shares_a_store_tells_what_was_emptied() {
     let made = Emptied::new(2, false, false);
@@ -121,7 +121,7 @@ fn each_process_that_shares_a_store_tells_what_was_emptied() {
     all.iter().for_each(|engine| engine.close().unwrap());
 }
 
-/// A replacement of segments would hide it.
+/// A replacement would hide that it was emptied.
 #[test]
 fn an_emptied_log_file_is_not_compacted_away() {
     let made = Emptied::new(2, false, true);

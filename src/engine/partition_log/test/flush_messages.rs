@@ -1,4 +1,4 @@
-//! Flushes that are asked for by the number of messages.
+//! Flushes that are requested because of the number of messages.
 
 use super::write::{send, writing};
 use super::*;
@@ -26,7 +26,7 @@ fn after(messages: u64) -> Options {
     }
 }
 
-/// Appends a message, and returns whether a flush is to be asked for.
+/// Appends a message, and returns whether to request a flush.
 fn must_flush(engine: &PartitionLog) -> bool {
     let parts = &engine.writer.as_ref().unwrap().parts;
     let topic = engine.topic_for_append("t").unwrap();
@@ -37,8 +37,8 @@ fn must_flush(engine: &PartitionLog) -> bool {
     appended.unwrap()
 }
 
-/// Sends each of these batches of messages to a queue, and then lets group commit do what was asked
-/// of it. Returns whether everything is durable.
+/// Sends each of these batches of messages to a queue, and then runs a step of group commit.
+/// Returns whether everything is durable.
 fn is_durable_after(engine: &PartitionLog, batches: &[(u32, usize)]) -> bool {
     for (queue, messages) in batches {
         send(engine, "t", &vec![(*queue, &b"x"[..]); *messages]);
@@ -54,7 +54,8 @@ fn a_queue_with_so_many_messages_that_are_not_durable_is_flushed() {
     let is_durable = |batches: &[(u32, usize)]| is_durable_after(&engine, batches);
     assert!(!is_durable(&[(0, 1), (0, 1)]));
     assert!(is_durable(&[(0, 1)]));
-    // Each queue counts for itself, and what another one's flush makes durable does not count.
+    // Each queue counts only its own messages, and not those that a flush for another one has
+    // covered.
     assert!(!is_durable(&[(0, 2), (1, 2)]));
     assert!(is_durable(&[(1, 1)]));
     assert!(!is_durable(&[(0, 2)]));
@@ -63,7 +64,7 @@ fn a_queue_with_so_many_messages_that_are_not_durable_is_flushed() {
     // The messages of a batch count.
     assert!(is_durable(&[(0, 7)]));
     engine.close().unwrap();
-    // Nor does what was there before.
+    // Messages from before the opening do not count.
     let engine = stepped(root.path());
     assert!(!is_durable_after(&engine, &[(0, 2)]));
     assert!(is_durable_after(&engine, &[(0, 1)]));

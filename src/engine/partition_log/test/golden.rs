@@ -174,7 +174,7 @@ fn a_message_is_found_by_its_key_and_its_id() {
 fn a_search_that_finds_nothing_asks_whether_to_go_on() {
     let (path, options) = (TempDir::new().unwrap(), Options::default());
     let engine = PartitionLog::open(&Machine::real(), path.path(), &options).unwrap();
-    // It asks at least once for each queue.
+    // The search asks before each step of up to 1024 messages.
     let created = engine.create_topic("orders", 1, Durability::Written);
     created.unwrap();
     for _ in 0..5 {
@@ -189,7 +189,7 @@ fn a_search_that_finds_nothing_asks_whether_to_go_on() {
     let found = engine.query(&topic, b"absent", i64::MIN, i64::MAX, 32, &mut go_on);
     assert!(found.unwrap().is_empty());
     assert!(asked > 4, "{asked}");
-    // What it finds is the newest, also when a step finds more.
+    // The result is the newest messages, even if a step finds more.
     let found = engine.query(&topic, b"a", i64::MIN, i64::MAX, 3, &mut || true);
     let found = found.unwrap().into_iter();
     let offsets: Vec<_> = found.map(|it| it.record().queue_offset()).collect();

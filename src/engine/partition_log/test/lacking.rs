@@ -48,7 +48,8 @@ fn one_folder_with_a_high_number_does_not_become_thousands() {
         refused(&engine, "v", Some(100));
         assert_eq!((folders(&root, "t"), folders(&root, "u")), (3, 1));
         assert_eq!(bodies(&engine, "t", 0), [b"x"]);
-        // The few that an interrupted creation has left are made, and what a call asks for.
+        // An interrupted creation leaves few queues to make: they are made, and so is what a call
+        // asks for.
         send(&engine, "w", &[(3, b"y")]);
         assert_eq!(bodies(&engine, "w", 3), [b"y"]);
         assert_eq!(folders(&root, "w"), 21);

@@ -107,7 +107,7 @@ fn a_batch_is_appended_when_the_next_message_would_make_it_too_long() {
         .collect();
     let appended = |it: &Lingering| it.appended().is_some();
     assert_eq!(tickets.iter().filter(|it| appended(it)).count(), 6);
-    // It is longer than a batch may be, and has one of its own.
+    // This message is longer than a batch may be, so it has a batch of its own.
     assert!(appended(&push(&engine, 0, &[7; 300]).unwrap()));
     engine.close().unwrap();
     let (one, three, long) = (61 + 37, 61 + 3 * 37, 61 + 309);

@@ -17,7 +17,7 @@ use std::time::Duration;
 const BURSTS: u64 = 20;
 const BURST: u64 = 50;
 const LONG: Duration = Duration::from_secs(3600);
-/// Who is not notified checks no files while a test runs.
+/// A reader that is not notified checks no files while a test runs.
 const NEVER: Pauses = Pauses {
     poll: LONG,
     quiet: LONG,
@@ -73,7 +73,7 @@ fn wait_in_vain(reader: &PartitionLog) {
     assert_eq!(found, seen);
 }
 
-/// Has the reader sleep, and runs `then` meanwhile. Returns once the reader has found something.
+/// Runs `then` while the reader sleeps. Returns once the reader has found something.
 fn notified(reader: &PartitionLog, then: impl FnOnce()) {
     let seen = reader.readable_position();
     thread::scope(|scope| {
@@ -152,7 +152,7 @@ fn a_reader_checks_no_file_twice_that_nobody_has_written() {
         wait_in_vain(&reader);
     }
     assert_eq!(reader.listening.checks(), 2);
-    // Who does not wait gets what there is.
+    // A reader that does not wait gets the current state.
     let seen = reader.readable_position();
     assert_eq!(reader.wait_until(seen, Duration::ZERO, &|| false), seen);
     assert_eq!(reader.listening.checks(), 3);
@@ -309,7 +309,7 @@ fn without_a_page_the_files_are_checked_again_and_again() {
     writer.close().unwrap();
 }
 
-/// It notifies nobody, and may write to a directory in which a process of Forebay left its page.
+/// A broker notifies nobody, even in a directory where a process of Forebay left its page.
 #[test]
 fn beside_a_broker_the_files_are_checked_again_and_again() {
     let [options, ..] = kinds();

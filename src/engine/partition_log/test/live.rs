@@ -157,13 +157,13 @@ fn a_replacement_that_was_interrupted_counts() {
         ..Spec::default()
     };
     let name = |state: &str| made.file(&format!("{:020}.log{state}", 0));
-    // An incomplete one does not count, nor what was deleted.
+    // Incomplete replacements and deleted files do not count.
     fs::write(name(".cleaned"), compacted.bytes()).unwrap();
     fs::write(name(".deleted"), compacted.bytes()).unwrap();
     assert_eq!(offsets(&made.open()), [0, 1, 2, 3, 4]);
     fs::rename(name(".cleaned"), name(".swap")).unwrap();
     assert_eq!(offsets(&made.open()), [0, 4]);
-    // Of several swaps those from the first incomplete one on do not count.
+    // If there are several swaps, those from the first incomplete one on do not count.
     let name = made.file(&format!("{:020}.log.cleaned", 0));
     fs::write(name, b"").unwrap();
     assert_eq!(offsets(&made.open()), [0, 1, 2, 3, 4]);
@@ -267,8 +267,8 @@ fn walked(
     }
 }
 
-/// Joins the first segments that a broker's cleaner has chosen, in its order: the new file gets
-/// its name with `.swap`, the old ones go, the new one gets the name of the first.
+/// Joins these segments as a broker's cleaner does: the new file gets its name with `.swap`, the
+/// old ones go, and the new one gets the name of the first.
 fn join(made: &Made, bases: &[u64], is_finished: bool) {
     let whole: Vec<u8> = bases
         .iter()
@@ -315,7 +315,7 @@ fn a_reader_loses_no_message_when_segments_are_joined() {
     }
 }
 
-/// A time is looked for while its segment is replaced.
+/// A time is searched for while its segment is replaced.
 #[test]
 fn a_time_is_found_in_segments_that_were_joined() {
     let made = Made::new();
@@ -330,7 +330,7 @@ fn a_time_is_found_in_segments_that_were_joined() {
     assert_eq!((at(4).unwrap(), at(8).unwrap()), (4, 8));
 }
 
-/// A link is not followed. What it has replaced is not taken for deleted.
+/// A link is not followed, and the file that it has replaced does not count as deleted.
 #[test]
 fn a_link_in_the_place_of_a_segment_is_an_error() {
     let made = Made::new();

@@ -5,8 +5,8 @@ use super::*;
 use crate::disk::{Call, HookedDisk};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The directory is empty when an opening looks, and has a log when the opening lists it or takes
-/// the lock. The other process is dead by then.
+/// The directory is empty when an opening first checks it, and has a log when the opening lists it
+/// or takes the lock. By then the other process is dead.
 #[test]
 fn a_log_that_another_process_makes_meanwhile_is_recovered_and_not_foreign() {
     for (call, mode) in [

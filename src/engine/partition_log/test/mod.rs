@@ -209,7 +209,7 @@ fn messages_of(engine: &PartitionLog, (name, queue): (&str, u32), step: usize) -
         }
         found.extend(rows.rows.iter().filter_map(|row| rows.message(row)));
         let last = found.last().unwrap().record().queue_offset() as u64;
-        // It may have passed over records that are no messages, too.
+        // The cursor may also have passed over records that are not messages.
         assert!(cursor.offset() > last);
     }
 }

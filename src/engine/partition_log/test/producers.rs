@@ -94,8 +94,9 @@ fn named(folder: &Path, ending: &str) -> BTreeSet<u64> {
         .collect()
 }
 
-/// The producers in the snapshot that a broker goes by, and its offset: first it removes all that
-/// no segment begins at, except the newest of them if it is after the last segment's base.
+/// The producers in the snapshot that a broker uses, and its offset. The broker first removes
+/// snapshots at offsets where no segment begins, except the newest of these if it is after the last
+/// segment's base.
 fn accepted(root: &Path) -> Option<(u64, Producers)> {
     let folder = root.join("t-0");
     let bases = named(&folder, ".log");
@@ -170,8 +171,8 @@ fn a_broker_finds_its_producers_after_a_clean_stop() {
     }
 }
 
-/// The batches of the producers are gone, where they can be deleted, and the end that the broker
-/// left is no base.
+/// The batches of the producers are gone, if they can be deleted, and no segment begins at the end
+/// that the broker left.
 #[test]
 fn a_broker_finds_its_producers_after_a_crash() {
     for mode in [Mode::Append, Mode::Share] {
@@ -272,7 +273,7 @@ fn the_last_batch_of_a_producer_counts_and_its_sequence_begins_again_at_zero() {
     let second = Producer { offset: 6, ..NEW };
     let expected = Producers::from([(7, first), (8, second), (9, NEW)]);
     assert_eq!(newest(), Some((13, expected)));
-    // Within an epoch.
+    // Without the later batches, the sequence goes on at 0 within epoch 1.
     made.segment(6, &[]);
     fs::remove_file(root.join(CLEAN)).unwrap();
     fs::remove_file(root.join(RECOVERY_POINT)).unwrap();

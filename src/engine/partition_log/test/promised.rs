@@ -1,4 +1,4 @@
-//! Partitions whose end is gone, or all of them.
+//! Partitions that have lost their end, or all of their files.
 
 use super::write::{send, writing};
 use super::*;
@@ -100,7 +100,7 @@ fn a_partition_whose_folder_is_gone_is_told_and_goes_on_where_it_ended() {
                 assert_eq!(engine.verify(&mut |_, _| true).unwrap().damage, damage);
             };
             told(&open(root, Isolation::ReadUncommitted).unwrap());
-            // Until the queue is used, each opening tells it.
+            // Until the queue is used, each opening reports it.
             for _ in 0..2 {
                 let engine = PartitionLog::open(&Machine::real(), root, &options).unwrap();
                 told(&engine);

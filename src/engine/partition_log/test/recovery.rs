@@ -77,7 +77,7 @@ fn a_damaged_batch_above_the_recovery_point_costs_its_messages_alone() {
                 assert_eq!(found[0].path, made.log(number / 6 * 6), "{what}");
                 let lost = [("t".to_owned(), 0, number)];
                 assert_eq!(found[0].lost, lost, "{what}");
-                // Readers of the files, while they are as recovery leaves them.
+                // A reader of the files as recovery has left them.
                 assert_eq!(offsets(&made.open()).len(), 11, "{what}");
                 assert_eq!(send(&engine, "t", &[(0, b"12")]), [12], "{what}");
                 assert_eq!(offsets(&engine).len(), 12, "{what}");
@@ -91,7 +91,7 @@ fn a_damaged_batch_above_the_recovery_point_costs_its_messages_alone() {
     assert_eq!((offsets(&engine), damage(&engine)), (vec![0, 1], vec![]));
 }
 
-/// Compaction leaves gaps between offsets. Nothing else said that they are not the end.
+/// Only the checkpoint said that the gaps of compaction are not the end.
 #[test]
 fn a_damaged_checkpoint_takes_nothing_of_a_compacted_partition() {
     let whole = point(12);
@@ -146,7 +146,7 @@ fn nothing_is_kept_after_a_sector_that_a_power_loss_took() {
     assert_eq!((offsets(&engine), damage(&engine)), (vec![0, 1], vec![]));
     assert!(!made.log(4).exists());
     assert_eq!(send(&engine, "t", &[(0, b"2")]), [2]);
-    // What was durable was not lost with the power, nor is it known where nothing says that.
+    // A power loss takes nothing that was durable. Without a checkpoint, nothing says what was.
     let below = point(3);
     for checkpoint in [Some(&*below), None] {
         let made = lost_sector();
@@ -228,7 +228,7 @@ fn partitions_without_messages_have_their_small_files_once_the_store_is_closed()
             ..Options::default()
         };
         let engine = writing(root.path(), &options).unwrap();
-        // More than are synced one by one, and some.
+        // More partitions than are synced one by one, and fewer.
         for (topic, queues) in [("many", 20), ("few", 2)] {
             engine
                 .create_topic(topic, queues, Durability::Flushed)

@@ -191,7 +191,7 @@ fn removed_in_part(is_rolled: bool) -> (TempDir, PartitionLog) {
     torn(store.root.path(), left.path(), None);
     fs::write(left.path().join(first), kept).unwrap();
     if is_rolled {
-        // The copy has written its zeros.
+        // The copy has stored the zeros of the last segment. Here they take no space again.
         let last = left.path().join(format!("t-0/{:020}.log", 6));
         fs::File::create(last).unwrap().set_len(4096).unwrap();
     }
@@ -225,8 +225,8 @@ fn a_segment_that_a_removal_leaves_is_not_the_last_one() {
     assert_eq!(engine.report().damage().len(), 1);
 }
 
-/// Opens a store for reading. Before its call with this number, its writer removes all segments but
-/// the last. Returns whether there was that call.
+/// Opens a store for reading. Before the call with this number, the writer removes all segments but
+/// the last. Returns whether that call was made.
 fn open_beside_a_removal(number: usize) -> bool {
     let store = Stepped::new(Options::default());
     store.send("t", [NOW; 10]);

@@ -78,7 +78,7 @@ fn counts(engine: &PartitionLog) -> [usize; 3] {
     })
 }
 
-/// All of it was removed from all queues without a word, as the torn end of a crash.
+/// The whole batch was silently removed from all queues, as the torn end of a crash.
 #[test]
 fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() {
     let left = Left::new();
@@ -123,7 +123,7 @@ fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() 
 }
 
 /// The end of a batch that was never stored holds zeros, and so does a sector that a power loss
-/// took. Nothing proves that a length is right if it leads elsewhere.
+/// took. If a length leads elsewhere, nothing proves that it is right.
 #[test]
 fn an_atomic_batch_that_may_be_torn_is_absent_without_a_word() {
     type How = fn(&mut [u8]);

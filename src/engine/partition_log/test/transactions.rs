@@ -219,7 +219,7 @@ fn a_damaged_marker_leaves_its_transaction_undecided() {
             bytes[byte] ^= 0x41;
             made.segment(0, &[before.concat(), bytes, after.concat()]);
             made.segment(7, &[batch(7, &[1])]);
-            // Where no header can be believed, the index has the next batch.
+            // If no header can be believed, the index has the next batch.
             let entry = [3u32.to_be_bytes(), ((at + len) as u32).to_be_bytes()].concat();
             fs::write(made.file(&format!("{:020}.index", 0)), entry).unwrap();
             let (found, lost) = shown(&made);
@@ -251,7 +251,7 @@ fn a_transaction_whose_marker_is_damaged_is_not_open() {
     assert_eq!(offsets(&made.open()), [0, 2, 3]);
 }
 
-/// A transaction of many batches, read in small steps. Each step looked for its marker from its
+/// A transaction of many batches, read in small steps. Each step searched for its marker from its
 /// own batch on.
 #[test]
 fn small_reads_of_a_long_transaction_search_its_marker_once() {

@@ -272,7 +272,7 @@ fn torn_small_files_of_a_partition_are_written_again() {
             assert_eq!(fs::read(file(queue, "partition.metadata")).unwrap(), whole);
         }
         let epochs = fs::read_to_string(file(1, "leader-epoch-checkpoint")).unwrap();
-        // Where the first batch of the epoch is.
+        // The offset where the first batch of the epoch begins.
         assert_eq!(epochs, "0\n1\n0 0\n");
         engine.close().unwrap();
     }
