@@ -16,8 +16,8 @@ use std::path::Path;
 /// Name of the file.
 pub const NOTE: &str = "forebay.archived";
 
-/// The offset of each of these queues from which messages are not in every archive: 0 if there is
-/// no archive. `None` if the file cannot be read as such a table.
+/// For each of these queues, the offset from which messages are missing in some archive: 0 if there
+/// is no archive. `None` if the file is not such a table.
 ///
 /// # Errors
 ///

@@ -62,7 +62,7 @@ struct State {
     /// Times in ms at which the store was opened and written before.
     known_times: Vec<i64>,
     ages: BTreeMap<Key, Known>,
-    /// Last segments of partitions of which all others are due.
+    /// Last segments of partitions whose other segments are all due.
     quiet: BTreeMap<Key, Quiet>,
     /// When the next step is due.
     next: Option<Instant>,

@@ -28,7 +28,7 @@ impl NewestTimes {
         known.get(&segment.base).filter(is_known).is_some()
     }
 
-    /// Adds one of these segments.
+    /// Notes the greatest time of a complete segment.
     pub fn add(
         &self,
         segments: &[Arc<Segment>],

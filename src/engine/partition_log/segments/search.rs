@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::record::kafka::Header;
 use std::ops::Range;
 
-/// Entries of an index that are tried beside damaged bytes.
+/// How many entries of an index are tried near damaged bytes.
 const ENTRIES_TRIED: usize = 16;
 
-/// Batches of which each begins where the one before ends, and whose offsets rise.
+/// Consecutive batches: each begins where the one before ends, and their offsets rise.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// Where they are.

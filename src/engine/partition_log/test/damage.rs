@@ -156,7 +156,7 @@ fn a_damaged_checkpoint_is_reported_and_not_believed() {
     assert_eq!((bounds(&engine), offsets(&engine)), (6..6, vec![]));
 }
 
-/// A segment of eight batches, of which the index names every second, and an empty one.
+/// A segment of eight batches, every second of which its index names, and an empty segment.
 fn indexed() -> (Made, usize) {
     let made = Made::new();
     let batches: Vec<Vec<u8>> = (0..8).map(|n| batch(10 + 2 * n, &[1, 2])).collect();

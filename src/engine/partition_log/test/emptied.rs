@@ -9,7 +9,7 @@ use crate::engine::{Damage, DamageKind, QueueLogs};
 use crate::error::Error;
 use std::ops::Range;
 
-/// The messages of a store of five segments of ten each, without those of an emptied one.
+/// A store of five segments of ten messages each, one of which was emptied.
 struct Emptied {
     root: TempDir,
     log: PathBuf,

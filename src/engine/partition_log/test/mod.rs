@@ -58,7 +58,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) producer: Option<i64>,
     /// The producer's epoch, and the sequence of the first record.
     pub(crate) sequence: Option<(i16, i32)>,
-    /// Attributes beside the producer's.
+    /// Attributes besides the producer's.
     pub(crate) attributes: u16,
     /// Key of the records, otherwise a null key.
     pub(crate) key: Option<&'a [u8]>,

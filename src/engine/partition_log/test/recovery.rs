@@ -187,7 +187,7 @@ fn a_segment_that_a_power_loss_took_ends_the_partition() {
     }
 }
 
-/// Retention goes by these times where messages have none.
+/// Retention uses these times where messages have none.
 #[test]
 fn files_that_are_whole_keep_their_modification_times() {
     let made = pairs(&[0, 2, 4]);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Of three messages each.
 const SEGMENTS: usize = 20;
 
-/// Opens the store anew, on a disk that tells of its calls.
+/// Opens the store again, on a disk that reports its calls.
 fn hooked(
     store: Stepped,
     before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
@@ -173,8 +173,8 @@ fn logs(root: &Path) -> Vec<String> {
     names.filter(|name| name.ends_with(".log")).collect()
 }
 
-/// What a power failure leaves during a removal, if the name of the second of three segments is
-/// gone and that of the first is not: the store as it is opened then.
+/// Opens a store as a power failure during a removal leaves it: of three segments, the name of the
+/// second is gone and the name of the first is not.
 fn removed_in_part(is_rolled: bool) -> (TempDir, PartitionLog) {
     let store = Stepped::new(Options::default());
     store.send("t", vec![NOW; if is_rolled { 6 } else { 7 }]);

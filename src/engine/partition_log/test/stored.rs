@@ -93,7 +93,7 @@ fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() 
     ];
     let cases = QUEUES.iter().enumerate();
     let cases = cases.flat_map(|(number, of)| places.map(|place| (number, *of, place)));
-    // No checksum covers an offset, and nothing is beside this one.
+    // No checksum covers an offset, and no other batch is next to this one.
     let cases = cases.filter(|(number, _, place)| (*number, place.0) != (2, 7));
     for (case, (number, of, (at, bits))) in cases.enumerate() {
         let what = format!("byte {at}, {bits:x} of {of:?}");

@@ -138,8 +138,8 @@ impl Parts {
         self.full_pass()
     }
 
-    /// Makes full passes skip the indexes of these segments, which are about to be removed: readers
-    /// no longer see them, which is durable. Waits for a full pass that is in progress.
+    /// Makes full passes skip the indexes of these segments, which are about to be removed: the
+    /// first offset after them is durable. Waits for a full pass that is in progress.
     pub fn forget(&self, gone: &[Arc<Segment>]) {
         let gone: HashSet<&Path> = gone.iter().map(|segment| &*segment.path).collect();
         let mut passes = self.unsaved.lock();

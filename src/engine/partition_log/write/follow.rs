@@ -3,7 +3,7 @@
 //!
 //! | file | what becomes of it |
 //! |---|---|
-//! | `leader-epoch-checkpoint` | loses epochs from the end on, gets those of the checked batches |
+//! | `leader-epoch-checkpoint` | loses epochs after the end, gets those of the checked batches |
 //! | `<base>.txnindex` | is made from the log again, for each segment that was checked |
 
 use super::files;

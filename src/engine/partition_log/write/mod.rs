@@ -11,7 +11,7 @@
 //! know of its producers. [`ends`] tells readers where a partition begins and ends, [`files`] are
 //! the small files, and [`rules`] the options. [`gone`] are partitions without their folders, and
 //! [`room`] is what a segment has after its batches. [`swap`] replaces segments. [`intent`] makes a
-//! batch of several partitions atomic, and [`stored`] tells damage in it from a torn one.
+//! batch of several partitions atomic, and [`stored`] tells a damaged one from a torn one.
 //! [`readers`] notifies readers in other processes, and [`showing`] shows them how long sends take.
 //!
 //! Processes that share a partition log meet in [`join`]. [`shared`] is what one of them has, and

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// Finds the producers at the end of a partition that was opened, for later calls of [`keep`].
 /// `entries`: those of its folder, before it was opened. `has_any`: whether it has batches of
-/// producers, even if no snapshot tells of them. Removes the snapshots that a broker would remove.
+/// producers, even if they are in no snapshot. Removes the snapshots that a broker would remove.
 ///
 /// # Errors
 ///

@@ -36,7 +36,7 @@ pub struct Unsynced {
     pub end: End,
     /// Segments that are complete: path and length.
     pub sealed: Vec<(PathBuf, u64)>,
-    /// The last segment, and which bytes of it.
+    /// The last segment, and the range of its bytes.
     pub last: Option<(Arc<MappedFile>, u64, u64)>,
     /// Whether other processes have appended to the last segment, so that its file is synced
     /// instead of a map.
