@@ -107,7 +107,7 @@ pub struct Compaction {
     pub log_cleaner_dedupe_buffer_size: Option<u64>,
     /// Maximum bytes that compaction in the background reads in a second; no limit by default.
     pub log_cleaner_io_max_bytes_per_second: Option<u64>,
-    /// Time between two checks whether something is to be compacted, in ms; 15 s by default.
+    /// Time between two checks whether a partition needs compaction, in ms; 15 s by default.
     pub log_cleaner_backoff_ms: Option<u64>,
 }
 

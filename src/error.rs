@@ -69,7 +69,7 @@ pub enum Error {
         path: PathBuf,
         /// Its process, if known.
         pid: Option<u32>,
-        /// Whether all that write may open the store with mode `share` instead.
+        /// Whether all writers may open the store with mode `share` instead.
         shareable: bool,
     },
     /// The store was closed.
@@ -125,7 +125,7 @@ pub enum Error {
         /// What is allowed, or what is wrong.
         reason: Reason,
     },
-    /// A queue lacks a message, so a conversion cannot keep its offsets: let it give new ones.
+    /// A queue lacks a message, so a conversion cannot keep its offsets. Let it assign new ones.
     Gap {
         /// The topic.
         topic: String,
@@ -169,7 +169,7 @@ pub enum Error {
     },
     /// This version does not read or write this format.
     Unsupported {
-        /// The format, or what the call would need.
+        /// The format or the operation.
         what: String,
     },
     /// This version reads the store, and does not write to it.
@@ -188,9 +188,9 @@ pub enum Error {
         /// Bytes that are free.
         free: u64,
     },
-    /// Others held what the call needs for too long: retry.
+    /// Other threads or processes held a lock or another resource for too long: retry.
     Busy {
-        /// What they held.
+        /// The lock or resource.
         what: Awaited,
         /// How long the call has waited.
         waited_ms: u64,

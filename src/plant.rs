@@ -51,7 +51,7 @@ pub enum Bug {
     ReplaceManifest,
     /// Retention retires the last marker of a query.
     RetireMarkers,
-    /// A commit that finds no space stays begun, although nothing of it is in the log.
+    /// A commit that finds no space stays begun, although none of it is in the log.
     KeepBegun,
     /// Parts of a commit are appended before the names of its files are durable.
     BeginUnsynced,
@@ -215,7 +215,7 @@ pub enum Point {
     Leaving,
     /// It has removed a log file, and others are due.
     Retired,
-    /// It has begun a commit, and nothing of it is in the log.
+    /// It has begun a commit, and none of it is in the log.
     Begun,
     /// It has appended a part of a commit, and has not published that.
     PartAppended,

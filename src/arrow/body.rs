@@ -97,7 +97,7 @@ struct Window {
 }
 
 impl ViewColumn {
-    /// Reserves room for so many rows.
+    /// Reserves room for `rows_hint` rows.
     pub(super) fn new(rows_hint: usize) -> ViewColumn {
         ViewColumn {
             views: Vec::with_capacity(rows_hint),

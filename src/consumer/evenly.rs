@@ -36,7 +36,7 @@ enum Event {
     Leave(prop::sample::Index),
     /// A process dies or hangs, with all of its consumers.
     Evict(usize),
-    /// An owner settles what it holds of a queue.
+    /// An owner settles the messages of a queue that it holds.
     Settle(prop::sample::Index),
 }
 

@@ -1,9 +1,9 @@
 //! A queue as one group consumes it: its owner, and its unsettled messages.
 //!
 //! One consumer of a group owns a queue at a time. The next owner, the heir, gets it when the owner
-//! has settled what it holds, so nothing is delivered twice because a consumer joined. Until then
-//! the queue delivers nothing. The heir does not wait for an owner that leaves or whose deliveries
-//! time out.
+//! has settled the messages that it holds, so nothing is delivered twice because a consumer joined.
+//! Until then the queue delivers nothing. The heir does not wait for an owner that leaves or whose
+//! deliveries time out.
 //!
 //! In a shared store the owner may be in another process. Then the table of groups says who owns
 //! the queue, and each call compares its epoch ([`Claim`]) before it delivers or settles anything.
@@ -233,8 +233,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Gives the lane to `member`: at once if nobody owns it, else when its owner has settled what
-    /// it holds.
+    /// Gives the lane to `member`: at once if nobody owns it, else when its owner has settled the
+    /// messages that it holds.
     pub(super) fn give_to(&self, member: Option<u64>, now: Moment) {
         let mut state = self.state.lock();
         state.heir = None;

@@ -52,7 +52,7 @@ pub struct GroupQueue {
     pub moved: Option<i64>,
 }
 
-/// What a group of this process knows of a queue.
+/// What a group of this process knows about a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     committed: u64,
@@ -65,8 +65,8 @@ struct Known {
 }
 
 impl Known {
-    /// What the processes that share a store know of a queue. A consumer whose process is dead owns
-    /// nothing.
+    /// What the processes that share a store know about a queue. A consumer whose process is dead
+    /// owns nothing.
     fn of(table: &GroupTable, row: u32, is_alive: impl Fn(u32) -> bool) -> Known {
         let row = table.row(row);
         let owner = row.owner().and_then(|it| table.member(Member::place(it)));
@@ -310,7 +310,7 @@ fn meeting(place: &TablePlace) -> Meeting {
     }
 }
 
-/// What a group has not consumed of a queue.
+/// The messages of a queue that a group has not consumed.
 #[derive(Debug)]
 struct Behind {
     offsets: Range<u64>,

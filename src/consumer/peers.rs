@@ -32,7 +32,7 @@ const STEP_MAX: Duration = Duration::from_millis(200);
 /// After this time without a sign of life of a process, the one after it is watched too.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// What a process knows of the others.
+/// The other processes, as this process sees them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// By slot: the last beat, and for how long it has been the same.
@@ -129,7 +129,7 @@ fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
             table.show_beat();
             let passed = last.elapsed();
             last = Instant::now();
-            // The next step tries again. Consumers meet the same error.
+            // The next step tries again. Consumers get the same error from their own calls.
             let _ = it.step_of_peers(&mut watch, passed);
         });
         if stepped.is_none() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The pause before a poll that does not wait tries again to lock the table of a shared store.
 const LOCKED_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a consumer took without waiting.
+/// The messages that a consumer took without waiting.
 #[derive(Debug)]
 pub struct Polled {
     /// The messages.
@@ -153,7 +153,7 @@ impl Consumer {
                     Ok(more) => again |= more,
                     // The other lanes may have messages.
                     Err(error) if is_locked(&error) => locked = Some(error),
-                    // The next call meets the error again.
+                    // The next call returns the error.
                     Err(_) if !taken.is_empty() => break,
                     Err(error) => return Err(error),
                 }

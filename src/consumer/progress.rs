@@ -77,7 +77,7 @@ impl Known {
     }
 }
 
-/// What is stored.
+/// The stored progress.
 #[derive(Debug, Default)]
 struct Stored {
     /// The contents of the table when this process last read or wrote it.
@@ -199,7 +199,7 @@ impl Progress {
         self.put_shared(|_| read())
     }
 
-    /// As [`Progress::put`]; `read` gets what is stored.
+    /// As [`Progress::put`]; `read` gets the stored table.
     pub(super) fn put_shared(
         &self,
         read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
@@ -273,7 +273,7 @@ impl Progress {
         changed
     }
 
-    /// Notes what is stored.
+    /// Notes that this progress is stored.
     fn note(&self, progress: Vec<GroupProgress>) {
         let mut stored = self.stored.lock();
         for it in progress {

@@ -40,7 +40,8 @@ impl Ends<'_> {
     }
 }
 
-/// The queues of a group in a topic, in all processes: number, row of the table, and what it says.
+/// The queues of a group in a topic, in all processes: number, row of the table, and its epoch and
+/// progress.
 type Fences = Vec<(u32, u32, Fence)>;
 
 impl Consumers {
@@ -278,8 +279,8 @@ mod test {
         }
     }
 
-    /// Between the reading of the progress and its saving, the log is made durable, and other
-    /// processes save what they have read later, or reset a group.
+    /// After the progress is read and before it is saved, the log is made durable, and other
+    /// processes save progress that they read later, or reset a group.
     #[test]
     fn progress_that_was_read_a_while_ago_overwrites_nothing_newer() {
         let folder = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ pub(super) struct Service {
 #[derive(Debug, Default)]
 struct Sleep {
     condition: Condition,
-    /// What the thread sleeps on instead if the store is shared.
+    /// The thread sleeps on this instead if the store is shared.
     shared: OnceLock<Work>,
     /// Incremented by each wake.
     woken: AtomicU64,

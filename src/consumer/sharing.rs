@@ -53,7 +53,7 @@ struct Shares {
     audiences: Vec<Audience>,
 }
 
-/// Members that read the same topics, and what they have of these.
+/// Members that read the same topics, and the queues of these topics that they have.
 struct Audience {
     /// In ascending order.
     readers: Vec<usize>,

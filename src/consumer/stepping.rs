@@ -1,5 +1,5 @@
-//! What the services of the consumers do in one step: deliver what is due, save progress when it is
-//! time, and watch the consumers of other processes.
+//! One step of the services of consumers: they deliver messages that are due, save progress when it
+//! is time, and watch the consumers of other processes.
 
 use super::group::Group;
 use super::peers::Watch;

@@ -38,7 +38,7 @@ pub(super) struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Whether no more messages are to be taken.
+    /// Whether the call must take no more messages.
     pub(super) fn has_enough(&self) -> bool {
         self.copied.get() >= COPIED_MAX || self.passed_over.get() >= PASSED_OVER_MAX
     }

@@ -18,8 +18,8 @@ pub(super) fn is_reached(engine: &dyn Engine, position: u64) -> bool {
     !engine.meanings().lasting_positions || position <= engine.readable_position()
 }
 
-/// The message at an offset; `None` if it is retired or damaged. Damage is reported by the read
-/// that meets it.
+/// The message at an offset; `None` if it is retired or damaged. The read that finds damage reports
+/// it.
 pub(super) fn get(engine: &dyn Engine, topic: &Topic, offset: u64) -> Result<Option<Message>> {
     match engine.get(topic, QUEUE, offset) {
         Err(Error::Corrupt { .. }) => Ok(None),

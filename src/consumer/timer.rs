@@ -7,13 +7,13 @@
 //!                          | retired --> the end of this topic, FOREBAY_DELAY_OFFSET = old offset
 //! ```
 //!
-//! The log says what waits: each message of the topic whose offset no delivered record names. The
-//! index and the tables `forebay.delay` and `forebay.pending` are caches. The first lists what was
-//! delivered when it was written, all of it durable; opening searches the target topics of overdue
-//! messages for later deliveries. The second lists what waited at an earlier moment; opening reads
-//! the timer topic from there on, or without it from the oldest message that waits. So no message
-//! is delivered twice after a process dies. After a power loss one can be, if a consumer had seen a
-//! delivery that was not durable.
+//! The log determines which messages wait: those of the topic whose offset no delivered record
+//! names. The index and the tables `forebay.delay` and `forebay.pending` are caches. The first
+//! lists the deliveries before it was written, all of them durable; opening searches the target
+//! topics of overdue messages for later deliveries. The second lists the messages that waited at an
+//! earlier moment; opening reads the timer topic from there on, or without the table from the
+//! oldest message that waits. So no message is delivered twice after a process dies. After a power
+//! loss one can be, if a consumer had seen a delivery that was not durable.
 
 use super::deliver::{Delivered, deliver};
 use super::pending::Pending;

@@ -23,7 +23,7 @@ const ROWS: usize = 512;
 /// Offsets between two reports of the progress. A report is also where Ctrl-C ends the call.
 const REPORT: u64 = 1 << 13;
 
-/// A topic of the source, and what it becomes.
+/// A topic of the source, and its counterpart in the target.
 pub struct LaneTopic {
     source: Arc<Topic>,
     /// Its name in the target.

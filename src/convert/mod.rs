@@ -55,7 +55,7 @@ pub struct ConvertSpec {
     pub isolation: Isolation,
 }
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Converted {
     /// Messages that this call has copied.

@@ -91,7 +91,7 @@ pub trait FileSystem: Send + Sync + Debug {
         self.write_at(path, start, bytes)
     }
 
-    /// Sets the length of a file that nobody reads or stores to after the new end. What it gains is
+    /// Sets the length of a file that nobody reads or stores to after the new end. Added bytes are
     /// zeros. Durable once the file is synced.
     fn set_len(&self, path: &Path, len: u64) -> io::Result<()> {
         let _ = (path, len);

@@ -1,4 +1,4 @@
-//! What a process learns from the system: the time, its forks, its address.
+//! Facts that a process gets from the system: the time, its forks, its address.
 
 // The casts convert small constants between the widths that the C structures use.
 #![allow(

@@ -13,7 +13,8 @@ impl Error {
         }
     }
 
-    /// What the operating system reported, without operation and path; other errors as a whole.
+    /// The error that the operating system reported, without operation and path; any other error as
+    /// a whole.
     pub(crate) fn reason(&self) -> String {
         match self {
             Error::Io { source, .. } => source.to_string(),

@@ -33,7 +33,7 @@ const SLOW: Duration = Duration::from_millis(500);
 pub struct Meters {
     /// How long puts take.
     pub puts: PutMeter,
-    /// What was read and delivered.
+    /// Messages that were read and delivered.
     pub gets: GetMeter,
     /// Messages and bytes a second.
     pub rates: RateSampler,

@@ -37,7 +37,7 @@ impl<L: Shared> Members<L> {
         Ok(deed)
     }
 
-    /// Where a process dies: at one of these points, or within so many calls of its disk.
+    /// Where a process dies: at one of these points, or within `calls` calls of its disk.
     pub(super) fn end(&mut self, points: &[Point], calls: u64) -> End {
         let random = &mut self.world().random;
         match random.chance(50) {

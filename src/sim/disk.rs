@@ -4,8 +4,8 @@
 //! kernel considers *clean*; and the contents of the *platter*. A sector is dirty where cache and
 //! clean image differ. A sync copies the dirty sectors of its range to the platter and marks them
 //! clean. A sync that fails also marks them clean, but stores only some. At any call some dirty
-//! sectors may reach the platter by themselves. Names are kept twice as well: the current ones, and
-//! those at the last sync of their directory.
+//! sectors may reach the platter by themselves. Names also exist twice: the current ones, and those
+//! at the last sync of their directory.
 //!
 //! When the power fails, each dirty sector and each unsynced name survives at random; the same
 //! happens when only the device disappears and comes back. When the process dies nothing is lost,

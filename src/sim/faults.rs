@@ -1,4 +1,4 @@
-//! What goes wrong with a simulated disk.
+//! The faults of a simulated disk.
 
 /// The power fails at most this many calls after a sync that was left out.
 pub const CALLS_AFTER_LIE: [u64; 3] = [8, 60, 400];

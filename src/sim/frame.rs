@@ -5,7 +5,8 @@
 //! ```
 //!
 //! [`Story`] is what all have in common. [`Stepped`] is a story that steps through an engine and
-//! sends to it: its [`Life`] has the senders, and the waiters that tell what is acknowledged.
+//! sends to it: its [`Life`] has the senders, and the waiters that show which messages are
+//! acknowledged.
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};

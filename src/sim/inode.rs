@@ -7,7 +7,7 @@ use std::path::Path;
 /// Bytes that reach the platter together.
 pub const SECTOR: usize = 512;
 
-/// A file of the disk: its cache, and what is stored of it.
+/// A file of the disk: its cache, and its stored bytes.
 #[derive(Debug)]
 pub struct Inode {
     /// The bytes that maps share and reads see.
@@ -70,7 +70,8 @@ impl Inode {
         len
     }
 
-    /// Makes the file longer, with zeros. Existing maps do not share what is stored from here on.
+    /// Makes the file longer, with zeros. Existing maps do not share bytes that are stored from
+    /// here on.
     pub fn grow(&mut self, len: usize) {
         self.cache = cache(len, &self.cache.contents()[..self.len]);
         // The file system stores that a file was cut before it stores that it grew.

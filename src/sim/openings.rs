@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A seed tries one of so many calls.
+/// A seed tries one of this many calls.
 const CALL_STEP: u64 = 8;
 
 /// A process dies with messages in the page cache. The next ones open the log while a call fails, a

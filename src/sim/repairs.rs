@@ -1,9 +1,9 @@
 //! Stories of repairs: a part of a store is damaged, the process that repairs it dies at any call
 //! of the disk, and the next one completes the repair.
 //!
-//! The law: the store opens; no message outside the damage is lost, nor any acknowledged after the
-//! repair; damaged bytes of the log are saved before they are overwritten; a second repair finds
-//! nothing to do; and the result of a repair is durable.
+//! The law: the store opens; no message outside the damage is lost, and none that was acknowledged
+//! after the repair; damaged bytes of the log are saved before they are overwritten; a second
+//! repair finds nothing to do; and the result of a repair is durable.
 
 use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};

@@ -1,4 +1,4 @@
-//! How stories are told: with many seeds, until so many crashes have happened, or until one finds a
+//! How stories are told: with many seeds, until enough crashes have happened, or until one finds a
 //! planted bug.
 
 use super::frame::{Breach, Story};

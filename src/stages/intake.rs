@@ -16,7 +16,7 @@
 //!
 //! The *markers* decide what is in the log: each part is an atomic batch, and its last row is a
 //! marker. Parts up to the last marker of a query are skipped, so a crash between any two steps
-//! neither loses rows nor appends them twice. The names of the files are only a list of what to do.
+//! neither loses rows nor appends them twice. The names of the files only list the pending work.
 //!
 //! The name tells a commit that has begun (`taken`) from one that may still be withdrawn
 //! (`commit`). Beginning and withdrawing both rename the same file, so one of them fails. If there

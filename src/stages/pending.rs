@@ -92,9 +92,9 @@ impl Pending {
         sync(disk, &self.place.folder)
     }
 
-    /// Allows it to be withdrawn again: nothing of it is in the log. Not durable on return: without
-    /// the change it is just begun again, and a withdrawal makes the change durable. It stays begun
-    /// if a later commit of the batch has the name.
+    /// Allows it to be withdrawn again, since none of it is in the log. Not durable on return:
+    /// without the change it is just begun again, and a withdrawal makes the change durable. It
+    /// stays begun if a later commit of the batch has the name.
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
         match disk.rename_new(&from, &self.place.path(&name.text())) {
@@ -105,8 +105,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Records why it can never be appended, and durably removes it, with its stages if nothing of
-    /// it is in the log.
+    /// Records why it can never be appended, and durably removes it, with its stages if none of it
+    /// is in the log.
     pub fn refuse(&self, disk: &dyn Disk, refusal: &Refusal) -> Result<()> {
         let refused = Name::Refused(self.batch()).text();
         let path = self.place.path(&refused);

@@ -294,7 +294,7 @@ fn stopped(
                 appended: true,
             })
         }
-        // It may wait long for room. The driver may withdraw it as long as nothing of it is in the
+        // It may wait long for room. The driver may withdraw it as long as none of it is in the
         // log. If an append may have left something, it must not be withdrawn.
         Stop::Later(error) if done == 0 && pending.is_begun() && leaves_nothing(&error) => {
             if !planted(Bug::KeepBegun) {

@@ -40,7 +40,7 @@ impl Words {
         self.0.get().map_or(0, |page| page.read_word(word))
     }
 
-    /// Changes a word, and wakes all that sleep on it.
+    /// Changes a word, and wakes all threads that sleep on it.
     pub fn notify(&self, word: Word) {
         if let Some(page) = self.0.get() {
             page.notify(word);

@@ -1,4 +1,4 @@
-//! What an archive copies of a store.
+//! The parts of a store that an archive copies.
 
 use super::Store;
 use crate::engine::archive::{SealedFile, SealedSegment, SegmentSurvey, Survey};

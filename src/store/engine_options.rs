@@ -15,7 +15,7 @@ pub(super) fn check(engine: EngineKind, options: &Options) -> Result<()> {
     }
 }
 
-/// Refuses options of a commit log for a partition log, which would not do what they say.
+/// Refuses options of a commit log for a partition log, where they would have no effect.
 fn check_commit_log(options: &Options) -> Result<()> {
     let count = |value: Option<u32>| value.map(|value| value.to_string());
     let given = [

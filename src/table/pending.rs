@@ -5,7 +5,7 @@
 //! 0   8      "FBPENDIN"
 //! 8   u32    version, 1
 //! 12  u32    CRC-32 of everything after it
-//! 16  u64    end: messages below it in the timer topic are told of
+//! 16  u64    end: the table covers messages below it in the timer topic
 //! 24  i64    all deliveries up to this time, in ms,
 //! 32  u64    end at or below this position of the log
 //! 40  u64    position of the message before `end`

@@ -150,7 +150,7 @@ fn whoever_leads_removes_old_files_for_all() {
                 first
             );
         }
-        // The others go on when the process that leads leaves.
+        // The others continue when the process that leads leaves.
         first.close().unwrap();
     }
     second.close().unwrap();

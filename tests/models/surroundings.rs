@@ -189,8 +189,8 @@ impl MappedFile {
 /// Bytes below a mark, each stored as an atomic that orders nothing.
 pub(crate) struct Bytes(pub(crate) [AtomicUsize; 2]);
 
-/// Stands for a word that processes share, and for the kernel's list of those who sleep on it: it
-/// compares the word and puts the sleeper on the list in one step.
+/// Stands for a word that processes share, and for the kernel's list of the threads that sleep on
+/// it. Comparing the word and adding the sleeper to the list is one step.
 #[derive(Default)]
 pub(crate) struct Word {
     value: AtomicU32,

@@ -385,7 +385,7 @@ fn text_may_be_any_bytes() {
 }
 
 /// After a clean close the marks say where the log ends, so opening walks nothing. Without the
-/// inventory, only a walk can find that a queue is missing as well.
+/// inventory, only a walk can find that a queue is missing too.
 #[test]
 fn a_queue_that_is_lost_with_the_inventory_is_rebuilt() {
     let (place, world) = small(true, 300);

@@ -291,7 +291,8 @@ fn send_to_log(store: &Store, number: u8) -> forebay::Result<i64> {
 }
 
 /// Arbitrary changes to a partition log, which is then opened for writing, sent to, compacted and
-/// cut. What it holds when it is closed without an error is there when it is opened again.
+/// cut. All messages that it holds when it is closed without an error must be there when it is
+/// opened again.
 fn partition_log(bytes: &[u8]) {
     let root = folder();
     copy(good_log(), root.path());

@@ -177,7 +177,8 @@ fn an_emptied_queue_continues_from_its_next_offset() {
     };
     check(&store);
     check(&read(&place.root()));
-    // As a process that dies here leaves it, with and without what is built from the log.
+    // The store as a process that dies here leaves it, with and without the files that are built
+    // from the log.
     for lost in ["nothing", "consumequeue/gone", "consumequeue", "index"] {
         let copy = Place::copy_of(&place.root());
         let _ = fs::remove_dir_all(copy.root().join(lost));

@@ -10,7 +10,8 @@ use std::borrow::Cow;
 
 impl Batch {
     /// Adds a copy of a record: its key, value, headers, tag and time, with the changes in `to`.
-    /// What another system has written is copied as it is, although no sender could set it.
+    /// Values that another system has written are copied unchanged, even if no sender could set
+    /// them.
     ///
     /// # Errors
     ///

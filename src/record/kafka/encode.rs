@@ -165,8 +165,8 @@ impl Batch {
         }
     }
 
-    /// [`Batch::push`] of what a store has accepted before, with any length of the value and
-    /// without a key for a null one.
+    /// [`Batch::push`] for a message that a store has accepted before, with any length of the value
+    /// and without a key for a null one.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl Batch {
         self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
     }
 
-    /// [`Batch::push`] of what was accepted before. `further`: the keys after the first.
+    /// [`Batch::push`] for a message that was accepted before. `further`: the keys after the first.
     pub(super) fn push_checked(
         &mut self,
         queue: u32,

@@ -159,7 +159,7 @@ pub fn size(number: i64) -> usize {
     }
 }
 
-/// Memory that is written from the front. It is as long as all that is written to it.
+/// Memory that is written from the front. Its length is that of all bytes to be written.
 #[derive(Debug)]
 pub struct Writer<'a> {
     rest: &'a mut [u8],
