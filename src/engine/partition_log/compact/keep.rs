@@ -5,7 +5,7 @@
 //! | at or after the end of what the map covers | always |
 //! | without key | never |
 //! | with value | if the map has no later offset for its key |
-//! | without value, a *tombstone* | as well, until its delete horizon has passed |
+//! | without value, a *tombstone* | likewise, but only until its delete horizon has passed |
 //! | of an aborted transaction | never |
 //!
 //! A tombstone gets its horizon in the first pass that keeps it, so a reader that began before has

@@ -54,8 +54,8 @@ impl Compactor {
         }
     }
 
-    /// Compacts the partition with the highest dirty ratio, if that is high enough. Returns whether
-    /// there may be another one.
+    /// Compacts the partition with the highest dirty ratio among those that are overdue, or else
+    /// among those that are due. Returns whether there may be another one.
     pub fn step(&self, parts: &Parts) -> bool {
         guard::renew();
         let Ok(mut held) = self.hold(|| !self.shutdown.has_begun()) else {

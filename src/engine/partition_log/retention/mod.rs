@@ -1,5 +1,5 @@
-//! Retention removes the oldest segments of a partition when they are too old or too many, or end
-//! before its first offset.
+//! Retention removes the oldest segments of a partition when they are too old, when the partition
+//! has too many bytes, or when they end before its first offset.
 //!
 //! After a crash between any two lines of this order, the partition has the same next offset, and
 //! no message comes back:
@@ -15,8 +15,8 @@
 //! offset goes in any case: opening completes what a crash has interrupted. A partition that is
 //! being compacted waits for the next step.
 //!
-//! [`due`] says which segments may go, [`archived`] which are in no archive yet, and [`service`]
-//! removes them.
+//! [`due`] says which segments may go, [`archived`] which messages are not in every archive yet,
+//! and [`service`] removes segments.
 
 mod archived;
 mod due;

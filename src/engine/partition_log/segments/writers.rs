@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub struct Writers {
     /// The log directory.
     root: PathBuf,
-    /// The file of which a writer locks byte 0.
+    /// The file whose byte 0 a writer locks.
     lock: PathBuf,
     topic: String,
     queue: u32,

@@ -32,7 +32,7 @@ pub struct Hole {
     pub bytes: Range<u64>,
     /// The first offset that was in it.
     pub first: u64,
-    /// The offset after it, if the header of a damaged batch tells.
+    /// The offset after it, if the header of a damaged batch states it.
     pub after: Option<u64>,
     /// What is wrong.
     pub reason: String,

@@ -90,7 +90,7 @@ pub type All = BTreeMap<(Arc<str>, u32), Arc<Ends>>;
 pub(super) struct Passes {
     /// The indexes that are not written.
     pub left: Vec<Unsaved>,
-    /// The durable position at the last one.
+    /// The durable position at the last full pass.
     pub passed: u64,
     /// The indexes of partitions that processes share.
     pub indexing: Indexing,

@@ -17,7 +17,7 @@ pub const TIME_ENTRY: u64 = 12;
 pub struct Rules {
     /// Whether readers see durable messages only, and sends wait for the disk.
     pub sync: bool,
-    /// A flush is asked for once this many messages of a partition are not durable.
+    /// A flush is requested once this many messages of a partition are not durable.
     pub flush_messages: Option<u64>,
     /// Bytes of a segment.
     pub segment_bytes: u64,

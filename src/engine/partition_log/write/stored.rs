@@ -50,7 +50,7 @@ pub fn are_stored(disk: &dyn Disk, folder: &Path, offsets: &Range<u64>) -> Resul
     Ok(next == offsets.end)
 }
 
-/// Whether a segment ends with batches that were stored, with these offsets.
+/// Whether the batches with these offsets, the last ones of a segment, were stored.
 fn batches(disk: &dyn Disk, segment: &Arc<Segment>, offsets: Range<u64>) -> Result<bool> {
     let mut reader = Reader::open(disk, segment)?;
     let mut position = reader.seek(disk, offsets.start)?;

@@ -320,7 +320,7 @@ impl Table {
             .store(entry_at(number) + OF_START, start.max(self.start(number)));
     }
 
-    /// A number that changes when segments of a partition were removed.
+    /// A number that changes when segments of a partition are removed.
     pub fn changes(&self, number: u32) -> u32 {
         self.fields.word(entry_at(number) + OF_CHANGES)
     }
@@ -331,7 +331,7 @@ impl Table {
         self.fields.set_word(entry_at(number) + OF_CHANGES, next);
     }
 
-    /// A number that changes when segments were cut.
+    /// A number that changes when segments are cut.
     pub fn cuts(&self) -> u32 {
         self.fields.word(AT_CUTS)
     }
