@@ -9,7 +9,7 @@ Examples
 b'body'
 """
 
-# The first module, see there.
+# This must be the first import: it makes Ctrl-C end the program quietly during the others.
 from forebay import _as_program  # noqa: F401
 from forebay._forebay import (
     BatchResult,

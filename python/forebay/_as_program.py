@@ -12,11 +12,11 @@ _is_program = getattr(sys, "argv", [])[:1] == ["-m"] and (
     sys.orig_argv[-len(sys.argv)] in ("forebay", "-mforebay")
 )
 
-#: Whether this is the program, and Ctrl-C was to interrupt it.
+#: Whether this process is the program, and does not ignore Ctrl-C.
 waits = False
 
 if _is_program:
-    # The module `signal` imports others, which takes longer than all that is done here.
+    # The module `signal` imports others, which takes longer than everything here.
     import _signal as signal  # type: ignore[import-not-found]
     import os
 

@@ -29,14 +29,14 @@ from forebay.given import check_function, check_has_run
 if TYPE_CHECKING:
     import logging
 
-#: Seconds between two checks for a signal. One whose handler lets system calls go on, such as that
-#: which Polars installs for SIGINT, wakes no wait.
+#: Seconds between two checks for a signal. A signal does not wake a wait if its handler restarts
+#: system calls, as the handler that Polars installs for SIGINT does.
 _SLICE = 0.05
 #: Seconds between two attempts to store an outcome. The pause doubles each time.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-#: The system ran out of something that others may give back.
+#: The system ran out of a resource that other processes may release.
 _OUT_OF = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-#: A machine has no more to give, and starting many more takes minutes.
+#: More threads would gain nothing, and starting many more takes minutes.
 _THREADS_MAX = 1024
 
 
@@ -89,11 +89,11 @@ def run(
         except BaseException as error:
             failures.append(error)
         finally:
-            # One that ends, ends all.
+            # One thread that ends makes all others end.
             polls.stop()
             ended.set()
 
-    # `Thread.join` cannot tell: before Python 3.13, a signal makes it take the thread for ended.
+    # `Thread.join` does not suffice: before Python 3.13, a signal makes it return too early.
     ends = [threading.Event() for _ in range(threads)]
     workers = [
         threading.Thread(target=work, args=(ended,), name=f"forebay-run-{n}")
@@ -109,8 +109,8 @@ def _until_all_end(
 ) -> None:
     """Start the threads, and wait until all have ended. Then raise what interrupted that.
 
-    An exception, mostly of a signal, stops the polls. Those of further signals change nothing: the
-    handlers of messages go on, and the caller is told that they have returned.
+    The first exception, usually of a signal, stops the polls. Later ones change nothing: this
+    returns only after the handlers of messages have returned.
     """
     is_main = threading.current_thread() is threading.main_thread()
     previous = signal.getsignal(signal.SIGTERM) if is_main else None
@@ -168,7 +168,7 @@ def _check_count(name: str, value: int, most: int | None = None) -> None:
 
 
 def _poll(polls: _Polls, batch: int) -> list[Message]:
-    """Poll on after other processes have got the queues of this one, which hung."""
+    """Poll, and continue if this process hung and others took over its queues."""
     pauses = _Pauses(polls)
     while True:
         try:
@@ -193,7 +193,7 @@ def _handle(
         first = messages[0]
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         _logger().exception(
-            "the handler failed on the message of topic %s queue %d offset %d%s: to be tried again",
+            "the handler failed on the message of topic %s queue %d offset %d%s; will be retried",
             *(first.topic, first.queue, first.offset, more),
         )
         settle: Callable[[Message], None] = partial(_refuse, consumer)
@@ -220,8 +220,8 @@ def _refuse(consumer: Consumer, message: Message) -> None:
 def _settle(polls: _Polls, message: Message, settle: Callable[[Message], None]) -> bool:
     """Settle a message, unless the handler has, or another consumer was given it.
 
-    What fails for a reason that passes is tried again. Returns False if the run was stopped
-    meanwhile, and the message is not settled.
+    A temporary error is retried. Returns False if the run was stopped before the message was
+    settled.
     """
     place = (message.topic, message.queue, message.offset)
     pauses = _Pauses(polls)
@@ -252,7 +252,7 @@ class _Pauses:
         self._next = _FIRST_PAUSE
 
     def after(self, error: ForebayError, text: str, *facts: object) -> None:
-        """Pause after an error that passes, and log the first one. Raise any other."""
+        """Pause after a temporary error, and log the first one. Raise any other."""
         is_wanting = isinstance(error, DiskError) and error.errno in _OUT_OF
         if not is_wanting and not isinstance(error, (BusyError, DiskFullError)):
             raise error

@@ -50,8 +50,7 @@ def convert(
     source
         Directory of the store; that of a broker, too.
     target
-        Directory of the new store; there must be nothing. It is neither within the source nor
-        around it.
+        Directory of the new store. It must not exist, be within the source, or contain the source.
     engine
         The engine of the target.
     topics
@@ -116,7 +115,8 @@ def convert(
             import shutil
             from pathlib import Path
 
-            # The same call would meet the same gap again, and another one is to follow.
+            # The same call would fail at the same gap again, and a call with other arguments would
+            # refuse this unfinished target.
             unfinished = Path(target)
             unfinished = unfinished.with_name(f"{unfinished.name}.converting")
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -109,7 +109,7 @@ def letter_queues_of(store: Store, groups: Iterable[str]) -> dict[str, list[Lett
 
 
 def origin(letter: Message) -> dict[str, Any]:
-    """Return what a dead letter says about the message that it was."""
+    """Return what a dead letter says about its original message."""
     system = letter.system_properties
     topics = [system[name] for name in _TOPICS if name in system]
     return {

@@ -210,7 +210,7 @@ def _by_time(
     for queue, first, last in found:
         if low > 0:
             first = max(first, store.offset_at(topic, queue, low))
-        # Else earlier messages may follow one of a later time.
+        # Otherwise messages with earlier times may follow one with a later time.
         if high < _TIME_MAX and store._meanings.append_times:
             last = min(last, store.offset_at(topic, queue, high))
         if first < last:

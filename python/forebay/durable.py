@@ -59,7 +59,7 @@ def written_whole(target: Path) -> Iterator[BinaryIO]:
     try:
         handle = _create(temporary)
     except OSError as error:
-        # The name of the temporary file says nothing to the caller.
+        # The caller does not know the name of the temporary file.
         error.filename = os.fspath(target)
         raise
     with handle:
@@ -84,14 +84,14 @@ def _remove_left_over(target: Path) -> None:
 
 
 def _remove_if_unlocked(path: Path) -> None:
-    # A number says nothing about a process of another container: the lock ends with its process.
+    # A process id means nothing in another container, but a lock always ends with its process.
     with contextlib.suppress(OSError), open(path, "r+b") as handle:
         if _lock(handle) and _is_at(handle, path):
             path.unlink()
 
 
 def _create(path: Path) -> BinaryIO:
-    """Create a file and lock it. Before the lock, another process may take it for left over."""
+    """Create a file and lock it; retry if another process removed it before it was locked."""
     while True:
         handle = open(path, "xb")  # noqa: SIM115
         if not _lock(handle) or _is_at(handle, path):

@@ -142,7 +142,7 @@ def check_seconds(name: str, value: object) -> float:
 
 
 def check_apart(store: str, name: str, target: str) -> None:
-    """Raise unless neither of the store's directory and another is within the other."""
+    """Raise if one of the store's directory and another directory is within the other."""
     outer, inner = os.path.realpath(store), os.path.realpath(target)
     if outer == inner:
         return
@@ -165,7 +165,7 @@ def check_function(name: str, value: object, takes: str = "callable") -> None:
     The call of a coroutine function or a generator function returns before any of it has run.
     """
     check_callable(name, value, takes)
-    # It takes a fifth of the time of `import forebay`, and few programs come here.
+    # This import takes a fifth of the time of `import forebay`, and few programs need it.
     import inspect
 
     while isinstance(value, functools.partial):
@@ -178,7 +178,7 @@ def check_function(name: str, value: object, takes: str = "callable") -> None:
     for called in (value, type(value).__call__):
         for is_deferred, kind in kinds:
             if is_deferred(called):
-                reason = "must be a function that has run when it returns"
+                reason = "must be a function that runs to its end when called"
                 raise TypeError(f"{name} {reason}, got {kind}")
 
 
@@ -189,9 +189,9 @@ def check_has_run(name: str, returned: object) -> None:
     import inspect
 
     if inspect.iscoroutine(returned) or inspect.isgenerator(returned):
-        # Else a coroutine that is dropped gives a warning of its own.
+        # Otherwise dropping the coroutine would cause a second warning.
         returned.close()
     elif not (inspect.isawaitable(returned) or inspect.isasyncgen(returned)):
         return
     kind = type(returned).__name__
-    raise TypeError(f"{name} must have run when it returns, but it returned a {kind}")
+    raise TypeError(f"{name} must run to its end when called, but it returned a {kind}")

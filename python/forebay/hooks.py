@@ -227,7 +227,7 @@ def tracing(tracer: Tracer | None = None) -> tuple[SendHook, ConsumeHook]:
 
 @contextmanager
 def _entered(given: AbstractContextManager[Any] | None) -> Iterator[None]:
-    """Enter what a hook has given, which sees an error but cannot suppress it."""
+    """Enter what a hook returned; it sees an error but cannot suppress it."""
     if given is None:
         yield
         return

@@ -110,7 +110,7 @@ def _body(body: bytes) -> str:
     """Return the beginning of a body: escaped text, or hexadecimal digits if it is not text."""
     more = "..." if len(body) > _BODY else ""
     shown = body[:_BODY]
-    # The cut may be within a character, of which it then leaves up to three bytes.
+    # The cut may split a character, and then leaves up to three of its bytes.
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         text = decoder.decode(shown, final=not more)

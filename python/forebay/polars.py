@@ -145,7 +145,7 @@ def scan(
 
 @dataclass(frozen=True)
 class _Pushed:
-    """What the scan does of a condition; without any, everything is read."""
+    """The part of a condition that the scan applies; without one, everything is read."""
 
     #: Conditions on topic and queue alone.
     fixed: tuple[polars.Expr, ...] = ()
@@ -191,7 +191,7 @@ class _Source:
     ) -> Iterator[polars.DataFrame]:
         """Yield frames of the wanted columns with the rows that pass the condition.
 
-        If there is a number of rows, too, it is that of the rows before the condition.
+        `n_rows` limits the rows before the condition is applied.
         """
         import polars
 
@@ -241,7 +241,7 @@ class _Source:
                 continue
             span = Span(first, last).within(pushed.offsets)
             for bound, time in (("start", pushed.times.start), ("end", pushed.times.end)):
-                # Else earlier messages may follow one of a later time.
+                # Otherwise messages with earlier times may follow one with a later time.
                 is_sharp = bound == "start" or self._store._meanings.append_times
                 if time is not None and is_sharp:
                     at = offset_at(topic, queue, time)
@@ -261,7 +261,7 @@ def _keep(topic: str, queues: list[int], fixed: Iterable[polars.Expr]) -> set[in
 
 
 def _push(predicate: polars.Expr) -> _Pushed:
-    """Return what the scan can do of a condition."""
+    """Return the part of a condition that the scan can apply."""
     pushed = _Pushed()
     for node in _conjuncts(json.loads(predicate.meta.serialize(format="json"))):
         try:
@@ -348,7 +348,7 @@ def _constants(node: Any) -> list[Any]:
 def _span(
     comparison: str, values: list[Any], numbers: Callable[[Any], tuple[int, int]], kind: type
 ) -> Span:
-    """Return a span outside of which no value compares so with any of the constants.
+    """Return a span that contains every value that compares so with one of the constants.
 
     `numbers` rounds a value down and up to integers.
     """
@@ -371,7 +371,7 @@ def _span(
 
 
 def _is_exact(values: list[Any]) -> bool:
-    """Return whether there is one text that only one stored value reads as.
+    """Return whether there is one text, and only one stored value reads as it.
 
     Invalid UTF-8 reads as U+FFFD.
     """

@@ -71,10 +71,10 @@ class Bar:
             return
         now = time.monotonic()
         if total != self._last[1] or done < self._last[0]:
-            # Another phase of the work: what it has left does not follow from the one before.
+            # Another phase of the work: the speed so far says nothing about its remaining time.
             self._begun = now
         self._last = (done, total)
-        # Work that reports nothing more is named at once.
+        # A report of 0 of 0 is drawn at once: it may be the only one.
         if now < self._next and (done or total):
             return
         self._next = now + _INTERVAL

@@ -99,7 +99,8 @@ class Serde(Generic[T]):
         Raises
         ------
         DecodeError
-            If they are not of this form. A lack of memory or descriptors is not taken for that.
+            If they are not of this form. A `MemoryError` or `OSError` of the library is raised as
+            it is.
         """
         data = body.body if isinstance(body, _forebay.Message) else body
         check("body", data, (bytes, bytearray, memoryview), "bytes or a Message")
@@ -189,7 +190,7 @@ class Producer(ProducerWrapper["forebay.Producer | hooks.Producer"], Generic[T])
 class Consumer(ConsumerWrapper["forebay.Consumer | hooks.Consumer"], Generic[T]):
     """Gets values from a consumer; made by `Serde.consumer`.
 
-    What it settles are messages, or values as it has returned them.
+    It settles messages, and values that it has returned.
     """
 
     def __init__(
@@ -316,7 +317,7 @@ def _check_finite(value: Any) -> None:
 
 
 def _parts(value: Any) -> Any:
-    """Return what a value of a type that `json` does not know consists of."""
+    """Return the parts of a value whose type `json` does not know."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (set, frozenset)):
@@ -368,9 +369,9 @@ def pydantic(kind: type[T]) -> Serde[T]:
     """Return a serde of JSON that checks values against a type, by pydantic.
 
     Values are checked in both directions, and converted as pydantic does: ``"3"`` is sent as the
-    int 3. A value of another type is not sent: `dumps` raises pydantic's error, a ValueError. So
-    is a float that is not finite, unless ``ser_json_inf_nan`` of its model's configuration has
-    another form for it than null.
+    int 3. A value of another type is not sent: `dumps` raises pydantic's error, a ValueError. A
+    float that is not finite also raises ValueError, unless ``ser_json_inf_nan`` of its model's
+    configuration has another form for it than null.
 
     Parameters
     ----------
@@ -403,8 +404,8 @@ def pydantic(kind: type[T]) -> Serde[T]:
         ) from error
 
     def checked_json(value: T) -> bytes:
-        # An instance of a model is taken as valid, though its attributes may have been set since:
-        # of those pydantic would only warn.
+        # pydantic takes an instance of a model as valid. Its attributes may have been set to
+        # invalid values since, and without `warnings="error"` pydantic would only warn of them.
         valid = adapter.validate_python(value)
         body = cast("bytes", adapter.dump_json(valid, by_alias=True, warnings="error"))
         if b"null" in body:

@@ -124,18 +124,17 @@ def open(
         (10 MiB) are Kafka's, for its segments. ``compression`` is ``"none"``, the default,
         ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``. ``message_timestamp_type`` is
         ``"CreateTime"``, the default, or ``"LogAppendTime"``. With ``flush="async"``, a flush is
-        asked for once ``flush_messages`` messages of a queue are not durable; no send waits for it.
+        requested once ``flush_messages`` messages of a queue are not durable; no send waits for it.
         With ``linger``, messages of ``send_nowait`` wait for up to this time for others of their
         queue, and become one batch of up to ``batch_bytes`` (16,384).
 
         ``cleanup_policy`` is ``"delete"``, the default, ``"compact"``, or ``"compact,delete"`` for
         both, for all topics, or a mapping of topics to these. A topic that is compacted keeps the
         latest message of each key, and takes no message without one. A thread compacts a queue when
-        more than ``min_cleanable_dirty_ratio`` (0.5) of its complete segments was not compacted
-        yet, or when
-        messages are older than ``max_compaction_lag_ms``; none that are younger than
-        ``min_compaction_lag_ms`` (0) are dropped. Tombstones stay for ``delete_retention_ms`` (a
-        day). Further options, with Kafka's names and defaults:
+        more than ``min_cleanable_dirty_ratio`` (0.5) of its complete segments is not yet compacted,
+        or when messages are older than ``max_compaction_lag_ms``. Messages younger than
+        ``min_compaction_lag_ms`` (0) are never dropped. Tombstones stay for ``delete_retention_ms``
+        (a day). Further options, with Kafka's names and defaults:
         ``log_cleaner_dedupe_buffer_size`` (128 MiB), ``log_cleaner_io_max_bytes_per_second`` (no
         limit) and ``log_cleaner_backoff_ms`` (15,000).
 

@@ -51,7 +51,7 @@ def in_words_of_the_shell(error: Exception) -> Exception:
     if type(error) is StoreExistsError:
         return StoreExistsError(f"there is a store at {error.path} already", path=error.path)
     if isinstance(error, ForeignStoreError):
-        text = f"{error.path} was not created by forebay: --adopt allows to write to it"
+        text = f"{error.path} was not created by forebay: pass --adopt to write to it"
         return ForeignStoreError(text, path=error.path)
     if isinstance(error, StoreLockedError):
         return _locked(error)
@@ -104,7 +104,7 @@ def _of_a_gap(error: InvalidOptionError) -> InvalidOptionError:
 def _locked(error: StoreLockedError) -> ForebayError:
     who = "another process" if error.pid is None else f"process {error.pid}"
     text = (
-        f"{error.path} is being written by {who}: reading works beside it, writing once it has "
-        "closed the store"
+        f"{error.path} is being written by {who}: it can be read meanwhile, and written once that "
+        "process has closed it"
     )
     return StoreLockedError(text, path=error.path, pid=error.pid)

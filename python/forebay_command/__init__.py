@@ -1,7 +1,8 @@
 """The program ``forebay``: imports the command line, and runs it.
 
-Importing `forebay` takes most of a start, and no module inside it can surround that with anything.
-So this one is outside, and first imports only what Python has imported by then.
+Importing `forebay` takes most of the start-up time, and no module inside the package can handle
+Ctrl-C during that. So this module is outside, and first imports only what Python itself has already
+imported.
 """
 
 # The module `signal` imports others, and until the handler is set nothing may be imported.
@@ -18,11 +19,11 @@ def main() -> int:
 
 
 def run(waits: bool) -> int:
-    """Run the command line; `waits`: for Ctrl-C, which this process does not ignore."""
+    """Run the command line; `waits` says that this process does not ignore Ctrl-C."""
     try:
         if waits:
-            # During an import, an exception of a signal handler may come up where Python prints and
-            # drops it. Nothing was written yet.
+            # During an import, Python may print and drop the exception of a signal handler. Nothing
+            # is written yet, so the process can just end.
             signal.signal(signal.SIGINT, _end)
         from forebay import cli
 
@@ -31,7 +32,7 @@ def run(waits: bool) -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = cli.main()
         if waits:
-            # All is flushed and closed, and Python would print where in its own end it was.
+            # Everything is flushed and closed; Python would print a traceback of its own shutdown.
             signal.signal(signal.SIGINT, _end)
         return status
     except KeyboardInterrupt:

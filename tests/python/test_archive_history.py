@@ -95,6 +95,6 @@ def test_an_archive_that_has_nothing_left_to_compare_is_of_the_store_that_record
             assert store.archive(target).files > 0
             return
         for _ in range(2):
-            with pytest.raises(forebay.StoreExistsError, match="nor has recorded it as archived"):
+            with pytest.raises(forebay.StoreExistsError, match="nor a record that they are"):
                 store.archive(target)
     assert support.tree(target) == before

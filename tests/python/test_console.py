@@ -440,7 +440,7 @@ def test_dead_letters_are_redriven_once_and_not_beside_a_writer(own):
             assert answer.status_code == 409
             error = answer.json()["error"]
             assert error.startswith(f"{own} is being written by process {os.getpid()}: ")
-            assert "once it has closed" in error and "mode" not in error
+            assert "once that process has closed" in error and "mode" not in error
         found = redrive(console, {"group": "billing", "limit": 1}).json()
         assert found == {"group": "billing", "sent": {"orders": 1}, "waiting": 2}
         found = redrive(console, {"group": "billing", "to": "again"}).json()

@@ -622,7 +622,7 @@ def test_a_handler_that_fails_is_logged_with_its_message(store, caplog):
         consumer.run(fail)
     (record,) = caplog.records
     assert record.exc_info is not None
-    text = f"topic orders queue 0 offset {place.offset}: to be tried again"
+    text = f"topic orders queue 0 offset {place.offset}; will be retried"
     assert text in record.getMessage()
 
 
@@ -707,7 +707,7 @@ def test_a_handler_that_returns_what_has_not_run_has_failed(caplog, wrap, functi
         }
         wrapped[wrap].run(handle)
     assert len(calls) == 2
-    assert caplog.text.count("TypeError: handler must have run when it returns") == 2
+    assert caplog.text.count("TypeError: handler must run to its end when called") == 2
     assert entered == (["TypeError"] * 2 if wrap == "hooks" else [])
 
 

@@ -2,8 +2,8 @@
 
 A send that need not wait is done in the loop. A send that waits for the disk, a tail and a consumer
 wait for one descriptor, which the loop watches, without a thread each. Calls that may block run in
-the loop's default executor. Cancelling such a call waits until it has ended, so that no thread goes
-on unseen and no message is lost.
+the loop's default executor. Cancelling such a call waits until it has ended, so no thread keeps
+running unnoticed and no message is lost.
 
 Examples
 --------

@@ -40,7 +40,8 @@ class Consumer:
                 if self._plain is None:
                     if self._closed:
                         raise StoreClosedError("the consumer is closed")
-                    # In the thread, so that a cancellation does not lose a member.
+                    # `_start` sets `_plain` in the thread, so a cancellation does not lose a
+                    # member.
                     await self._waits.call(self._start)
         assert self._plain is not None
         return self._plain
@@ -48,7 +49,7 @@ class Consumer:
     def _start(self) -> None:
         self._plain = self._joins()
         if self._closed:
-            # `close` waits for the end of this, unless it was cancelled.
+            # `close` waits until this returns, unless `close` was cancelled.
             self._plain.close()
 
     async def _joined(self) -> Self:
@@ -120,7 +121,7 @@ class Consumer:
         (await self._join()).extend(message, seconds)
 
     async def seek(self, to: Start) -> None:
-        """Go on elsewhere in the queues that this consumer owns."""
+        """Continue at other offsets in the queues that this consumer owns."""
         await self._waits.call((await self._join()).seek, to)
 
     async def lag(self) -> dict[tuple[str, int], int]:
@@ -143,7 +144,7 @@ class Consumer:
     async def close(self) -> None:
         """Leave the group, if it was joined. What is not settled is delivered to others at once.
 
-        The consumer joins no more. One that is joining leaves when it has joined.
+        The consumer cannot join again. If it is joining, it leaves once it has joined.
         """
         self._closed = True
         async with self._joining:
@@ -152,7 +153,7 @@ class Consumer:
 
 
 def _poll_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> Pause:
-    """Take messages into a list, which the caller has even if it is cancelled."""
+    """Add messages to `taken`, which the caller still has if it is cancelled."""
     polled = plain._try_poll(max_messages)
     taken.extend(polled.messages)
     return polled.pause
@@ -161,7 +162,7 @@ def _poll_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]
 class _Messages:
     """The messages of a consumer, one by one.
 
-    What was taken ahead is kept by the plain iterator, which gives it back when it goes away.
+    The plain iterator holds prefetched messages, and gives them back when it is dropped.
     """
 
     def __init__(self, consumer: Consumer) -> None:

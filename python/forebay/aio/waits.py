@@ -115,7 +115,7 @@ class Waits:
         timeout: float | None,
         waiting: set[asyncio.Future[None]] | None,
     ) -> None:
-        """Wait until the token is posted that `begin` was given, unless it returns false."""
+        """Wait until the token passed to `begin` is posted, unless `begin` returns false."""
         token, future = next(self._tokens), self._loop.create_future()
         self._futures[token] = future
         timer = None
@@ -134,7 +134,7 @@ class Waits:
                 waiting.discard(future)
 
     def end(self) -> None:
-        """End all waits, and watch the descriptor no more."""
+        """End all waits, and stop watching the descriptor."""
         self._loop.remove_reader(self.notices.fileno())
         for future in self._futures.values():
             end(future)
@@ -165,7 +165,7 @@ async def in_thread(call: Callable[[], _T], stop: Callable[[], None] | None = No
                 stop()
     if cancelled is not None:
         if not running.cancelled():
-            # Else the loop would report that nobody has retrieved it.
+            # Otherwise the loop would report that the exception was never retrieved.
             running.exception()
         raise cancelled
     return running.result()

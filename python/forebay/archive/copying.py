@@ -35,7 +35,7 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
     try:
         return _copy_to(files, store, progress)
     except StoreExistsError:
-        # What is recorded of this archive may be of another history of the store.
+        # The record of this archive may belong to another history of the store.
         withdraw(store.path, files.key)
         raise
 

@@ -1,9 +1,9 @@
 """Whether an archive and a store have the same messages.
 
-A store that was restored from a backup and goes on gives positions and offsets again that its
-archive already has, for other messages. From there on, the log differs in every record. So it is
-enough to compare the newest part that both have. If the store has nothing left of the newest part
-of the archive, its own record of the archive decides: in a backup from before that part, it says
+A store that was restored from a backup and then written gives other messages positions and offsets
+that its archive already has. From there on, the log differs in every record. So it is enough to
+compare the newest part that both have. If the store has nothing left of the newest part of the
+archive, its own record of the archive decides: the record in a backup from before that part says
 that the archive has less.
 """
 
@@ -40,7 +40,7 @@ _WHY = (
     "the archive belongs to another store, or the store was restored from a backup, repaired or "
     "damaged since; archive into another directory"
 )
-_NOTHING = "and the store neither has any of that nor has recorded it as archived"
+_NOTHING = "and the store has neither the newest messages nor a record that they are archived"
 
 
 def check_recorded(store: Store, files: Files, there: dict[str, int]) -> None:
@@ -98,13 +98,13 @@ def check_queue(
     """
     topic, queue = sealed[0].topic, sealed[0].queue
     folder = folder_of(topic, queue)
-    # A read there returns the bounds of the queue alone.
+    # A read at this offset returns only the bounds of the queue.
     here = store.read(topic, queue, _BEYOND, max_messages=1)
     newest: int | None = None
     for log, table in tables:
         if newest is None:
             newest = table.queues[0].end
-            # What is sealed may not be shown yet: a transaction may be open.
+            # Sealed messages may not be visible yet, because a transaction is open.
             behind = max(here.max_offset, sealed[-1].end)
             if behind < newest:
                 where = files.describe(folder)
@@ -173,7 +173,7 @@ def _has(data: bytes, message: Message) -> bool:
 
 
 def _content(message: Message) -> tuple[Any, ...]:
-    """Return what compaction leaves as it is."""
+    """Return the parts of a message that compaction does not change."""
     key, body = message.key_bytes, None if message.is_null else message.stored_body
     return message.offset, message.store_timestamp, key, body, message.headers
 

@@ -158,7 +158,7 @@ class _Copier:
         """Copy what the archive lacks of a queue."""
         lost: tuple[int, int, int] | None = None
         end = self.ends.get(place)
-        # What is left of a segment after a compaction may be nothing.
+        # Compaction may leave no messages of a segment.
         passed = end or 0
         if _missing(segments, passed):
             self._bring_tables(place)
@@ -217,10 +217,10 @@ class _Copier:
         folder, base = folder_of(segment.topic, segment.queue), f"{survey.start:020}"
         path = Path(segment.path)
         aborted = _aborted_from(_read_file(path.with_suffix(".txnindex")), survey.start)
-        # The producers as of a segment's first offset; the store has none as of another.
+        # A producer snapshot describes the first offset of its segment, and no other offset.
         is_whole = survey.start == segment.start
         producers = _read_file(path.with_suffix(".snapshot")) if is_whole else None
-        # A file that replaced the one that is open would be another than what was surveyed.
+        # If the file was replaced after it was opened, its indexes may not match the survey.
         if not os.path.samestat(os.fstat(source.fileno()), os.stat(segment.path)):
             raise FileNotFoundError(f"{segment.path} has been replaced")
         indexes = {

@@ -64,7 +64,7 @@ def open_file(path: str) -> FileIO:
 
 
 def read_small(path: str) -> bytes:
-    """Read a regular file that is small if it is what it should be; errors as of `open_file`."""
+    """Read a small regular file; raise as `open_file`, and if the file is too long."""
     with open_file(path) as file, reading(path):
         data = file.read(_SMALL + 1)
     if len(data) > _SMALL:

@@ -41,7 +41,7 @@ _WHERE = (
 )
 _AGO = re.compile(r"-(\d{1,9})([smhdw])", re.ASCII)
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+", re.ASCII)
-#: What begins like a time ago, and may be misspelt.
+#: An argument that may be a misspelt relative time.
 _LIKE_AGO = re.compile(r"-\d.*", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _TIMES = ("--begin", "--end", "--start", "--to")
@@ -88,10 +88,10 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers is None:
             arguments = self._options_first(arguments)
         else:
-            # Else the complaint would be that there is no verb.
+            # Otherwise argparse would complain that there is no verb.
             self._check_before_verb(arguments)
         found, extra = super().parse_known_args(arguments, namespace)
-        # One of these stands before the arguments that are no options.
+        # "--" marks the end of the options, and is no argument itself.
         self._refuse([one for one in extra if one != "--"])
         return found, extra
 
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse(self, arguments: list[str]) -> None:
         """Report unknown arguments, if there are any, and what may have been meant."""
-        # Two dashes that all begin with make none of them near.
+        # The dashes that all names share must not make them similar.
         names = [one[2:] for one in self._option_string_actions if one.startswith("--")]
         for argument in arguments:
             option = argument.partition("=")[0]

@@ -69,7 +69,7 @@ def _topics(arguments: argparse.Namespace) -> int:
     runs: dict[tuple[str, int], list[Measured]] = {}
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for _ in range(arguments.rounds):
-            # Engines take turns, so that what else the machine does meets both.
+            # Engines take turns, so that other load on the machine affects both.
             for topics in arguments.topics or TOPICS:
                 for engine in arguments.engine or ENGINES:
                     found = measure(

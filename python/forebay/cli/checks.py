@@ -204,7 +204,7 @@ def _is_valid(option: str, value: Any) -> bool:
     except (forebay.InvalidOptionError, TypeError, ValueError):
         return False
     except (forebay.ForebayError, OSError):
-        # No temporary directory can be made: what is not known is not blamed.
+        # Without a temporary directory the value cannot be checked, so it is not reported.
         return True
     return True
 

@@ -305,5 +305,5 @@ complete -c forebay -f"""
 
 
 def _first(text: str) -> str:
-    """Return the first part of a help text; the colon of a time ends none."""
+    """Return a help text up to a colon or semicolon before a space, so not one within a time."""
     return re.split("[:;] ", text, maxsplit=1)[0]

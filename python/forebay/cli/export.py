@@ -168,7 +168,7 @@ def _sink(form: str, handle: BinaryIO, schema: pyarrow.Schema) -> Iterator[Any]:
         yield sink
         sink.close()
     except BaseException:
-        # The file will be removed. Its finaliser would close the writer, and print that it cannot.
+        # The file will be removed. The writer's finaliser would try to close it and print an error.
         sink.is_open = False
         raise
 

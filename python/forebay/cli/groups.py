@@ -1,4 +1,4 @@
-"""The verbs groups and reset-offsets: how far groups of consumers are, and where they go on."""
+"""The verbs groups and reset-offsets: how far groups of consumers are, and where they continue."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _groups(arguments: argparse.Namespace) -> int:
 
 
 def _live(queue: forebay.GroupQueue) -> tuple[object, ...]:
-    """Return what only the processes that share a store know of a queue."""
+    """Return the facts of a queue that only the processes that share the store know."""
     moved = queue.progress_timestamp
     return (
         *(queue.owner or "", str(queue.owner_pid or ""), queue.unsettled, queue.retries),

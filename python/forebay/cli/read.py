@@ -142,7 +142,7 @@ class Slice:
             if asked not in known:
                 reason = f"topic {topic} has no queue {asked}; {_queues(known)}"
                 raise forebay.UnknownTopicError(reason, topic=topic, queue=asked)
-        # Nothing of a queue that is not asked for.
+        # Queues that are not selected keep empty ranges.
         self._ends = {queue.id: queue.max_offset for queue in found.queues}
         self._starts = dict(self._ends)
         chosen = [queue for queue in found.queues if queues is None or queue.id in queues]

@@ -32,7 +32,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
 
 
 def as_dict(message: Message, *, full: bool = False) -> dict[str, Any]:
-    """Return a message as a JSON object; `full` adds all that not every message has."""
+    """Return a message as a JSON object; `full` adds the fields that `--full` prints."""
     text, encoding = _text(None if message.is_null else message.body)
     row: dict[str, Any] = {
         "topic": message.topic,

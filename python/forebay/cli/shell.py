@@ -53,7 +53,7 @@ def _shell(arguments: argparse.Namespace) -> int:
 
 
 class _Program(code.InteractiveInterpreter):
-    """Runs a program; an error is its own, and is shown with its traceback."""
+    """Runs a program, and shows its errors with their tracebacks."""
 
     failed = False
 
@@ -87,7 +87,8 @@ def _interact(names: dict[str, Any]) -> None:
     banner = f"store is {store!r}; the names are store and forebay"
     if importlib.util.find_spec("IPython") is None:
         _complete(names)
-        # Not in the handler of an error, which would be shown before each error of the terminal.
+        # Outside of an exception handler: each error would be shown with the handled one as
+        # context.
         code.interact(banner, local=names, exitmsg="")
         return
     from IPython import start_ipython  # type: ignore[import-not-found]

@@ -53,7 +53,7 @@ _KINDS = {
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-#: Statuses of errors; the first that matches.
+#: HTTP statuses of errors; the first match counts.
 _STATUSES: tuple[tuple[tuple[type[Exception], ...], int], ...] = (
     ((StoreLockedError, BusyError), 409),
     ((StoreClosedError,), 503),
@@ -267,7 +267,7 @@ class Console:
 
 
 class _Events(StreamingResponse):
-    """A stream whose source ends with it, also where the page goes away during a send."""
+    """A stream that closes its source at its end, even if the page disconnects during a send."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -283,7 +283,7 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
-    """Answer with what a page shows in place of its content."""
+    """Answer with the error, which the page shows in place of its content."""
     for kinds, status in _STATUSES:
         if isinstance(error, kinds):
             return _json({"error": str(error)}, status)

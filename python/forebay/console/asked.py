@@ -18,19 +18,19 @@ _MOST = (1 << 63) - 1
 
 
 class Asked:
-    """The query of a request, of which each name is asked for once.
+    """The query of a request, in which each name may occur once.
 
     Parameters
     ----------
     query
         The query.
     names
-        What it may name.
+        Names that it may have.
 
     Raises
     ------
     ValueError
-        If it names something else, or anything twice.
+        If it has another name, or the same name twice.
     """
 
     def __init__(self, query: QueryParams, *names: str) -> None:

@@ -55,8 +55,8 @@ def overview(store: Store, *, write: bool) -> dict[str, Any]:
 def marks(store: Store, stats: Stats) -> dict[str, int | None]:
     """Return the position after the last message, and how many bytes are not on the disk yet.
 
-    Only the positions of a commit log are bytes of one log. What is on the disk, only the process
-    that writes a partition log knows. What is not known is None.
+    Only in a commit log are positions bytes of one log. For a partition log, only the process that
+    writes knows what is on the disk. Unknown values are None.
     """
     kind = store._meanings.kind
     is_known = kind.has_one_log or (kind.keeps_files and store.mode != "r")

@@ -1,4 +1,4 @@
-"""What every request must pass, and what every answer carries, whatever answers it.
+"""The checks of every request, and the headers of every answer.
 
 A page of another site must not reach the console through the browser of its user. Therefore the
 host is checked, which stops names that are made to resolve to this machine; the token is taken
@@ -54,14 +54,14 @@ def host_name(header: str) -> str | None:
 
 
 class Guard:
-    """Answers what is refused itself, and sets the headers of all answers.
+    """Refuses requests that fail a check, and sets the headers of all answers.
 
     Parameters
     ----------
     app
-        What answers the rest.
+        The application that answers the other requests.
     token
-        What the header ``Authorization: Bearer`` must carry.
+        The token that the header ``Authorization: Bearer`` must have.
     hosts
         Names in the Host header that are accepted. ``*`` accepts all addresses in numbers, which
         no resolver can be made to return for a name.
@@ -99,14 +99,14 @@ class Guard:
         hosts = headers.getlist("host")
         name = host_name(hosts[0]) if len(hosts) == 1 else None
         if name is None or not self._accepts(name):
-            shown = "the host is not one of this console: see --host and --allow-host\n"
+            shown = "the Host header does not name this console: see --host and --allow-host\n"
             return PlainTextResponse(shown, status_code=421)
         origin = headers.get("origin")
         is_foreign = origin is not None and origin.partition("://")[2].lower() != hosts[0].lower()
         writes = scope["method"] not in ("GET", "HEAD")
         site = headers.get("sec-fetch-site", "none")
         if is_foreign or (writes and site not in ("none", "same-origin")):
-            return PlainTextResponse("the request is of another site\n", status_code=403)
+            return PlainTextResponse("the request comes from another site\n", status_code=403)
         path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
         if path in self._public:
             return None

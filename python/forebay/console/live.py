@@ -20,7 +20,7 @@ __all__ = ["LISTENERS", "Live", "Sample", "take"]
 
 #: Pages that may listen at the same time.
 LISTENERS = 32
-#: Seconds over which rates are taken, at least; until there are as many, since the first sample.
+#: Rates cover at least these seconds; before that, the time since the first sample.
 _WINDOW = 5.0
 #: Topics of which the rates are known.
 _TOPICS = 10_000

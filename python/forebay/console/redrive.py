@@ -1,4 +1,4 @@
-"""Redriving dead letters, the only thing by which the console changes a store."""
+"""Redriving dead letters, the only change that the console makes to a store."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _CONNECTIONS = 128
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens: who connects before the server runs waits for it."""
+    """Return a listening socket: clients that connect before the server runs wait for it."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
 
     def run_until_signal(self, bound: socket.socket) -> None:
         """Serve in the main thread until a signal, and raise `KeyboardInterrupt` after Ctrl-C."""
-        # The handler of asyncio would cancel what has hardly begun, which prints warnings.
+        # asyncio's own handler would cancel tasks that have hardly begun, which prints warnings.
         before = signal.signal(signal.SIGINT, self.handle_exit)
         try:
             self.run(sockets=[bound])

@@ -114,7 +114,7 @@ def test_what_is_in_use_is_archived_beside_processes_that_share_the_store_only(r
 def test_a_directory_of_another_system_is_sealed_only_if_that_is_allowed(run, broker, tmp_path):
     before = state_of(broker)
     status, out, err = run("archive", broker, tmp_path / "a", "--roll")
-    assert (status, out) == (1, b"") and "--adopt allows to write to it" in err
+    assert (status, out) == (1, b"") and "pass --adopt to write to it" in err
     status, _, err = run("archive", broker, tmp_path / "a", "--adopt")
     assert status == 2 and "--adopt needs --roll" in err
     assert state_of(broker) == before

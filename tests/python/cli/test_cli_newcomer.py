@@ -168,7 +168,7 @@ def test_beside_a_writer_the_verbs_that_write_say_what_is_possible(run, consumed
     with forebay.open("store"), forebay.open("log"):
         for words in (*WRITING, ("send", "log", "t", "x"), ("compact", "log", "orders")):
             err = refused(run, words, 1)
-            assert "is being written by" in err and "once it has closed" in err, err
+            assert "is being written by" in err and "once that process has closed" in err, err
     with forebay.open("store", mode="share") as store:
         err = refused(run, ("repair", "store"), 1)
         assert f"by process {os.getpid()}: " in err
