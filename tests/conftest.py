@@ -12,7 +12,7 @@ import jvm
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-#: Files that take a minute and more. They begin first: the last of them would be waited for.
+#: Files that take a minute or more. They begin first, since a long file at the end delays the run.
 LONG = (
     "test_spark_stream_kill",
     "test_kills",
@@ -40,7 +40,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have no collection of garbage look at the tests and at what they import: it stays."""
+    """Exclude the tests and their imports, which are never freed, from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Scheduling(LoadFileScheduling):
-    """Keeps files whole that run side by side, since what a file prepares once takes long."""
+    """Gives all tests of a file to one worker, since a file's fixtures take long to prepare."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _unit(Path(super()._split_scope(nodeid)))
@@ -64,6 +64,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
 
 
 def _unit(path: Path) -> str:
-    """Name what is kept whole: a file, or all files that use the session of Spark."""
+    """Name the unit that one worker runs: a file, or all files that use the session of Spark."""
     shares = path.parent.name == SPARK and path.stem not in LONG
     return SPARK if shares else path.stem

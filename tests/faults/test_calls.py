@@ -252,8 +252,8 @@ def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
     assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
 
 
-#: The options of each engine, and of how many calls one is tried: in `src/sim/openings.rs` each
-#: call of an opening of a partition log fails.
+#: The options of each engine, and the step between the calls that fail. A partition log can do with
+#: fewer, because in `src/sim/openings.rs` each call of its opening fails.
 SWEPT = pytest.mark.parametrize(
     ("options", "step"), [(OPTIONS, 1), (LOG_OPTIONS, 1 if PROOF else 5)], ids=["commits", "log"]
 )

@@ -160,7 +160,7 @@ class Herd:
         return {path.name: read(path) for path in self.root.glob("c*")}
 
     def sent(self) -> set[str]:
-        """Return the bodies that senders were told are sent."""
+        """Return the bodies whose sends were acknowledged."""
         return {
             f"{path.name}-{line}"
             for path in self.root.glob("s[0-9]*")
@@ -172,7 +172,7 @@ class Herd:
         return handled(journals) | perhaps_handled(journals)
 
     def drain(self, patience: float = PATIENCE) -> None:
-        """Wait until everything that was sent is settled, or for so long."""
+        """Wait until everything that was sent is settled, or the time is over."""
         deadline = time.monotonic() + patience
         while self.sent() - self.settled() and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -182,7 +182,7 @@ class Herd:
             self.kill(name)
 
 
-# A number names it, since the workers that run files side by side draw engines of their own.
+# Its id is a number, since the parallel workers of pytest draw different engines.
 @pytest.fixture(params=ENGINES, ids=map(str, range(len(ENGINES))))
 def herd(request: pytest.FixtureRequest, tmp_path: Path):
     herd = Herd(tmp_path, random.Random(SEED), request.param)
@@ -263,7 +263,7 @@ SKIPPED = 5
 
 
 def rows(table: mmap.mmap) -> list[int]:
-    """Return where the queues of the topic stand that have an owner."""
+    """Return the places in the table of those queues of the topic that have an owner."""
     (count,) = struct.unpack_from("=I", table, COUNT_AT)
     found = []
     for at in range(QUEUES_AT, QUEUES_AT + count * QUEUE_LEN, QUEUE_LEN):
@@ -333,7 +333,7 @@ def go_back(herd: Herd, table: mmap.mmap) -> None:
 def test_the_harness_finds_what_breaks_the_law(
     herd: Herd, sabotage: Callable[[Herd, mmap.mmap], None], complaint: str
 ):
-    """A hand in the table does what a bug in the hand-over would do."""
+    """A change of the table from outside imitates a bug in the hand-over."""
     await_settled(herd)
     herd.is_sabotaged = True
     with (

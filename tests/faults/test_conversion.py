@@ -1,4 +1,4 @@
-"""Conversions are killed at any call, and continued: the result is that of one which was not."""
+"""Conversions are killed at any call, and continued: the result is that of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_killed_conversion_is_continued(
             left -= 1
             assert status in (0, signal.SIGKILL), (SEED, plan)
             met += status != 0
-            # It may be killed when all is done.
+            # It may be killed after everything is done.
             if status == 0 or [it.name for it in folder.iterdir()] == ["events"]:
                 status = 0
                 break

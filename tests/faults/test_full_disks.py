@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {
 }
 #: Sizes of file systems that the short form fills with a partition log.
 LOG_SIZES = 1
-#: Of the size of a file system, space for the indexes of all segments, which recovery makes again:
+#: The part of a file system that is left for the indexes of all segments, which recovery rebuilds:
 #: 20 bytes for each 512, and two blocks of 4 KiB for each segment.
 SPARE_PART = 1 / 8
 

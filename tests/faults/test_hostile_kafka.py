@@ -47,7 +47,7 @@ status = open("/proc/self/status").read()
 said["peak"] = int(status.split("VmHWM:")[1].split()[0])
 print(json.dumps(said))
 """
-#: What an interpreter takes that has read the message of a small store, and half as much again.
+#: One and a half times the memory of an interpreter that has read the message of a small store.
 PEAK_KIB = 200 << 10
 
 

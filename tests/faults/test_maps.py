@@ -419,7 +419,7 @@ say("alive")
 """
     lines, err, status = run(EVERYTHING + script, tmp_path / "store", engine)
     assert (lines, status) == (["alive"], 0), err
-    # What was read may be reported as damage, and what a thread could not do.
+    # Warnings may report damage that was read, and work that a thread could not do.
     known = (*SLOW, "damage in ", "cannot deliver ")
     assert [line for line in err.splitlines() if not line.startswith(known)] == []
 
@@ -471,7 +471,7 @@ say("behind")
 """
 OPEN = "with store() as st: send(st, 100)\nst = store('r'{})\n"
 ENABLE = "faulthandler.enable()\n"
-#: Waits until the next check of who is first: it comes with a tick of a coarse clock.
+#: Waits until Forebay next checks whether its handler is the first: at a tick of a coarse clock.
 TICK = "import time\ntime.sleep(0.05)\nattempt(lambda: read_all(st))\n"
 
 ORDERS = {

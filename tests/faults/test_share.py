@@ -30,8 +30,8 @@ import forebay
 from forebay import _forebay
 
 SEED = seed()
-#: Seconds of each kind of flush, with a store, and how many stores: what was sent to one of them is
-#: compared in memory.
+#: Seconds that each kind of flush is tested with a store, and the number of stores. Everything that
+#: was sent to a store is compared in memory, so a long run takes several stores.
 SECONDS, STORES = (30.0, 20) if PROOF else (3.0, 1)
 SENDERS = 4
 #: Small files, so that the processes roll often.
@@ -231,7 +231,8 @@ def check(herd: Herd, counts: list[dict[int, int]]) -> None:
     acknowledged = herd.acknowledged()
     assert acknowledged, f"seed {SEED}"
     if "retention_bytes" in herd.options:
-        # The last leader may have died before it came to all queues; the store keeps no such rule.
+        # The last leader may have died before it came to all queues, and the store does not keep
+        # the options of retention.
         with forebay.open(herd.path, mode="share", **herd.options) as store:
             deadline = time.monotonic() + LONG_S
             while not removed_from_all(store):

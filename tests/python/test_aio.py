@@ -122,7 +122,7 @@ async def test_what_is_awaited_opens_and_errors_are_raised_there(tmp_path):
 
 @in_loop
 async def test_sends_that_wait_share_flushes_and_use_no_thread(tmp_path):
-    # A send that nobody tells of its flush would wait for longer than the test.
+    # If its flush were not reported, the send would wait for longer than the test.
     async with forebay.aio.open(tmp_path / "store", flush="sync", flush_timeout=600) as store:
         orders = store.producer("orders", queue=0)
         await orders.send(b"first")
@@ -161,7 +161,7 @@ async def test_sends_that_need_not_wait_use_no_thread(path):
 @in_loop
 async def test_a_send_that_is_not_durable_in_time_says_where_it_is(tmp_path, monkeypatch):
     async with forebay.aio.open(tmp_path / "store", flush_timeout=0.001) as store:
-        # The loop is told of nothing: only the time ends the wait.
+        # No token is posted: only the timeout ends the wait.
         monkeypatch.setattr(store._waits, "_settle", lambda: None)
         loop = asyncio.get_running_loop()
         loop.remove_reader(store._waits.notices.fileno())
@@ -187,7 +187,7 @@ async def test_a_cancelled_send_has_stored_its_message(tmp_path):
         assert all(isinstance(it, asyncio.CancelledError) for it in outcomes)
         assert len(await store.read("orders", 0, 0)) == 8
         assert not store._waits._futures
-        # What is posted for them later is for nobody.
+        # Tokens that are posted for them later have no effect.
         assert (await store.send("orders", b"b", flush=True)).durable
 
 

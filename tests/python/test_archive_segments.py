@@ -1,4 +1,4 @@
-"""Archives of partition logs: what is copied, beside what, and how it is read back."""
+"""Archives of partition logs: what is copied, beside which other work, and how it is read back."""
 
 from __future__ import annotations
 

@@ -655,7 +655,7 @@ def test_the_command_reports_what_it_cannot_do(path, capsys, tmp_path, monkeypat
     assert f"cannot listen on port {port}" in err and len(err.splitlines()) == 1
     assert main(["console", str(path), "--host", "no.such.host.invalid"]) == 1
     assert "cannot listen on no.such.host.invalid: " in capsys.readouterr().err
-    # An address of documentation, which no machine has; and what is no name.
+    # An address for documentation, which no machine has, and a text that is not a name.
     for host in ("192.0.2.1", "a..b", "x" * 64, "x\udcff"):
         assert main(["console", str(path), "--host", host, "--port", "0"]) == 1
         err = capsys.readouterr().err

@@ -127,7 +127,7 @@ class Lane:
             self.inherit()
 
     def offered(self, now: int, order: str) -> list[int]:
-        """Offsets that the owner gets now, those that come again before those that are new."""
+        """Offsets that the owner gets now, redelivered ones before new ones."""
         if order == "queue" and self.is_out(now):
             return []
         again = [at for at in self.unsettled if self.slots[at].deadline <= now]
@@ -357,7 +357,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(which=some.integers(0, 2), most=some.integers(1, 3), refuses=some.booleans())
     def iterate(self, which: int, most: int, refuses: bool) -> None:
-        """Take messages in a loop, which takes all that are offered ahead; may refuse the last."""
+        """Take messages in a loop, which prefetches all that are offered; maybe refuse the last."""
         number, ahead = self.offered(which)
         for key, offsets in ahead.items():
             for offset in offsets:

@@ -474,7 +474,7 @@ def test_an_engine_that_contradicts_the_files_is_an_error_with_both(tmp_path, mo
 def test_an_option_of_a_commit_log_is_refused_for_a_partition_log(tmp_path, option):
     with pytest.raises(forebay.InvalidOptionError, match="only a commit log has this option"):
         forebay.open(tmp_path / "log", engine="partitionlog", **option)
-    # Else a store would be there, whose threads go on.
+    # Otherwise a store would be open, and its threads would continue.
     assert not (tmp_path / "log").exists()
 
 
@@ -558,7 +558,7 @@ def test_public_classes_are_found_where_they_are_public():
 
 
 class Pressed:
-    """What a call takes for its argument runs code into which Ctrl-C falls."""
+    """A call converts its argument by Python code, which Ctrl-C interrupts."""
 
     def press(self, *_):
         raise KeyboardInterrupt

@@ -13,9 +13,10 @@ from processes import run_with_children
 
 from forebay import _forebay
 
-# Neither thread runs bytecode, so the second lets the main thread run only where the call itself
-# does. The main thread waits for that while the second one counts. It counts while the second one
-# gets to where it waits for its turn, and forks there.
+# Both threads run their steps in C, without bytecode, so they switch only where a step releases the
+# interpreter. The second thread wakes the main thread and counts. Then the main thread counts while
+# the second one begins the call, up to where the call releases the interpreter and the second
+# thread waits for its turn. At that moment the main thread forks.
 FORK = """
 import datetime, operator, os, signal, sys, threading, types
 from functools import partial
@@ -78,7 +79,7 @@ def test_an_import_under_way_does_not_hold_up_a_child(tmp_path: Path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the symbols of an ELF file")
 def test_every_lock_of_the_extension_is_initialised_when_it_loads():
-    """Those of its own are in one; those inside PyO3 are its only variables of these sizes.
+    """Forebay's own locks are in one variable; PyO3's are its only variables of these sizes.
 
     A lock has a word that is 2 once it is initialised, and references.
     """
@@ -98,7 +99,7 @@ def print_locks() -> None:
     maps = Path("/proc/self/maps").read_text().splitlines()
     base = min(int(line.split("-")[0], 16) for line in maps if line.endswith(str(path)))
     for name, address, size in variables(path.read_bytes()):
-        # Of a text with nothing to fill in, which the text there is not.
+        # It is for a text without placeholders, and the text there has some.
         if "argument_extraction_error" in name and size == 16:
             continue
         if ("pyo3" in name and size in (16, 32)) or "once4MADE" in name:

@@ -95,7 +95,7 @@ def test_keys_of_any_bytes_are_found_where_kafka_puts_them(tmp_path: Path):
         for further in ("with space", ""):
             with pytest.raises(forebay.InvalidOptionError, match="key"):
                 producer.send(b"", keys=["first", further])
-        # The first key is a whole, whatever it is.
+        # The first key is one value, whatever bytes it has.
         for key in ("with space", "", "line\n"):
             sent = producer.send(b"", key=key)
             assert log.get("t", sent.queue, sent.offset).key_bytes == key.encode()
@@ -194,7 +194,7 @@ def test_other_engines_refuse_them_by_name(other: forebay.Store):
             send()
     with pytest.raises(forebay.InvalidOptionError, match="no tombstones"):
         producer.send_arrow(pa.table({"body": pa.array([None, b""]), "key": ["1", "2"]}))
-    # No headers are none that are passed over.
+    # Empty headers are accepted, because they lose nothing.
     producer.send_batch([b""], headers=[])
     producer.send_arrow(pa.table({"body": [b""], "headers": pa.array([[]], HEADER_TYPE)}))
     assert len(stored(other)) == 2

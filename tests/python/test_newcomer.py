@@ -94,7 +94,7 @@ def called(objects, owner, method, given):
     return function(**given)
 
 
-#: What the text calls a parameter where it does not use its name.
+#: How an error names a parameter, where it does not use the parameter's name.
 ALSO = {"topics": "topic", "keys": "key", "bodies": "bod", "messages": "Message"}
 #: Any object is a file system until it is asked for something.
 ANYTHING = {("archive", "filesystem")}

@@ -35,8 +35,8 @@ class Odd:
 
 
 ONE, MANY, JOINING = MessageFields, BatchFields, ConsumerOptions
-#: Methods of producers and consumers through hooks, with their least arguments, and what the
-#: others are.
+#: Methods of producers and consumers with hooks, with their least arguments, and the type of the
+#: others.
 THROUGH_HOOKS = {
     "producer.send": ({"body": b""}, ONE),
     "producer.send_nowait": ({"body": b""}, ONE),
@@ -45,7 +45,7 @@ THROUGH_HOOKS = {
     "consumer.poll": ({"timeout": 0}, None),
     "consumer.run": ({"handler": print}, None),
 }
-#: Those that pass settling and the place in the queues on to what is within.
+#: Methods that only call the consumer within: settling, and moving in the queues.
 SETTLING = {
     "consumer.ack": ({"messages": []}, None),
     "consumer.nack": ({"message": "message"}, None),
@@ -53,7 +53,7 @@ SETTLING = {
     "consumer.extend": ({"message": "message", "seconds": 1}, None),
     "consumer.seek": ({"to": "latest"}, None),
 }
-#: The same of those by a serde; any value may be sent.
+#: The same for producers and consumers of a serde; any value may be sent.
 BY_SERDE = {
     "producer.send": ({"value": 1}, ONE),
     "producer.send_nowait": ({"value": 1}, ONE),
@@ -62,7 +62,7 @@ BY_SERDE = {
     "consumer.poll": ({"timeout": 0}, None),
     "consumer.run": ({"handler": print}, None),
 }
-#: The same of what is awaited.
+#: The same for methods that are awaited.
 AWAITED = {
     "store.send": ({"topic": "orders", "body": b"x"}, ONE),
     "store.producer": ({"topic": "orders"}, None),
@@ -90,7 +90,7 @@ AWAITED = {
     "consumer.extend": ({"message": "message", "seconds": 60}, None),
     "consumer.seek": ({"to": "earliest"}, None),
 }
-#: What the text calls a parameter where it does not use its name.
+#: How an error names a parameter, where it does not use the parameter's name.
 ALSO = {"topics": "topic", "keys": "key", "bodies": "bod", "messages": "Message"}
 #: Any object is a file system until it is asked for something, and a serde is asked for any value.
 ANYTHING = {("archive.open", "filesystem"), ("send", "value"), ("send_nowait", "value")}

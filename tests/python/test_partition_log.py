@@ -293,7 +293,7 @@ def test_what_a_partition_log_does_not_have_is_refused(tmp_path: Path):
     ):
         with pytest.raises(forebay.InvalidOptionError, match=next(iter(option))):
             open_log(tmp_path / "other", **option)
-    # What a partition log does in any case may be said.
+    # Options may state what a partition log does anyway.
     open_log(tmp_path / "other", disk_reserve=0, retention_bytes=1 << 20, index=None).close()
     with pytest.raises(forebay.UnsupportedError, match="share"):
         open_log(tmp_path / "other", mode="share", cleanup_policy="compact")

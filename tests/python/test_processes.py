@@ -441,7 +441,7 @@ def test_an_append_lock_that_names_nobody_is_taken_over(tmp_path: Path, word: in
 
 @pytest.mark.parametrize("wrong", [-(1 << 20), -1, 7, 1 << 62])
 def test_a_published_end_that_is_wrong_ends_sends(tmp_path: Path, wrong: int):
-    """It does so for each process that sees it, and never ends the process or hangs it."""
+    """Every process that sees the wrong end stops sending, and none dies or hangs."""
     two = share(tmp_path / "s")
     one = share(tmp_path / "s")
     one.send("orders", b"a", queue=0)
@@ -450,7 +450,7 @@ def test_a_published_end_that_is_wrong_ends_sends(tmp_path: Path, wrong: int):
     end = peek(tmp_path / "s", AT_PUBLISHED)
     poke(tmp_path / "s", AT_PUBLISHED, max(0, end + wrong))
     if "engine" in SMALL and wrong == 7:
-        # It counts bytes, and nothing is found by it.
+        # In a partition log the end only counts bytes; no message is found by it.
         assert two.send("orders", b"c", queue=0, flush=True).offset == 2
         one.close()
         two.close()

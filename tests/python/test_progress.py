@@ -15,12 +15,12 @@ import forebay.progress
 from forebay.cli import main
 from forebay.progress import Bar
 
-#: What a terminal does with it leaves no character.
+#: Control sequences, of which a terminal shows no character.
 CONTROL = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal(io.StringIO):
-    """A stream that says of itself that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

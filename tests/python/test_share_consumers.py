@@ -30,7 +30,7 @@ ENGINES: dict[str, dict[str, object]] = {
     "commitlog": {"index": False},
     "partitionlog": {"engine": "partitionlog"},
 }
-#: That of the engine which a test runs over.
+#: The options of the engine that a test runs over.
 OF_ENGINE: dict[str, object] = {}
 
 

@@ -52,7 +52,7 @@ with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
 
 @pytest.fixture
 def interrupt():
-    """Return a function that has Ctrl-C pressed while the caller goes on."""
+    """Return a function that sends Ctrl-C while the caller continues."""
     pressers = []
 
     def press():

@@ -1,4 +1,4 @@
-"""Errors in the words of the shell: fields of the error decide on them, and no text does."""
+"""Errors in the words of the shell: they follow from the fields of an error, not from its text."""
 
 import copy
 import pickle

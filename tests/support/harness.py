@@ -19,7 +19,7 @@ if PROOF:
 #: A random number that all processes of a run have.
 DRAWN = int(os.environ.setdefault("FOREBAY_DRAWN", str(time.time_ns() % 10**6)))
 
-#: A time, in seconds, that nothing here needs, however busy the machine; below any test's limit.
+#: A timeout in seconds that is never reached, however busy the machine; below any test's limit.
 LONG_S = 300.0
 
 #: The warning of a store that its disk is slow; it is not a failure.

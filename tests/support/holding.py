@@ -84,7 +84,7 @@ def take(path: Path, lock: str, words: dict[str, int], *bytes_: int) -> contextl
             generation = (free // GENERATION + 1) % (1 << 48) * GENERATION
             left = generation | free & DIRTY
             page[word] = (left | free & WAITERS | SLOT).to_bytes(8, sys.byteorder)
-            # Who sleeps on the word wakes after some milliseconds.
+            # A process that sleeps on the word wakes by itself after some milliseconds.
             taken.callback(page.__setitem__, word, left.to_bytes(8, sys.byteorder))
         return taken.pop_all()
     return None

@@ -212,7 +212,7 @@ def test_shell_shows_where_a_program_failed(run, store):
 
 
 def test_an_error_on_a_terminal_is_shown_alone_and_ctrl_c_ends_a_statement(store):
-    """Errors came with the one of the import of IPython, which was tried before."""
+    """Each error was shown with the ImportError of IPython as its context."""
     code = "import importlib.util, signal, sys; importlib.util.find_spec = lambda name: None\n"
     # A shell that runs in the background has SIGINT ignored.
     code += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

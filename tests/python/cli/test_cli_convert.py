@@ -54,7 +54,7 @@ def test_an_interrupted_conversion_says_how_it_goes_on(run: Run, tmp_path):
 def test_a_message_that_is_lost_is_met_by_the_copy_and_the_advice_can_be_followed(
     run: Run, tmp_path
 ):
-    """What had been copied by then stayed, and the next command was refused for it."""
+    """The partial copy stayed, and the next command was refused because of it."""
     with forebay.open(tmp_path / "events", commitlog_file_size=1 << 20, default_queues=1) as store:
         places = [store.send("orders", b"%03d" % number).position for number in range(10)]
     log = tmp_path / "events" / "commitlog" / f"{0:020}"

@@ -1,4 +1,4 @@
-"""The shell's blocks on the pages: each command runs as written, or has a reason why not here."""
+"""The shell's blocks on the pages: each command runs as written, or a rule says why not."""
 
 from __future__ import annotations
 

@@ -13,19 +13,19 @@ from test_cli_newcomer import PYTHON, parsers, required
 import forebay
 from forebay import cli
 
-#: What the arguments of verbs are where they are right.
+#: A valid value of each argument of the verbs.
 RIGHT = {
     "store": "store", "source": "store", "target": "target", "output": "out.csv", "path": ".",
     "topic": "orders", "topics": "orders", "key": "k1", "body": "x", "group": "billing",
     "query": "q", "batch": "1", "shell": "bash",
 }  # fmt: skip
-#: Options whose values are text: one that is refused. Nothing is of those that are None.
+#: A refused value of each option that takes text; None if the option accepts any text.
 TEXT = {
     "--file": "none", "--key": "two words", "--topic": "none", "--conf": "none", "--host": "a..b",
     "--folder": "none/none", "--target": ":memory:", "--delimiter": None, "--allow-host": None,
     "--svg": None, "--html": None,
 }  # fmt: skip
-#: The same of one verb.
+#: The same for options of one verb.
 OF_VERB = {
     ("send", "--tags"): "", ("dlq", "redrive", "--to"): "a/b",
     ("cat", "--tags"): None, ("tail", "--tags"): None, ("export", "--tags"): None,
