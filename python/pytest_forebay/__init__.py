@@ -26,7 +26,7 @@ def forebay_clock() -> Clock:
 
 @pytest.fixture
 def forebay_store(request: pytest.FixtureRequest, forebay_clock: Clock) -> Iterator[Store]:
-    """Yield an empty store that goes by `forebay_clock`; it is closed after the test.
+    """Yield an empty store whose clock is `forebay_clock`; it is closed after the test.
 
     It is in memory and has one queue per topic. Indirect parametrisation sets other options of
     `forebay.open`: ``{"engine": "commitlog"}`` and ``{"engine": "partitionlog"}`` are stores on

@@ -396,7 +396,7 @@ def test_a_kernel_without_the_locks_that_processes_need_is_refused_by_name(
 
 
 class Told(Herd):
-    """A store that is written here, with journals that are told what to say."""
+    """A store that the test itself writes, with journals that it makes up."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, "async", random.Random(SEED), "commitlog")
@@ -421,7 +421,7 @@ class Told(Herd):
             journal.write(f"{number} 0 {offset} {position}\n")
 
     def check(self, read: int = 0) -> None:
-        """Check what was told, and that a reader has counted so many messages."""
+        """Check the journals, and that a reader has counted so many messages."""
         self.store.close()
         check(self, [{0: read}])
 

@@ -97,7 +97,7 @@ _OPEN_MAX = {"read": 1, "stream": 16, "job": 1}
 
 
 class OpenStores:
-    """The stores that this worker keeps open between tasks, of which it runs one at a time.
+    """The stores that this worker keeps open between tasks. It runs one task at a time.
 
     Each is kept under a token, which tells when it must be opened again:
 

@@ -313,7 +313,7 @@ def unsupported(path):
 
 
 def test_spark_says_why_a_store_is_not_supported(spark, tmp_path):
-    """PySpark took the error for a reader without partitions, and a task failed without a word."""
+    """PySpark took the error for a reader without partitions, and a task failed with no cause."""
     unsupported(tmp_path / "odd")
     loaded = spark.read.format("forebay").option("subscribe", "t").load(str(tmp_path / "odd"))
     with pytest.raises(PySparkException, match="commitlog") as caught:

@@ -30,7 +30,7 @@ function overview() {
     all.set("Messages", count(one.messages));
     all.set("Topics", count(one.topics), `${count(one.queues)} queues`);
     all.set("Lag of all groups", count(one.lag));
-    // What is not known of this store has no place.
+    // Figures that are not known of this store are left out.
     const isOneLog = one.position !== null;
     all.show("Stored", isOneLog);
     byteChart.node.hidden = !isOneLog;
@@ -349,7 +349,7 @@ function health() {
       : room + (found.folders_whole ? "" : "; not all files were counted");
   }
   const nodes = [h("h2", null, "Damage"), places.node, h("h2", null, "Disk"), about, disk, folders.node];
-  // All files are counted for it.
+  // Each refresh counts all files of the store.
   return { title: "Health", nodes, refresh, every: 10_000 };
 }
 

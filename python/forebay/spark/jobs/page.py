@@ -120,7 +120,7 @@ def _size(size: int) -> str:
 
 
 def _age(seconds: float) -> str:
-    """Return an age in the largest unit of which it has at least two."""
+    """Return an age in the largest unit in which it is at least 2."""
     for length, unit in _AGES:
         if seconds >= 2 * length or length == 1:
             return f"{max(seconds, 0) // length:,.0f} {unit}"
