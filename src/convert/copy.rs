@@ -225,11 +225,11 @@ fn check_same(
         return Ok(());
     }
     let reason = format!(
-        "queue {queue} of {} has another message at offset {offset} than the unfinished conversion \
-         has copied; to start anew, delete the directory that ends in .converting",
+        "message {offset} of topic {:?} queue {queue} differs from the one that the unfinished \
+         conversion copied; to start again, delete the directory that ends in .converting",
         topic.name
     );
-    Err(Error::option("source", "another store now", reason))
+    Err(Error::option("source", "a different store", reason))
 }
 
 /// Checks that no queue has a gap in its offsets. Queues of a commit log have gaps only after

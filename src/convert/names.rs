@@ -188,7 +188,7 @@ fn free(name: &str, taken: &BTreeSet<String>, target: EngineKind) -> String {
 fn refused(name: &str, target: EngineKind) -> Error {
     Error::InvalidTopic {
         topic: name.to_owned(),
-        reason: format!("it is no name of a topic in a {}", target.word()),
+        reason: format!("not a valid topic name in a {}", target.word()),
     }
 }
 

@@ -129,7 +129,7 @@ impl Place {
         match (state.difference(&found), topics_in(&found)) {
             (None, Some(topics)) => Ok(Some(topics)),
             (None, None) => Err(self.other("its topics cannot be read")),
-            (Some(first), _) => Err(self.other(&format!("it has another {first}"))),
+            (Some(first), _) => Err(self.other(&format!("its value of {first} differs"))),
         }
     }
 
@@ -148,7 +148,7 @@ impl Place {
 
     fn other(&self, why: &str) -> Error {
         let reason = format!(
-            "{} holds another unfinished conversion: {why}; delete it to start anew",
+            "{} holds another unfinished conversion: {why}; delete it to start again",
             self.work.display()
         );
         Error::option("target", self.target.display(), reason)

@@ -86,7 +86,7 @@ impl Error {
     pub(crate) fn read_only_topic(name: &str) -> Error {
         Error::ReadOnly {
             what: format!("topic {name:?}"),
-            remedy: "its permissions (perm in config/topics.json) allow no writing",
+            remedy: "its permissions (perm in config/topics.json) do not allow writing",
         }
     }
 

@@ -203,7 +203,7 @@ mod tests {
         assert!(long.ends_with("the table has 4 bytes, limit 3"), "{long}");
         fs::write(&path, "{0").unwrap();
         let cut = error(&path);
-        assert!(cut.contains("no table: "), "{cut}");
+        assert!(cut.contains("not a table: "), "{cut}");
         let no_file = error(folder.path());
         assert!(no_file.ends_with("is not a regular file"), "{no_file}");
     }

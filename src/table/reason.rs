@@ -25,7 +25,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::NotAFile => f.write_str("not a regular file"),
             Reason::TooMuch(what) => write!(f, "the table has {what}"),
-            Reason::Unreadable(what) => write!(f, "no table: {what}"),
+            Reason::Unreadable(what) => write!(f, "not a table: {what}"),
         }
     }
 }

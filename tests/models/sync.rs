@@ -67,7 +67,7 @@ impl Instant {
         Instant
     }
 
-    /// Always true: code that would check several times before it sleeps checks once.
+    /// As if all time had passed: code that would check several times before it sleeps checks once.
     pub(crate) fn elapsed(&self) -> Duration {
         Duration::MAX
     }

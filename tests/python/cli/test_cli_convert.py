@@ -44,7 +44,7 @@ def test_an_interrupted_conversion_says_how_it_goes_on(run: Run, tmp_path):
     words = ("convert", tmp_path / "logs", tmp_path / "events", "--engine", "commitlog")
     status, out, err = run(*words, "--renumber")
     assert (status, out) == (1, b"")
-    assert "holds another unfinished conversion: it has another renumber; delete it" in err
+    assert "holds another unfinished conversion: its value of renumber differs; delete it" in err
     status, out, err = run(*words)
     assert (status, err) == (0, "")
     assert out.decode().splitlines()[0].startswith("an earlier run had begun")
