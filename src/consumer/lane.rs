@@ -202,7 +202,8 @@ impl Lane {
         Ok(is_owned)
     }
 
-    /// Gives the lane to its heir if its owner holds nothing that has not timed out.
+    /// Gives the lane to its heir if its owner holds no message, or only messages that have timed
+    /// out.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! How a consumer joins its group, and joins it again after others have removed it.
 //!
 //! In a shared store, a process that has hung for the session time-out loses its consumers. Each
-//! thread that polls then notices that the consumer is no member any more. One of them joins again:
+//! thread that polls then notices that the consumer is no longer a member. One of them joins again:
 //! if each did, the members that nobody polls for would keep their queues until the process ends.
 
 use super::group::Ground;

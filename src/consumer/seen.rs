@@ -45,7 +45,7 @@ impl Seen {
                 }),
             }
         }
-        // The last span that is due stands for all spans before it.
+        // If several spans are due, the last of them covers all messages of the others.
         let is_due = |span: &Span| span.last.saturating_add(delay) <= now;
         while self.spans.get(1).is_some_and(is_due) {
             self.spans.pop_front();

@@ -174,8 +174,8 @@ pub trait FileSystem: Send + Sync + Debug {
         lock::probe(path)
     }
 
-    /// The file system of a directory, to be synced as a whole; `None` if such a sync may miss
-    /// errors.
+    /// The file system of a directory, to be synced as a whole; `None` if such a sync may report
+    /// success without storing everything.
     fn volume(&self, path: &Path) -> io::Result<Option<Volume>> {
         let _ = path;
         Ok(None)
