@@ -35,7 +35,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from forebay import _forebay
-from forebay.given import check, check_function, check_has_run
+from forebay.columns import with_properties
+from forebay.given import check, check_function, check_has_run, check_items
 from forebay.selection import require
 from forebay.wrapping import ConsumerWrapper, ProducerWrapper
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     import forebay
     from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
-    from forebay.options import Duration
+    from forebay.options import ArrowArray, ArrowStream, Duration
 
 __all__ = ["ConsumeHook", "Consumer", "Producer", "SendHook", "consumer", "producer", "tracing"]
 
@@ -122,6 +123,15 @@ class Producer(ProducerWrapper["forebay.Producer | Producer"]):
         with _entered(self._hook(self.topic, added)):
             merged = _merged(properties, added)
             return self._plain.send_batch_nowait(bodies, properties=merged, **fields)
+
+    def send_arrow(self, data: ArrowStream | ArrowArray, **fields: Any) -> BatchResult:
+        """Send the rows of a table. Properties that the hook adds are merged by pyarrow."""
+        added: dict[str, str] = {}
+        with _entered(self._hook(self.topic, added)):
+            names = [*added, *added.values()]
+            check_items("properties", names, str, "a mapping of str to str")
+            merged = with_properties(data, added) if added else data
+            return self._plain.send_arrow(merged, **fields)
 
 
 class Consumer(ConsumerWrapper["forebay.Consumer | Consumer"]):

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from forebay import _forebay, hooks
+from forebay.columns import with_bodies
 from forebay.errors import ForebayError
 from forebay.given import check, check_callable, check_function, check_has_run
 from forebay.selection import require
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     import forebay
     from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
-    from forebay.options import BatchFields, Duration, MessageFields
+    from forebay.options import ArrowArray, ArrowStream, BatchFields, Duration, MessageFields
 
 __all__ = [
     "Consumer",
@@ -185,6 +186,21 @@ class Producer(ProducerWrapper["forebay.Producer | hooks.Producer"], Generic[T])
         check("values", values, Iterable, "a list of values")
         bodies = [self._serde.dumps(value) for value in values]
         return self._plain.send_batch_nowait(bodies, **fields)
+
+    def send_arrow(
+        self,
+        data: ArrowStream | ArrowArray,
+        *,
+        atomic: bool = False,
+        flush: bool | None = None,
+    ) -> BatchResult:
+        """Send the rows of a table, with the parameters of `forebay.Producer.send_arrow`.
+
+        The column ``value`` (or ``body``) has values, of any type of Arrow: a struct is a dict, and
+        null is None. pyarrow reads it.
+        """
+        rows = with_bodies(data, self._serde.dumps)
+        return self._plain.send_arrow(rows, atomic=atomic, flush=flush)
 
 
 class Consumer(ConsumerWrapper["forebay.Consumer | hooks.Consumer"], Generic[T]):

@@ -1,7 +1,9 @@
 """Hooks around sends and handling: what they add, surround and break; traces across messages."""
 
 import contextlib
+import sys
 
+import pyarrow as pa
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -40,6 +42,65 @@ def test_a_send_hook_adds_properties(store):
         {"by": "orders"},
         {"by": "orders"},
     ]
+
+
+PAIRS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())]))
+GIVEN = [[("n", "1"), ("by", "me")], None, []]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (pa.map_(pa.string(), pa.string()), GIVEN),
+        (PAIRS, [row and [{"name": n, "value": v} for n, v in row] for row in GIVEN]),
+        (pa.null(), None),
+        (None, None),
+    ],
+    ids=["map", "list", "null", "none"],
+)
+def test_a_send_hook_adds_properties_to_the_rows_of_a_table(store, kind, given):
+    orders = forebay.hooks.producer(store.producer("orders", queue=0), stamp)
+    columns = {"body": pa.array([b"a", b"b", b"c"]), "key": pa.array(["1", "2", "3"])}
+    if kind is not None:
+        properties = pa.array(given if given else [None] * 3, kind)
+        columns = {"body": columns["body"], "properties": properties, "key": columns["key"]}
+    table = pa.table(columns)
+    assert orders.send_arrow(table.to_reader(max_chunksize=2), flush=True).count == 3
+    assert orders.send_arrow(table.to_batches()[0], atomic=True).count == 3
+    first = {"n": "1", "by": "orders"} if given else {"by": "orders"}
+    assert sent(store) == 2 * [first, {"by": "orders"}, {"by": "orders"}]
+    assert [message.key for message in store.read("orders", 0, 0)] == 2 * ["1", "2", "3"]
+
+
+def test_a_table_is_refused_in_the_words_of_the_producer(store):
+    plain = store.producer("orders", queue=0)
+    orders = forebay.hooks.producer(plain, stamp)
+    null = pa.table({"body": [b"a"], "properties": pa.array([[None]], PAIRS)})
+    unknown = pa.table({"body": [b"a"], "nonsense": [1]})
+    for data in (null, unknown, pa.table({"body": [b"a"], "properties": ["p"]}), None, [b"a"]):
+        with pytest.raises((forebay.InvalidOptionError, TypeError)) as expected:
+            plain.send_arrow(data)
+        with pytest.raises(expected.type) as refused:
+            orders.send_arrow(data)
+        assert str(refused.value) == str(expected.value)
+    wrong = forebay.hooks.producer(plain, lambda _, properties: properties.update(n=1))
+    with pytest.raises(TypeError, match="properties must be a mapping of str to str"):
+        wrong.send_arrow(pa.table({"body": [b"a"]}))
+    assert sent(store) == []
+
+
+def test_a_hook_that_adds_nothing_leaves_a_table_as_it_is(store, monkeypatch):
+    table = pa.table({"body": [b"a"]})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    seen = []
+    orders = forebay.hooks.producer(
+        store.producer("orders", queue=0), lambda topic, _: seen.append(topic)
+    )
+    assert orders.send_arrow(table).count == 1
+    assert seen == ["orders"]
+    with pytest.raises(ImportError, match=r"forebay\[arrow\]"):
+        forebay.hooks.producer(orders, stamp).send_arrow(table)
+    assert sent(store) == [{}]
 
 
 def test_reprs_say_what_is_wrapped(store):

@@ -42,6 +42,7 @@ THROUGH_HOOKS = {
     "producer.send_nowait": ({"body": b""}, ONE),
     "producer.send_batch": ({"bodies": [b""]}, MANY),
     "producer.send_batch_nowait": ({"bodies": [b""]}, MANY),
+    "producer.send_arrow": ({"data": None}, None),
     "consumer.poll": ({"timeout": 0}, None),
     "consumer.run": ({"handler": print}, None),
 }
@@ -59,6 +60,7 @@ BY_SERDE = {
     "producer.send_nowait": ({"value": 1}, ONE),
     "producer.send_batch": ({"values": [1]}, MANY),
     "producer.send_batch_nowait": ({"values": [1]}, MANY),
+    "producer.send_arrow": ({"data": None}, None),
     "consumer.poll": ({"timeout": 0}, None),
     "consumer.run": ({"handler": print}, None),
 }

@@ -5,6 +5,7 @@ import enum
 import sys
 from typing import Annotated
 
+import pyarrow
 import pydantic
 import pytest
 from meanings import MEANINGS
@@ -232,6 +233,40 @@ def test_a_producer_sends_values_with_the_fields_of_messages(store):
     with pytest.raises(TypeError):
         orders.send({1, 2})
     assert store.topics["orders"].queues[0].max_offset == 6
+
+
+@pytest.mark.parametrize("name", ["value", "body"])
+def test_a_producer_sends_the_values_of_a_table(store, name):
+    def stamp(_topic, properties):
+        properties["by"] = "hook"
+
+    serde = forebay.serde.json()
+    hooked = forebay.hooks.producer(store.producer("orders", queue=0), stamp)
+    values = [{"n": 1, "of": ["a"]}, {"n": 2, "of": []}, None]
+    table = pyarrow.table({"key": ["a", "b", "c"], name: values})
+    assert serde.producer(hooked).send_arrow(table, atomic=True, flush=True).count == 3
+    assert serde.producer(hooked).send_arrow(table.to_reader(max_chunksize=1)).count == 3
+    messages = store.read("orders", 0, 0).messages
+    assert [serde.loads(message) for message in messages] == 2 * values
+    assert [message.key for message in messages] == 2 * ["a", "b", "c"]
+    assert all(message.properties == {"by": "hook"} for message in messages)
+
+
+def test_a_table_with_a_value_that_cannot_be_encoded_is_not_sent(store):
+    plain = store.producer("orders", queue=0)
+    numbers = forebay.serde.pydantic(int).producer(plain)
+    rows = pyarrow.table({"value": ["1", "two"]}).to_reader(max_chunksize=1)
+    with pytest.raises(ValueError, match="two"):
+        numbers.send_arrow(rows)
+    text = forebay.serde.Serde(str, bytes.decode).producer(plain)
+    with pytest.raises(TypeError, match="bytes-like"):
+        text.send_arrow(pyarrow.table({"value": ["a"]}))
+    for data in (None, pyarrow.table({"key": ["a"]}), pyarrow.table({"body": [1], "value": [1]})):
+        with pytest.raises((forebay.InvalidOptionError, TypeError)) as expected:
+            plain.send_arrow(data)
+        with pytest.raises(expected.type):
+            numbers.send_arrow(data)
+    assert store.topics["orders"].queues[0].max_offset == 0
 
 
 @pytest.fixture
