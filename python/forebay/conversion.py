@@ -11,6 +11,7 @@ from forebay import _forebay
 from forebay._forebay import Conversion
 from forebay.errors import InvalidOptionError
 from forebay.given import (
+    FILE_ENGINES,
     check,
     check_apart,
     check_items,
@@ -19,7 +20,7 @@ from forebay.given import (
     check_word,
     listed,
 )
-from forebay.options import FILE_ENGINES, FileEngine, Flush, Options, Progress
+from forebay.options import FileEngine, Flush, Options, Progress
 
 __all__ = ["convert"]
 

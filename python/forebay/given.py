@@ -6,12 +6,14 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 from forebay.errors import InvalidOptionError
+from forebay.options import FileEngine
 from forebay.words import Worded
 
 __all__ = [
+    "FILE_ENGINES",
     "ITEMS_MAX",
     "check",
     "check_apart",
@@ -28,6 +30,8 @@ __all__ = [
     "with_surrogates",
 ]
 
+#: The names of the engines that keep a store in files.
+FILE_ENGINES: tuple[FileEngine, ...] = get_args(FileEngine)
 #: More than any argument can use; an iterable may have no end.
 ITEMS_MAX = 1 << 20
 #: Arguments of the shell that are not UTF-8 have surrogates.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,8 +54,6 @@ EngineName: TypeAlias = Literal["commitlog", "partitionlog", "memory"]
 """The engine of a store."""
 FileEngine: TypeAlias = Literal["commitlog", "partitionlog"]
 """An engine that keeps a store in files."""
-FILE_ENGINES: tuple[FileEngine, ...] = get_args(FileEngine)
-"""Their names."""
 Flush: TypeAlias = Literal["async", "sync"]
 """When a send returns."""
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]

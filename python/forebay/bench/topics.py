@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import forebay
-from forebay.options import FILE_ENGINES, FileEngine
+from forebay.given import FILE_ENGINES
+from forebay.options import FileEngine
 
 __all__ = ["ENGINES", "TOPICS", "Measured", "measure"]
 

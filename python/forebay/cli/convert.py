@@ -7,7 +7,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import directory, pair
-from forebay.options import FILE_ENGINES
+from forebay.given import FILE_ENGINES
 from forebay.output import counted, write_json, write_line
 from forebay.progress import Bar
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import forebay
 from forebay import _forebay
 from forebay.cli.arguments import UsageError, add_store, number, pair
-from forebay.options import FILE_ENGINES
+from forebay.given import FILE_ENGINES
 from forebay.output import counted, write_json, write_line
 from forebay.store import open_writer
 

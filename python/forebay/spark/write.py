@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import forebay
 from forebay import _forebay
 from forebay.errors import StoreLockedError, UnsupportedError
-from forebay.options import FILE_ENGINES, FileEngine
+from forebay.given import FILE_ENGINES
+from forebay.options import FileEngine
 from forebay.spark.errors import did_you_mean, invalid, must, unknown
 from forebay.spark.options import LONG_MAX, directory, truth
 
