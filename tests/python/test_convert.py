@@ -374,7 +374,7 @@ def test_an_interrupted_conversion_is_continued_with_the_same_arguments(tmp_path
     with pytest.raises(StopError):
         forebay.convert(source, target, engine="commitlog", progress=stop)
     assert not target.exists()
-    with pytest.raises(forebay.InvalidOptionError, match="another renumber"):
+    with pytest.raises(forebay.InvalidOptionError, match="its value of renumber differs"):
         forebay.convert(source, target, engine="commitlog", renumber=True)
     other = tmp_path / "other"
     source.rename(other)
