@@ -36,7 +36,8 @@ pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
 pub use small::{put, read_small, replace, replace_keeping};
 pub use syscall::{
-    ByteLock, Holder, coarse_ms, fork_generation, host_address, now_ns, steady_ms, watch_forks,
+    ByteLock, Holder, coarse_ms, fork_generation, host_address, now_ns, steady_ms, thread_time,
+    watch_forks,
 };
 pub use volume::Volume;
 

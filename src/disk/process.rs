@@ -9,6 +9,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Milliseconds since the epoch by the wall clock at its last tick, 1 to 10 ms ago: a third of the
 /// cost of the exact time.
@@ -55,6 +56,18 @@ pub fn steady_ms() -> i64 {
         return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
     }
     coarse_ms()
+}
+
+/// How long processors have worked for this thread; `None` where the system does not say.
+pub fn thread_time() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        let time = read_clock(libc::CLOCK_THREAD_CPUTIME_ID)?;
+        let seconds = u64::try_from(time.tv_sec).ok()?;
+        Some(Duration::new(seconds, time.tv_nsec as u32))
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);

@@ -15,7 +15,7 @@ pub use super::byte_lock::{
     unlock_byte_zero,
 };
 pub use super::process::{
-    coarse_ms, forget_descriptor, fork_generation, host_address, now_ns, steady_ms,
+    coarse_ms, forget_descriptor, fork_generation, host_address, now_ns, steady_ms, thread_time,
     watch_descriptor, watch_forks,
 };
 

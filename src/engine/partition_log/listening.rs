@@ -24,7 +24,7 @@
 
 use super::segments::names::LOCK;
 use super::write::readers::TICK;
-use crate::disk::{Disk, Holder, Identity};
+use crate::disk::{Disk, Holder, Identity, thread_time};
 use crate::engine::directory::names::METERS;
 use crate::engine::directory::page::{StatePage, Word};
 use crate::engine::service::condition::Condition;
@@ -35,8 +35,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Checks take at most one part in this many of the time. Exceptions: a check shorter than
+/// Checks take at most one part in this many of a processor. Exceptions: a check shorter than
 /// [`CHECK_SHORT`], and the check after a change of the word, which is due within [`Pauses::poll`].
+/// The time in which other threads had the processor does not count: on a busy machine each check
+/// would delay the next one.
 const CHECK_SHARE: u32 = 20;
 const CHECK_SHORT: Duration = Duration::from_micros(100);
 /// Between two wakes of threads that are about to sleep on the word of another process.
@@ -139,7 +141,7 @@ impl Listening {
 
     /// Runs a check of the files at `root`. Returns its result and what to do after it.
     pub fn check<T>(&self, disk: &dyn Disk, root: &Path, check: impl FnOnce() -> T) -> (T, Turn) {
-        let began = Instant::now();
+        let (began, worked) = (Instant::now(), thread_time());
         // Loaded before the files are read, so that anything published later changes the word.
         let word = {
             let mut known = self.known.lock();
@@ -148,7 +150,10 @@ impl Listening {
         };
         let loaded = Instant::now();
         let result = check();
-        let took = began.elapsed();
+        let took = match (worked, thread_time()) {
+            (Some(before), Some(after)) => after.saturating_sub(before),
+            _ => began.elapsed(),
+        };
         let busy = took.saturating_mul(CHECK_SHARE);
         let mut known = self.known.lock();
         #[cfg(test)]

@@ -159,6 +159,26 @@ fn a_reader_checks_no_file_twice_that_nobody_has_written() {
     writer.close().unwrap();
 }
 
+/// On a busy machine a check takes long because other threads have the processor. The next change
+/// was ignored for twenty times as long, up to 50 ms.
+#[test]
+fn a_check_that_had_to_wait_for_a_processor_does_not_delay_the_next_one() {
+    const AWAY: Duration = Duration::from_millis(300);
+    let [options, ..] = kinds();
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("store");
+    let writer = writing(&path, &options).unwrap();
+    writer.topic_for_append("orders").unwrap();
+    let reader = reading(&path, NEVER);
+    let away = || thread::sleep(AWAY);
+    let ((), turn) = reader.listening.check(reader.disk(), &reader.root, away);
+    assert!(turn.is_told());
+    send_alone(&writer, "orders", 0, b"one");
+    // It has not worked for so long.
+    assert!(reader.listening.turn().pause < AWAY * 15);
+    writer.close().unwrap();
+}
+
 #[test]
 fn a_reader_misses_nothing_of_what_is_sent_in_a_burst() {
     for options in kinds() {
