@@ -229,6 +229,12 @@ impl Listening {
     pub fn is_slept_on(&self) -> bool {
         self.sleepers.any()
     }
+
+    /// For each thread that sleeps on the word, or is about to, whether it has woken since.
+    #[cfg(test)]
+    pub fn asleep(&self) -> Vec<Arc<crate::sync::AtomicBool>> {
+        self.sleepers.inside()
+    }
 }
 
 impl Known {

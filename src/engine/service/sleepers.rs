@@ -31,6 +31,12 @@ impl Sleepers {
         !self.inside.lock().is_empty()
     }
 
+    /// For each that there is, whether it has left since.
+    #[cfg(test)]
+    pub fn inside(&self) -> Vec<Arc<AtomicBool>> {
+        self.inside.lock().clone()
+    }
+
     /// Calls `wake` until every thread that may have missed the caller's news has left. The caller
     /// must first store the news.
     pub fn wake(&self, wake: impl Fn()) {

@@ -239,25 +239,38 @@ fn a_reader_that_came_first_is_notified_by_the_first_writer() {
     writer.close().unwrap();
 }
 
+/// The threads would sleep for as long as they may, and end as if they had been woken. So those
+/// that slept before the close must have woken when it returns.
 #[test]
 fn a_reader_that_sleeps_is_woken_by_its_own_close() {
     let [options, ..] = kinds();
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("store");
     let writer = writing(&path, &options).unwrap();
+    writer.topic_for_append("orders").unwrap();
     let reader = reading(&path, NEVER);
     let seen = reader.readable_position();
     let limit = Duration::from_secs(600);
-    thread::scope(|scope| {
+    let are_woken = thread::scope(|scope| {
         let all = [(); 3].map(|()| scope.spawn(|| reader.wait_until(seen, limit, &|| false)));
-        while !reader.listening.is_slept_on() {
-            thread::yield_now();
-        }
+        let asleep = loop {
+            match reader.listening.asleep() {
+                none if none.is_empty() => thread::yield_now(),
+                asleep => break asleep,
+            }
+        };
         reader.close().unwrap();
+        let are_woken = asleep.iter().all(|woken| woken.load(Ordering::Acquire));
+        if !are_woken {
+            // The test ends now, and not after the limit.
+            send_alone(&writer, "orders", 0, b"one");
+        }
         for it in all {
             it.join().unwrap();
         }
+        are_woken
     });
+    assert!(are_woken);
     writer.close().unwrap();
 }
 
