@@ -910,6 +910,12 @@ class Consumer:
         """Leave the group. Messages that are not settled are delivered to others at once.
 
         Stores the progress. A second call does nothing.
+
+        Raises
+        ------
+        BusyError
+            If another process had the table of progress locked for 5 s. The consumer is closed,
+            and the store stores the progress later.
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
@@ -2473,6 +2479,13 @@ class Store:
     def close(self) -> None:
         """Make everything durable, report errors, and release the files. Closing again does
         nothing.
+
+        Raises
+        ------
+        BusyError
+            If another process had the table of consumers' progress locked for 5 s. The store is
+            closed; messages that were settled since the progress was last stored are delivered
+            again.
         """
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -8,6 +8,7 @@ use super::group::{Ground, Group};
 use super::lane::Lane;
 use super::options::ConsumerOptions;
 use super::patience::is_locked;
+use super::progress::{CLOSE_TIMEOUT, LOCK_TIMEOUT};
 use super::start::{Start, check_named, offset_of};
 use crate::bound::Bound;
 use crate::engine::Engine;
@@ -155,7 +156,7 @@ impl Consumer {
         self.shared.handle().writer()?.flush(go_on)?;
         match go_on() {
             // Saving may wait for another process that saves progress.
-            true => self.shared.save_progress(),
+            true => self.shared.save_progress(LOCK_TIMEOUT),
             false => Ok(()),
         }
     }
@@ -276,8 +277,10 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// Errors of saving the progress; the consumer is closed even then. [`Error::Forked`] in a
-    /// child process, which must not touch anything: a thread of the parent may have held a lock.
+    /// Errors of saving the progress, such as [`Error::Busy`] if another process keeps its table
+    /// locked; the consumer is closed even then, and the progress is saved later.
+    /// [`Error::Forked`] in a child process, which must not touch anything: a thread of the parent
+    /// may have held a lock.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {
             return Err(Error::Forked);
@@ -296,7 +299,7 @@ impl Consumer {
         }
         self.shared.stir();
         match self.shared.handle().engine() {
-            Ok(_) => self.shared.save_progress(),
+            Ok(_) => self.shared.save_progress(CLOSE_TIMEOUT),
             // The store saved the progress when it was closed.
             Err(_) => Ok(()),
         }

@@ -79,12 +79,13 @@ use group::Group;
 use loan::Loan;
 use occupation::Occupation;
 use peers::Peers;
-use progress::Progress;
+use progress::{CLOSE_TIMEOUT, Progress};
 use service::Service;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use stepping::Blocked;
 use timer::Timer;
 
 /// Time between two writes of progress in ms, as in RocketMQ.
@@ -122,6 +123,7 @@ pub struct Consumers {
     seen_changes: AtomicU32,
     /// When progress is saved next, by the steady clock in ms.
     save_at: AtomicI64,
+    blocked: Blocked,
 }
 
 impl Anchor {
@@ -157,6 +159,7 @@ impl Anchor {
             peers: Peers::default(),
             seen_changes: AtomicU32::new(0),
             save_at: AtomicI64::new(i64::MAX),
+            blocked: Blocked::default(),
         });
         // An error below drops the anchor, which stops the threads.
         let anchor = Anchor(Arc::clone(&consumers));
@@ -268,7 +271,8 @@ impl Consumers {
     ///
     /// # Errors
     ///
-    /// Errors of saving.
+    /// Errors of saving, such as [`crate::Error::Busy`] if another process keeps the table of
+    /// progress locked: then what was settled since the last save is delivered again.
     pub fn close(&self) -> Result<()> {
         self.service.end();
         if let Some(occupation) = self.occupation.get() {
@@ -279,7 +283,7 @@ impl Consumers {
             if interrupt::is_raised() {
                 return left;
             }
-            let saved = flushed.and_then(|_| self.save_progress());
+            let saved = flushed.and_then(|_| self.save_progress(CLOSE_TIMEOUT));
             return left.and(saved).and(self.save_delivery());
         }
         if self.handle.joint().is_some() {
@@ -292,7 +296,7 @@ impl Consumers {
                 .handle
                 .engine
                 .flush(&mut || true)
-                .and_then(|_| self.save_progress()),
+                .and_then(|_| self.save_progress(CLOSE_TIMEOUT)),
             false => Ok(()),
         };
         saved.and(self.save_delivery())

@@ -1,7 +1,7 @@
 //! Groups as seen from outside: the progress of each, and setting where it continues.
 
 use super::occupation::{Begun, Occupation};
-use super::progress::{GroupProgress, Progress, Saved};
+use super::progress::{GroupProgress, LOCK_TIMEOUT, Progress, Saved};
 use super::start::offset_of;
 use super::{Consumers, Group, group};
 use crate::bound::Bound;
@@ -227,7 +227,7 @@ impl Consumers {
         }
         let live = self.groups.lock().get(group).cloned();
         let lanes = live.map(|group| group.lanes()).unwrap_or_default();
-        self.progress()?.put(|| {
+        self.progress()?.put(LOCK_TIMEOUT, || {
             for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
                 let mut all = progress.offsets.iter();
                 if let Some((_, offset)) = all.find(|(queue, _)| *queue == lane.queue) {
@@ -257,7 +257,7 @@ impl Consumers {
             }
         }
         self.stir();
-        self.progress()?.put(|| Ok(vec![progress]))
+        self.progress()?.put(LOCK_TIMEOUT, || Ok(vec![progress]))
     }
 
     /// The slots of the processes that consume and live.

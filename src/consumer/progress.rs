@@ -4,7 +4,8 @@
 //! Other processes, such as a Spark driver, may write the table while a store is open. So each
 //! writer locks `consumerOffset.lock` beside it, reads the table again and replaces only its own
 //! rows. A thread that waits for another process holds no lock of its own process, and reads the
-//! progress to be saved after the wait.
+//! progress to be saved after the wait. The service of the consumers does not wait: it has messages
+//! to deliver, and saves later.
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, FileLock, LockState};
@@ -19,8 +20,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a writer of the table waits for another one.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call that stores progress waits for another writer of the table.
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call that closes does. What it cannot save is delivered again.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// The file that writers of the table lock has the name of the table with another extension.
 const LOCK_EXTENSION: &str = "lock";
@@ -184,42 +187,55 @@ impl Progress {
     /// Saves the offsets that `read` returns, except those that are stored already. `read` returns
     /// those of each group and topic in the order of the queues. Durable on return. The last call
     /// of `read` is made under the lock of the table, so that no thread overwrites progress that
-    /// another read later.
-    pub(super) fn save(&self, read: impl Fn() -> Result<Vec<GroupProgress>>) -> Result<()> {
+    /// another read later. Waits for other writers of the table at most for `timeout`.
+    pub(super) fn save(
+        &self,
+        timeout: Duration,
+        read: impl Fn() -> Result<Vec<GroupProgress>>,
+    ) -> Result<()> {
         // If nothing has changed, this waits for no other process.
         if self.changed(read()?).is_empty() {
             return Ok(());
         }
-        self.put(|| Ok(self.changed(read()?)))
+        self.put(timeout, || Ok(self.changed(read()?)))
     }
 
     /// Stores the offsets that `read` returns, even over those that another process has stored.
-    /// Durable on return. `read` is called once, under the lock of the table.
-    pub(super) fn put(&self, read: impl FnOnce() -> Result<Vec<GroupProgress>>) -> Result<()> {
-        self.put_shared(|_| read())
+    /// Durable on return. `read` is called once, under the lock of the table. Waits as
+    /// [`Progress::save`].
+    pub(super) fn put(
+        &self,
+        timeout: Duration,
+        read: impl FnOnce() -> Result<Vec<GroupProgress>>,
+    ) -> Result<()> {
+        self.put_shared(timeout, |_| read())
     }
 
     /// As [`Progress::put`]; `read` gets the stored table.
     pub(super) fn put_shared(
         &self,
+        timeout: Duration,
         read: impl FnOnce(&OffsetTable) -> Result<Vec<GroupProgress>>,
     ) -> Result<()> {
         let Some(place) = &self.place else {
             let _turn = self.turn.lock();
-            self.note(read(&OffsetTable::default())?);
+            self.note(interrupt::forbid(|| read(&OffsetTable::default()))?);
             return Ok(());
         };
         let (disk, path) = (&*place.disk, path_of(place));
-        let (mut turn, _held) = self.lock(disk, &path)?;
-        let mut table = current(turn.take(), disk, &path)?;
-        let progress = read(&table)?;
-        if !progress.is_empty() {
-            set(&mut table, &progress);
-            table.save(disk, RealClock.now_ms())?;
-        }
-        *turn = Some(table);
-        self.note(progress);
-        Ok(())
+        let (mut turn, _held) = self.lock(disk, &path, timeout)?;
+        // Who is asked whether the caller goes on may want the same lock.
+        interrupt::forbid(|| {
+            let mut table = current(turn.take(), disk, &path)?;
+            let progress = read(&table)?;
+            if !progress.is_empty() {
+                set(&mut table, &progress);
+                table.save(disk, RealClock.now_ms())?;
+            }
+            *turn = Some(table);
+            self.note(progress);
+            Ok(())
+        })
     }
 
     /// What `look` finds in the current table.
@@ -235,11 +251,12 @@ impl Progress {
     }
 
     /// Takes the turn of this process, and then the lock of the table. Holds neither while another
-    /// process holds the table's.
+    /// process holds the table's, for which it waits at most for `timeout`.
     fn lock(
         &self,
         disk: &dyn Disk,
         path: &Path,
+        timeout: Duration,
     ) -> Result<(MutexGuard<'_, Option<OffsetTable>>, FileLock)> {
         let began = Instant::now();
         loop {
@@ -248,7 +265,7 @@ impl Progress {
                 return Ok((turn, held));
             }
             drop(turn);
-            pause(path, began, LOCK_TIMEOUT)?;
+            pause(path, began, timeout)?;
         }
     }
 
@@ -299,6 +316,17 @@ impl Progress {
 /// The path of the table.
 fn path_of(place: &TablePlace) -> PathBuf {
     place.config(offsets::FILE_NAME)
+}
+
+/// Whether an error says that another process has the table locked.
+pub(super) fn is_held(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Busy {
+            what: Awaited::Progress { .. },
+            ..
+        }
+    )
 }
 
 /// Sets rows of the table of a store and keeps all others. Durable on return.
@@ -384,8 +412,9 @@ fn pause(path: &Path, began: Instant, timeout: Duration) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod test {
-    use super::{GroupProgress, Progress, Saved, lock};
+    use super::{GroupProgress, LOCK_TIMEOUT, Progress, Saved, lock};
     use crate::disk::{Disk, RealDisk};
+    use crate::interrupt;
     use crate::table::TablePlace;
     use crate::table::offsets::OffsetTable;
     use std::sync::Arc;
@@ -406,6 +435,23 @@ mod test {
         );
         assert_eq!(busy.to_string(), text);
     }
+
+    /// The handler of a signal may save progress too, and would wait for its own thread.
+    #[test]
+    fn nobody_is_asked_while_the_table_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let place = TablePlace::nested(disk, folder.path().to_owned());
+        for place in [Some(place), None] {
+            let progress = Progress::load(place, None).unwrap();
+            let read = || {
+                assert!(!interrupt::is_allowed());
+                Ok(Vec::new())
+            };
+            interrupt::allow(|| false, || progress.put(LOCK_TIMEOUT, read)).unwrap();
+        }
+    }
+
     /// Progress that was read before the wait would overwrite what another thread has saved
     /// meanwhile.
     #[test]
@@ -427,7 +473,7 @@ mod test {
         let path = super::path_of(&place);
         let held = lock(&RealDisk, &path, Duration::ZERO).unwrap();
         scope(|scope| {
-            let saves = scope.spawn(|| progress.save(read));
+            let saves = scope.spawn(|| progress.save(LOCK_TIMEOUT, read));
             while calls.load(Ordering::Acquire) == 0 {
                 yield_now();
             }

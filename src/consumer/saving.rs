@@ -20,6 +20,7 @@ use crate::table::offsets::{OffsetTable, Offsets};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The ends of queues below a position of the log, by numbers of topic and queue.
 struct Ends<'a> {
@@ -47,9 +48,11 @@ type Fences = Vec<(u32, u32, Fence)>;
 impl Consumers {
     /// Saves the progress of all groups, but not past the durable end of the log. In a shared
     /// store, that of all processes. Durable on return, unless the caller has interrupted a wait.
-    pub(super) fn save_progress(&self) -> Result<()> {
+    ///
+    /// Waits for other writers of the table at most for `timeout`.
+    pub(super) fn save_progress(&self, timeout: Duration) -> Result<()> {
         if let Some(occupation) = self.found_occupation()? {
-            return self.save_shared(&occupation);
+            return self.save_shared(&occupation, timeout);
         }
         let engine = &*self.handle.engine;
         let flush = || match self.sent_back.load(Ordering::Acquire) > engine.durable_position() {
@@ -58,7 +61,7 @@ impl Consumers {
         };
         // Flushing here usually leaves nothing to flush while the table is locked.
         flush()?;
-        self.progress()?.save(|| {
+        self.progress()?.save(timeout, || {
             let durable = match planted(Bug::CommitAhead) {
                 true => u64::MAX,
                 false => engine.durable_position(),
@@ -123,7 +126,7 @@ impl Consumers {
     /// Saves the progress of all groups in all processes. The log is made durable up to all of it,
     /// and so are the successors of messages that any process has not handled. Another process may
     /// have to do that, so the table is unlocked meanwhile.
-    fn save_shared(&self, occupation: &Occupation) -> Result<()> {
+    fn save_shared(&self, occupation: &Occupation, timeout: Duration) -> Result<()> {
         let progress = self.progress()?;
         loop {
             let read = fences(occupation)?;
@@ -136,7 +139,7 @@ impl Consumers {
                 return Ok(());
             }
             let mut is_moved = false;
-            progress.put_shared(|saved| {
+            progress.put_shared(timeout, |saved| {
                 let rows;
                 (rows, is_moved) = rows_to_save(occupation, read, saved)?;
                 self.whole(rows, saved, durable)

@@ -3,16 +3,54 @@
 
 use super::group::Group;
 use super::peers::Watch;
+use super::progress::{LOCK_TIMEOUT, is_held};
 use super::service::Due;
 use super::{Consumers, SAVE_EACH_MS};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
+use crate::sync::Mutex;
+use crate::warning::Warning;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Time between two checks whether a delayed message is readable, in ms.
 const READABLE_EACH_MS: i64 = 10;
+/// Time between two attempts to save progress while another process has its table locked, in ms.
+const BLOCKED_EACH_MS: i64 = 100;
+
+/// Since when another process keeps the service from saving progress, if one does.
+#[derive(Debug, Default)]
+pub(super) struct Blocked(Mutex<Option<Since>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    /// By the steady clock, in ms.
+    began: i64,
+    is_told: bool,
+}
+
+impl Blocked {
+    /// Notes an attempt at `now`, and the error if the table was locked. Returns what is to be told
+    /// of it, once that has lasted as long as a caller waits.
+    fn note(&self, now: i64, held: Option<Error>) -> Option<Error> {
+        let mut blocked = self.0.lock();
+        let Some(Error::Busy { what, .. }) = held else {
+            *blocked = None;
+            return None;
+        };
+        let since = blocked.get_or_insert(Since {
+            began: now,
+            is_told: false,
+        });
+        let waited_ms = now.abs_diff(since.began);
+        if since.is_told || u128::from(waited_ms) < LOCK_TIMEOUT.as_millis() {
+            return None;
+        }
+        since.is_told = true;
+        Some(Error::Busy { what, waited_ms })
+    }
+}
 
 impl Consumers {
     /// One step of [`Peers`].
@@ -75,7 +113,7 @@ impl Consumers {
         let save_at = self.save_at.load(Ordering::Acquire);
         if steady >= save_at {
             self.save_at.store(steady + SAVE_EACH_MS, Ordering::Release);
-            self.save_progress()?;
+            self.save_progress_when_free(steady)?;
             self.save_delivery()?;
         }
         if self.delay.is_unsaved() || self.timer.is_unsaved() {
@@ -93,6 +131,27 @@ impl Consumers {
             false => Due::Never,
         };
         Ok(delayed?.min(timed?).min(saves).min(reads))
+    }
+
+    /// Saves progress, or has the service try again soon if another process has the table locked:
+    /// delayed messages must not wait for that process, and neither must a close.
+    fn save_progress_when_free(&self, steady: i64) -> Result<()> {
+        let held = match self.save_progress(Duration::ZERO) {
+            Err(error) if is_held(&error) => Some(error),
+            saved => {
+                saved?;
+                None
+            }
+        };
+        if held.is_some() {
+            let again = steady + BLOCKED_EACH_MS;
+            self.save_at.fetch_min(again, Ordering::AcqRel);
+        }
+        if let Some(error) = self.blocked.note(steady, held) {
+            let reason = error.to_string();
+            self.warn(Warning::Delayed { reason });
+        }
+        Ok(())
     }
 
     /// Saves how far the delivery of delayed messages is, if this process delivers them.

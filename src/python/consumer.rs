@@ -332,6 +332,12 @@ impl Consumer {
     /// Leave the group. Messages that are not settled are delivered to others at once.
     ///
     /// Stores the progress. A second call does nothing.
+    ///
+    /// Raises
+    /// ------
+    /// BusyError
+    ///     If another process had the table of progress locked for 5 s. The consumer is closed, and
+    ///     the store stores the progress later.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(self.ask(py, crate::Consumer::close)??)
     }

@@ -298,6 +298,13 @@ impl Store {
     }
 
     /// Make everything durable, report errors, and release the files. Closing again does nothing.
+    ///
+    /// Raises
+    /// ------
+    /// BusyError
+    ///     If another process had the table of consumers' progress locked for 5 s. The store is
+    ///     closed; messages that were settled since the progress was last stored are delivered
+    ///     again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         call_answering(py, &self.core, crate::Store::close)
     }

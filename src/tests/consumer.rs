@@ -1,5 +1,6 @@
 //! Consumers of a store in memory and of one in files, by a clock that the test moves.
 
+mod blocked;
 mod limits;
 mod members;
 mod set_clock;

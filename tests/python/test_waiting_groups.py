@@ -89,6 +89,36 @@ def test_ctrl_c_ends_the_saving_of_progress_that_another_process_holds_up(
         check_an_end(process, held(process, path, "config/consumerOffset.lock", {}, 0))
 
 
+#: Consumes, and once it is told to go on, closes the store.
+CLOSES = f"""
+import sys, forebay
+store = forebay.open(sys.argv[1], mode=sys.argv[2])
+store.send("orders", b"x")
+consumer = store.consumer("orders", group="billing")
+(message,) = consumer.poll(timeout={LONG_S})
+consumer.commit()
+print("ready", flush=True)
+input()
+consumer.ack(message)
+try:
+    print("waits", flush=True)
+    store.close()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+input()
+with forebay.open(sys.argv[1], mode="r") as store:
+    # The message will be delivered again.
+    print(sum(queue.lag for queue in store.groups["billing"]) - 1, flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["a", "share"])
+def test_ctrl_c_ends_the_saving_of_progress_by_a_store_that_closes(tmp_path: Path, mode: str):
+    path = tmp_path / "store"
+    with running(CLOSES, path, mode) as process:
+        check_an_end(process, held(process, path, "config/consumerOffset.lock", {}, 0))
+
+
 #: Holds a message of each of four queues, two of which go to another consumer.
 GIVES = f"""
 import sys, time, forebay
