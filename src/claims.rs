@@ -33,7 +33,8 @@ const NAME_LEN_MAX: usize = 255;
 
 /// Decides which queues have owners, in all processes that share a store.
 pub trait Arbiter: Send + Sync {
-    /// Calls `decide` while no other process or thread decides about an owner.
+    /// Calls `decide` while no other process or thread decides about an owner. May wait for other
+    /// processes before, so the caller holds no lock.
     ///
     /// # Errors
     ///
@@ -59,7 +60,8 @@ pub trait Grant: Send + Sync + Debug {
     /// Whether the producer still owns it.
     fn is_valid(&self) -> bool;
 
-    /// Lets another producer have the queue.
+    /// Lets another producer have the queue: at once, or if the owners are being changed by another
+    /// process, as soon as that is over. Does not wait.
     fn end(&self);
 }
 
@@ -178,15 +180,15 @@ impl Claims {
             let rule = format!("have 1 to {NAME_LEN_MAX} bytes and no control characters");
             return Err(Error::must("name", format!("{name:?}"), rule));
         }
-        let mut guard = self.owners.lock();
         let Some(arbiter) = arbiter else {
-            return self.claim_by(&mut guard, topic, (name, now), None);
+            return self.claim_by(&mut self.owners.lock(), topic, (name, now), None);
         };
         let mut claimed = None;
         arbiter.decide(&mut |ruling| {
+            let mut owners = self.owners.lock();
             // Another process may have written the table.
-            *guard = None;
-            claimed = Some(self.claim_by(&mut guard, topic, (name, now), Some(ruling))?);
+            *owners = None;
+            claimed = Some(self.claim_by(&mut owners, topic, (name, now), Some(ruling))?);
             Ok(())
         })?;
         claimed.ok_or(Error::Closed { path: None })

@@ -84,6 +84,18 @@ impl Consumer {
     }
 }
 
+#[cfg(test)]
+impl super::Consumers {
+    /// Calls `run` while this process has the owners of queues locked.
+    pub(crate) fn while_locked<T>(&self, run: impl FnOnce() -> T) -> Result<T> {
+        let Some(occupation) = self.occupation()? else {
+            return Ok(run());
+        };
+        let _held = occupation.patiently(|| occupation.lock())?;
+        Ok(run())
+    }
+}
+
 /// For tests of a consumer that joins again.
 #[cfg(test)]
 impl Consumer {

@@ -35,6 +35,8 @@ pub(super) struct Occupation {
     index: Mutex<Index>,
     /// Consumers of this process that have left and are still listed.
     left: Mutex<BTreeSet<u64>>,
+    /// Rows and epochs of queues that producers of this process have given up and still own.
+    given_up: Mutex<Vec<(u32, u16)>>,
 }
 
 /// The lock of the table.
@@ -60,6 +62,7 @@ impl Occupation {
             turn: Mutex::default(),
             index: Mutex::default(),
             left: Mutex::default(),
+            given_up: Mutex::default(),
         }
     }
 
@@ -93,6 +96,9 @@ impl Occupation {
         if locked.held.dirty {
             locked.mend()?;
             locked.held.clean();
+        }
+        for (row, epoch) in std::mem::take(&mut *self.given_up.lock()) {
+            locked.release(row, epoch);
         }
         Ok(locked)
     }
@@ -173,13 +179,23 @@ impl Occupation {
         self.left.lock().insert(number);
     }
 
-    /// Removes the consumers of this process that have left, if they still are listed.
+    /// Gives up the queue of a producer with `epoch`: at once, or with the next change by this
+    /// process if another one has the table locked. A step of the peers comes soon.
+    pub(super) fn give_up(&self, row: u32, epoch: u16) {
+        self.given_up.lock().push((row, epoch));
+        if let Ok(locked) = self.lock() {
+            locked.end();
+        }
+    }
+
+    /// Removes the consumers of this process that have left, if they still are listed, and gives up
+    /// the queues of producers.
     ///
     /// # Errors
     ///
-    /// As [`Occupation::lock`]; they are then removed by a later call.
+    /// As [`Occupation::lock`]; a later call then does it.
     pub(super) fn remove_left(&self, now: i64) -> Result<()> {
-        if self.left.lock().is_empty() {
+        if self.left.lock().is_empty() && self.given_up.lock().is_empty() {
             return Ok(());
         }
         let mut locked = self.lock()?;

@@ -40,14 +40,14 @@ struct Producers {
 
 impl Arbiter for Producers {
     fn decide(&self, decide: &mut dyn FnMut(&dyn Ruling) -> Result<()>) -> Result<()> {
-        // The caller holds a lock, so its wait must not be interrupted.
-        let lock = || self.occupation.patiently(|| self.occupation.lock());
+        let locked = self.occupation.patiently(|| self.occupation.lock())?;
         let ruling = Decision {
             occupation: &self.occupation,
-            locked: RefCell::new(interrupt::forbid(lock)?),
+            locked: RefCell::new(locked),
             generation: crate::disk::fork_generation(),
         };
-        decide(&ruling)?;
+        // Who is asked whether the caller goes on may want the same lock.
+        interrupt::forbid(|| decide(&ruling))?;
         ruling.locked.into_inner().end();
         Ok(())
     }
@@ -97,12 +97,7 @@ impl Grant for Granted {
         if self.generation != crate::disk::fork_generation() || !self.is_valid() {
             return;
         }
-        // If the table cannot be locked, the queue is free once the process has left the store.
-        let lock = || self.occupation.patiently(|| self.occupation.lock());
-        if let Ok(locked) = interrupt::forbid(lock) {
-            locked.release(self.row, self.epoch);
-            locked.end();
-        }
+        self.occupation.give_up(self.row, self.epoch);
     }
 }
 

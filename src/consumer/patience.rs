@@ -54,7 +54,7 @@ impl Patience {
     /// find messages in other queues.
     fn wait(&mut self, table: &GroupTable, began: Instant) -> Result<()> {
         let waited = began.elapsed();
-        self.is_over |= waited >= TIMEOUT || interrupt::is_raised();
+        self.is_over |= interrupt::is_raised() || waited >= TIMEOUT;
         match self.is_over {
             true => Err(busy(waited.max(Duration::from_millis(1)))),
             false => table.await_free(interrupt::SLICE),

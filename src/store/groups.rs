@@ -84,6 +84,12 @@ impl Store {
         self.consumers.let_go(until)
     }
 
+    /// Calls `run` while this process has the owners of queues locked; in a shared store.
+    #[cfg(test)]
+    pub(crate) fn while_owners_are_locked<T>(&self, run: impl FnOnce() -> T) -> Result<T> {
+        self.consumers.while_locked(run)
+    }
+
     /// The progress of each group in each queue.
     ///
     /// # Errors

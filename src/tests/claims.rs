@@ -2,8 +2,11 @@
 
 use super::consumer::Bed;
 use crate::engine::{Atomicity, Durability};
+use crate::error::Awaited;
+use crate::interrupt;
 use crate::{Draft, Error, Mode, Options, Producer, Store};
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn own(bed: &Bed, name: &str) -> Producer {
     bed.store.owning_producer("orders", name).unwrap()
@@ -162,6 +165,34 @@ fn the_queue_of_a_process_that_left_is_free_although_another_has_its_place() {
     let two = own_in(&first, "two");
     let three = own_in(&first, "three");
     assert_eq!((queue(&one), queue(&two), queue(&three)), (0, 1, 0));
+    first.close().unwrap();
+}
+
+/// The process that changes the owners may have been stopped. A thread waited for it with a lock,
+/// and could not be interrupted.
+#[test]
+fn who_waits_for_the_owners_can_be_interrupted_and_who_gives_a_queue_up_does_not_wait() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    fn ask() -> bool {
+        ASKED.store(true, Ordering::Release);
+        true
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let (first, second) = (shared(&path), shared(&path));
+    first.create_topic("orders", 1).unwrap();
+    let one = own_in(&first, "one");
+    let meanwhile = || {
+        let again = interrupt::allow(ask, || first.owning_producer("orders", "one"));
+        let what = Awaited::Groups;
+        assert!(again.is_err_and(|it| matches!(it, Error::Busy { what: of, .. } if of == what)));
+        assert!(ASKED.load(Ordering::Acquire));
+        assert_eq!(send(&one, None).unwrap(), 0);
+        one.give_up();
+    };
+    second.while_owners_are_locked(meanwhile).unwrap();
+    assert_eq!(queue(&own_in(&first, "two")), 0);
+    second.close().unwrap();
     first.close().unwrap();
 }
 

@@ -41,6 +41,7 @@ with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
         ("late.close()", {"forebay.groups": AT_OWNERS}),
         ("store.reset_offsets('new', 'orders', 'latest')", {"forebay.groups": AT_OWNERS}),
         ("store.producer('new', queue='own', name='anna')", {"forebay.state": AT_APPEND}),
+        ("store.producer('orders', queue='own', name='anna')", {"forebay.groups": AT_OWNERS}),
     ],
 )
 def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words):
