@@ -760,6 +760,13 @@ class Consumer:
         """Take messages, without waiting."""
     def _give_back(self, messages: list[Message]) -> None:
         """Have messages delivered again at once: nobody has seen them."""
+    def _try_ack(
+        self, messages: Message | Iterable[Message]
+    ) -> tuple[list[Message], BaseException | None]:
+        """Settle those messages for which this need not wait for another thread or process.
+
+        Return the others, and the error of the first one that cannot be settled.
+        """
     def ack(self, messages: Message | Iterable[Message]) -> None:
         """Settle one message or several: they are handled.
 
@@ -824,6 +831,11 @@ class Consumer:
             As `ack`.
         CorruptError
             As `nack`.
+        """
+    def _try_extend(self, message: Message, seconds: Duration) -> bool:
+        """Keep a message for longer, unless that has to wait for another thread or process.
+
+        Return whether it is kept.
         """
     def extend(self, message: Message, seconds: Duration) -> None:
         """Keep a message for longer before it is delivered again.
@@ -938,9 +950,15 @@ class ConsumerIterator:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
     def _ready(self) -> Message | None:
-        """Acknowledges the last message; returns the next one that was taken ahead."""
+        """Acknowledge the last message and return the next one that was taken ahead.
+
+        Returns None if this has to wait for another thread or process.
+        """
     def _try_poll(self) -> Pause | None:
-        """Take messages ahead, without waiting. If there are none, return what to wait for."""
+        """Acknowledge the last message, and take messages ahead without waiting for any.
+
+        If there are none, return what to wait for.
+        """
 
 @final
 class Pause:

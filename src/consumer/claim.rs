@@ -1,6 +1,7 @@
 //! A queue of a shared store, as seen by a process that may own it.
 
 use super::occupation::Occupation;
+use super::patience::Threads;
 use crate::engine::directory::group_table::Row;
 use crate::engine::service::fence::{self, Fence, Fenced};
 use crate::error::Result;
@@ -70,11 +71,11 @@ impl Claim {
     /// # Errors
     ///
     /// Those of locking the table.
-    pub(super) fn adopt(&self) -> Result<Option<Adopted>> {
+    pub(super) fn adopt(&self, threads: Threads) -> Result<Option<Adopted>> {
         if !self.row().is_mine() {
             return Ok(None);
         }
-        let adopted = self.occupation.adopt(self.row)?;
+        let adopted = self.occupation.adopt(self.row, threads)?;
         let row = self.row();
         let (unsettled, retries) = row.counts();
         Ok(adopted.map(|(fence, owner)| Adopted {
@@ -110,8 +111,8 @@ impl Claim {
     /// # Errors
     ///
     /// Those of locking the table.
-    pub(super) fn hand_over(&self, epoch: u16, now: i64) -> Result<()> {
-        self.occupation.hand_over(self.row, epoch, now)
+    pub(super) fn hand_over(&self, epoch: u16, now: i64, threads: Threads) -> Result<()> {
+        self.occupation.hand_over(self.row, epoch, (now, threads))
     }
 
     /// Makes the group continue at `offset`, whichever member owns the queue.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::occupation::{Begun, Occupation};
-use super::patience::is_locked;
+use super::patience::{Threads, is_locked};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::directory::group_table::{GroupTable, Peers, Row};
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ impl Bed {
         if let Some((_, process)) = owner {
             let epoch = row.fence().epoch;
             self.processes[*process]
-                .hand_over(it.row, epoch, 0)
+                .hand_over(it.row, epoch, (0, Threads::Await))
                 .unwrap();
         }
     }

@@ -10,7 +10,7 @@
 
 use super::claim::{Claim, Shown};
 use super::lane_state::State;
-use super::patience::is_locked;
+use super::patience::{Threads, is_locked};
 use super::window::Settling;
 use crate::clock::Moment;
 use crate::engine::Topic;
@@ -170,10 +170,10 @@ impl Lane {
     }
 
     /// The current state.
-    pub(super) fn current(&self, now: Moment) -> Result<MutexGuard<'_, State>> {
-        let mut state = self.state.lock();
+    pub(super) fn current(&self, now: Moment, threads: Threads) -> Result<MutexGuard<'_, State>> {
+        let mut state = threads.lock(&self.state)?;
         if let Some(claim) = &self.claim {
-            state.follow(claim, now)?;
+            state.follow(claim, now, threads)?;
         }
         Ok(state)
     }
@@ -209,19 +209,24 @@ impl Lane {
     ///
     /// Those of the table of a shared store.
     pub(super) fn pass_on(&self, now: Moment) -> Result<()> {
-        let mut state = self.current(now)?;
-        self.inherit_after(&mut state, now)
+        let mut state = self.current(now, Threads::Await)?;
+        self.inherit_after(&mut state, now, Threads::Await)
     }
 
     /// Gives the lane to its heir if all deliveries of its owner have timed out. While another
     /// process has locked the table, the lane stays until a later step of the peers.
-    pub(super) fn inherit_after(&self, state: &mut State, now: Moment) -> Result<()> {
+    pub(super) fn inherit_after(
+        &self,
+        state: &mut State,
+        now: Moment,
+        threads: Threads,
+    ) -> Result<()> {
         match &self.claim {
             None => state.inherit_after(now),
             Some(claim) => {
                 let is_free = state.heir.is_some() && !state.window.is_out(now.steady_ms);
                 if let Some(epoch) = state.epoch.filter(|_| is_free && state.owner.is_some()) {
-                    match claim.hand_over(epoch, now.wall_ms) {
+                    match claim.hand_over(epoch, now.wall_ms, threads) {
                         Err(error) if is_locked(&error) => {}
                         handed => {
                             handed?;
@@ -332,8 +337,13 @@ impl Lane {
     }
 
     /// The state, if `member` owns the lane.
-    fn owned(&self, member: u64, receipt: &Receipt, now: Moment) -> Result<MutexGuard<'_, State>> {
-        let state = self.current(now)?;
+    fn owned(
+        &self,
+        member: u64,
+        receipt: &Receipt,
+        (now, threads): (Moment, Threads),
+    ) -> Result<MutexGuard<'_, State>> {
+        let state = self.current(now, threads)?;
         match state.owner == Some(member) {
             true => Ok(state),
             false => Err(receipt.lost()),
@@ -355,7 +365,7 @@ impl Lane {
         receipt: &Receipt,
         now: Moment,
     ) -> Result<Option<u32>> {
-        let window = &self.owned(member, receipt, now)?.window;
+        let window = &self.owned(member, receipt, (now, Threads::Await))?.window;
         match window.check(receipt.offset, receipt.serial) {
             Settling::TakenBack => Ok(None),
             settling => {
@@ -366,8 +376,13 @@ impl Lane {
     }
 
     /// Settles a delivery. If it was the owner's last one, the lane goes to its heir.
-    pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: Moment) -> Result<()> {
-        let mut state = self.owned(member, receipt, now)?;
+    pub(super) fn settle(
+        &self,
+        member: u64,
+        receipt: &Receipt,
+        (now, threads): (Moment, Threads),
+    ) -> Result<()> {
+        let mut state = self.owned(member, receipt, (now, threads))?;
         let before = state.window.committed();
         let settling = state.window.settle(receipt.offset, receipt.serial);
         receipt.settled(settling)?;
@@ -382,7 +397,7 @@ impl Lane {
             (None, _) => state.inherit(now),
             // The message is settled even if the hand-over fails; a later call repeats the
             // hand-over.
-            (Some(_), 0) => drop(self.inherit_after(&mut state, now)),
+            (Some(_), 0) => drop(self.inherit_after(&mut state, now, threads)),
             (Some(_), _) => {}
         }
         Ok(())
@@ -402,9 +417,9 @@ impl Lane {
         &self,
         member: u64,
         receipt: &Receipt,
-        (until, now): (i64, Moment),
+        (until, now, threads): (i64, Moment, Threads),
     ) -> Result<()> {
-        let mut state = self.owned(member, receipt, now)?;
+        let mut state = self.owned(member, receipt, (now, threads))?;
         let window = &mut state.window;
         receipt.settled(window.extend(receipt.offset, receipt.serial, until))
     }
@@ -417,17 +432,17 @@ impl Lane {
         receipt: &Receipt,
         (due, now): (i64, Moment),
     ) -> Result<()> {
-        let mut state = self.owned(member, receipt, now)?;
+        let mut state = self.owned(member, receipt, (now, Threads::Await))?;
         receipt.settled(state.window.refuse(receipt.offset, receipt.serial, due))
     }
 
     /// Takes back a delivery that nobody has used: it is due at once.
     pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: Moment) {
-        if let Ok(mut state) = self.owned(member, receipt, now) {
+        if let Ok(mut state) = self.owned(member, receipt, (now, Threads::Await)) {
             let window = &mut state.window;
             window.give_back(receipt.offset, receipt.serial, now.steady_ms);
             // If this fails, the heir gets the lane later.
-            let _ = self.inherit_after(&mut state, now);
+            let _ = self.inherit_after(&mut state, now, Threads::Await);
         }
     }
 }

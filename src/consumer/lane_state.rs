@@ -1,6 +1,7 @@
 //! The state of a lane: its owner, its heir, and its unsettled messages.
 
 use super::claim::{Adopted, Claim, Shown};
+use super::patience::Threads;
 use super::window::Window;
 use crate::clock::Moment;
 use crate::error::Result;
@@ -42,7 +43,7 @@ impl State {
     }
 
     /// Updates owner and heir from the table of a shared store.
-    pub(super) fn follow(&mut self, claim: &Claim, now: Moment) -> Result<()> {
+    pub(super) fn follow(&mut self, claim: &Claim, now: Moment, threads: Threads) -> Result<()> {
         self.heir = claim.heir();
         if self.owner.is_some() && self.epoch == Some(claim.fence().epoch) {
             return Ok(());
@@ -53,7 +54,7 @@ impl State {
             owner,
             since,
             shown,
-        }) = claim.adopt()?
+        }) = claim.adopt(threads)?
         {
             // If no other process has owned the queue since, the messages settled past the
             // committed offset are still known.

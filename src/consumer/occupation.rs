@@ -13,7 +13,7 @@
 //! takes the lock mends the rest.
 
 use super::group_index::{Index, Occupied, PRODUCERS, QueueRows, key};
-use super::patience::{self, Patience};
+use super::patience::{self, Patience, Threads};
 use super::sharing::share;
 use crate::engine::directory::group_table::{
     GroupTable, GroupTopic, Held, Member, Row, check_offset,
@@ -78,11 +78,15 @@ impl Occupation {
     /// [`Error::Busy`] at once, for which [`patience::is_locked`] is true; [`Error::Closed`],
     /// [`Error::Io`].
     pub(super) fn lock(&self) -> Result<Locked<'_>> {
-        let turn = self.turn.lock();
+        self.lock_beside(Threads::Await)
+    }
+
+    fn lock_beside(&self, threads: Threads) -> Result<Locked<'_>> {
+        let turn = threads.lock(&self.turn)?;
         let Some(held) = self.table.try_lock()? else {
             return Err(patience::locked());
         };
-        let index = self.index.lock();
+        let index = threads.lock(&self.index)?;
         if index.ended {
             return Err(Error::Closed { path: None });
         }
@@ -244,16 +248,21 @@ impl Occupation {
     }
 
     /// Epoch and progress from which this process continues, if it owns the queue.
-    pub(super) fn adopt(&self, row: u32) -> Result<Option<(Fence, u64)>> {
+    pub(super) fn adopt(&self, row: u32, threads: Threads) -> Result<Option<(Fence, u64)>> {
         let row = self.table.row(row);
-        let fence = fence::adopt(&row, || self.lock())?;
+        let fence = fence::adopt(&row, || self.lock_beside(threads))?;
         self.table.check()?;
         Ok(fence.zip(row.owner()))
     }
 
     /// Gives a queue to its heir, if its owner still has `epoch` and there is an heir.
-    pub(super) fn hand_over(&self, row: u32, epoch: u16, now: i64) -> Result<()> {
-        let locked = self.lock()?;
+    pub(super) fn hand_over(
+        &self,
+        row: u32,
+        epoch: u16,
+        (now, threads): (i64, Threads),
+    ) -> Result<()> {
+        let locked = self.lock_beside(threads)?;
         let row = self.table.row(row);
         if let Some(heir) = row.heir().filter(|_| row.fence().epoch == epoch) {
             move_to(row, Some(heir), now);

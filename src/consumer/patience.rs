@@ -14,6 +14,7 @@
 use crate::engine::directory::group_table::GroupTable;
 use crate::error::{Awaited, Error, Result};
 use crate::interrupt;
+use crate::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a call waits for other processes that change the table.
@@ -58,6 +59,30 @@ impl Patience {
         match self.is_over {
             true => Err(busy(waited.max(Duration::from_millis(1)))),
             false => table.await_free(interrupt::SLICE),
+        }
+    }
+}
+
+/// Whether a call waits for threads of this process that use what it needs. Most of them are done
+/// at once, but one may read from the disk meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// It waits.
+    Await,
+    /// It fails as if another process had locked the table: an event loop must go on.
+    Avoid,
+}
+
+impl Threads {
+    /// Locks `mutex`.
+    ///
+    /// # Errors
+    ///
+    /// [`locked`].
+    pub(super) fn lock<T>(self, mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+        match self {
+            Threads::Await => Ok(mutex.lock()),
+            Threads::Avoid => mutex.try_lock().ok_or_else(locked),
         }
     }
 }

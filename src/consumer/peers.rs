@@ -143,7 +143,7 @@ fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::consumer::patience::is_locked;
+    use crate::consumer::patience::{Threads, is_locked};
     use crate::disk::{Disk, RealDisk};
     use crate::engine::directory::group_table;
     use std::collections::BTreeSet;
@@ -254,10 +254,11 @@ mod tests {
             panic!("there are three processes");
         };
         let held = holder.lock().unwrap();
-        assert!(owner.adopt(0).is_err_and(|error| is_locked(&error)));
+        let adopted = owner.adopt(0, Threads::Await);
+        assert!(adopted.is_err_and(|error| is_locked(&error)));
         assert!(
             owner
-                .hand_over(0, 0, 0)
+                .hand_over(0, 0, (0, Threads::Await))
                 .is_err_and(|error| is_locked(&error))
         );
         assert!(owner.evict(3, 0).is_err_and(|error| is_locked(&error)));

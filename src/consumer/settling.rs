@@ -2,7 +2,7 @@
 
 use super::lane::{Delivery, Lane, Order, Receipt};
 use super::member::Consumer;
-use super::patience::Patience;
+use super::patience::{Patience, Threads, is_locked};
 use super::retry::{Failed, Fate, check_level, send_back};
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ impl Consumer {
         let mut all = Ok(());
         for receipt in receipts {
             let settle = |lane: &Lane| {
-                let attempt = || lane.settle(self.number(), receipt, now);
+                let attempt = || lane.settle(self.number(), receipt, (now, Threads::Await));
                 self.patiently_with(&mut patience, attempt)
             };
             all = all.and(self.lane_of(receipt).and_then(settle));
@@ -35,6 +35,28 @@ impl Consumer {
         // It may have made room, or ended the turn of an owner.
         self.shared.stir();
         all
+    }
+
+    /// As [`Consumer::ack`], but leaves messages for which it would have to wait for another thread
+    /// or process. Returns their indexes, and the result for all others.
+    pub fn try_ack<'a>(
+        &self,
+        receipts: impl IntoIterator<Item = &'a Receipt>,
+    ) -> (Vec<usize>, Result<()>) {
+        let (mut left, mut all) = (Vec::new(), self.check_open());
+        if all.is_err() {
+            return (left, all);
+        }
+        let now = (self.shared.moment(), Threads::Avoid);
+        for (index, receipt) in receipts.into_iter().enumerate() {
+            let settle = |lane: &Lane| lane.settle(self.number(), receipt, now);
+            match self.lane_of(receipt).and_then(settle) {
+                Err(error) if is_locked(&error) => left.push(index),
+                settled => all = all.and(settled),
+            }
+        }
+        self.shared.stir();
+        (left, all)
     }
 
     /// Refuses a message, so that it is delivered again later. With [`Order::None`] it goes through
@@ -106,6 +128,7 @@ impl Consumer {
         self.shared.sent_back.fetch_max(end, Ordering::AcqRel);
         let (receipt, now) = (&delivery.receipt, self.shared.moment());
         let lane = self.lane_of(receipt)?;
+        let now = (now, Threads::Await);
         let settled = self.patiently(|| lane.settle(self.number(), receipt, now));
         if settled.is_ok() && is_tried_again {
             lane.count_retry();
@@ -144,19 +167,34 @@ impl Consumer {
     ///
     /// As [`Consumer::ack`].
     pub fn extend(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
-        self.patiently(|| self.postpone(receipt, longer))?;
+        self.patiently(|| self.postpone(receipt, longer, Threads::Await))?;
         // The message may become due earlier than before.
         self.shared.stir();
         Ok(())
     }
 
-    fn postpone(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
+    /// As [`Consumer::extend`]. Returns false, and changes nothing, if it would have to wait for
+    /// another thread or process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::ack`].
+    pub fn try_extend(&self, receipt: &Receipt, longer: Duration) -> Result<bool> {
+        let extended = without_waiting(self.postpone(receipt, longer, Threads::Avoid))?;
+        if extended {
+            self.shared.stir();
+        }
+        Ok(extended)
+    }
+
+    fn postpone(&self, receipt: &Receipt, longer: Duration, threads: Threads) -> Result<()> {
         self.check_open()?;
         let ms = i64::try_from(longer.as_millis()).unwrap_or(i64::MAX);
         let now = self.shared.moment();
         let until = now.steady_ms.saturating_add(ms);
         let number = self.number();
-        self.lane_of(receipt)?.extend(number, receipt, (until, now))
+        let lane = self.lane_of(receipt)?;
+        lane.extend(number, receipt, (until, now, threads))
     }
 
     /// The lane of a message that was delivered to the group.
@@ -186,6 +224,26 @@ impl Consumer {
     /// As [`Consumer::ack`]; [`crate::Error::Busy`] while another process has locked the table of a
     /// shared store.
     pub fn renew(&self, receipt: &Receipt) -> Result<()> {
-        self.postpone(receipt, self.options.visibility_timeout)
+        let visibility = self.options.visibility_timeout;
+        self.postpone(receipt, visibility, Threads::Await)
+    }
+
+    /// As [`Consumer::renew`]. Returns false, and changes nothing, if it would have to wait for
+    /// another thread or process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::ack`].
+    pub fn try_renew(&self, receipt: &Receipt) -> Result<bool> {
+        let visibility = self.options.visibility_timeout;
+        without_waiting(self.postpone(receipt, visibility, Threads::Avoid))
+    }
+}
+
+/// Whether a call was done; false if it would have had to wait.
+fn without_waiting(done: Result<()>) -> Result<bool> {
+    match done {
+        Err(error) if is_locked(&error) => Ok(false),
+        done => done.map(|()| true),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::lane::{Delivery, Lane, Order};
 use super::lane_state::State;
+use super::patience::Threads;
 use super::window::Window;
 use crate::clock::Moment;
 use crate::engine::{COPIED_MAX, Check, Engine, Filter, Rows, STEP};
@@ -67,8 +68,8 @@ impl Lane {
         max: usize,
         taken: &mut Vec<Delivery>,
     ) -> Result<bool> {
-        let mut state = self.current(by.now)?;
-        self.inherit_after(&mut state, by.now)?;
+        let mut state = self.current(by.now, Threads::Await)?;
+        self.inherit_after(&mut state, by.now, Threads::Await)?;
         if state.owner != Some(by.member) || state.heir.is_some() {
             return Ok(false);
         }

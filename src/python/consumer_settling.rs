@@ -13,6 +13,14 @@ fn receipt<'a>(message: &'a Bound<'_, Message>) -> PyResult<&'a Receipt> {
     message.get().receipt().ok_or_else(|| undelivered(message))
 }
 
+fn several<'py>(messages: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, Message>>> {
+    let wanted = "a Message or a sequence of them";
+    each("messages", messages, wanted, |_, item| {
+        let message = item.cast_into::<Message>();
+        message.map_err(|error| wrong_type("messages", &error.into_inner(), wanted))
+    })
+}
+
 fn delivery(message: &Bound<'_, Message>) -> PyResult<Delivery> {
     message.get().delivery().ok_or_else(|| undelivered(message))
 }
@@ -41,13 +49,28 @@ impl Consumer {
             let receipt = receipt(message)?;
             return Ok(self.ask(py, |core| core.ack([receipt]))??);
         }
-        let wanted = "a Message or a sequence of them";
-        let messages = each("messages", messages, wanted, |_, item| {
-            let message = item.cast_into::<Message>();
-            message.map_err(|error| wrong_type("messages", &error.into_inner(), wanted))
-        })?;
+        let messages = several(messages)?;
         let receipts: Vec<&Receipt> = messages.iter().map(receipt).collect::<PyResult<_>>()?;
         Ok(self.ask(py, |core| core.ack(receipts))??)
+    }
+
+    /// Settle those messages for which this need not wait for another thread or process.
+    ///
+    /// Return the others, and the error of the first one that cannot be settled.
+    #[pyo3(name = "_try_ack")]
+    fn try_ack<'py>(
+        &self,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
+    ) -> PyResult<(Vec<Bound<'py, Message>>, Option<PyErr>)> {
+        let messages = match messages.cast::<Message>() {
+            Ok(message) => vec![message.clone()],
+            Err(_) => several(messages)?,
+        };
+        let receipts: Vec<&Receipt> = messages.iter().map(receipt).collect::<PyResult<_>>()?;
+        let (left, settled) = self.call(py, |core| Ok(core.try_ack(receipts)))?;
+        let left = left.into_iter().filter_map(|index| messages.get(index));
+        Ok((left.cloned().collect(), settled.err().map(PyErr::from)))
     }
 
     /// Have a message delivered again later.
@@ -149,5 +172,20 @@ impl Consumer {
         let longer = duration("seconds", seconds)?;
         let receipt = receipt(message)?;
         Ok(self.ask(py, |core| core.extend(receipt, longer))??)
+    }
+
+    /// Keep a message for longer, unless that has to wait for another thread or process.
+    ///
+    /// Return whether it is kept.
+    #[pyo3(name = "_try_extend")]
+    fn try_extend(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = named::message)] message: &Bound<'_, Message>,
+        seconds: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let longer = duration("seconds", seconds)?;
+        let receipt = receipt(message)?;
+        Ok(self.call(py, |core| core.try_extend(receipt, longer))?)
     }
 }

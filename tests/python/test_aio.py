@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from holding import AT_OWNERS, begin_again, held
 
 import forebay
 import forebay.aio
@@ -337,6 +338,50 @@ async def test_iterating_acknowledges_the_previous_message(path):
                 await consumer.ack(message)
         await consumer.ack(messages[4])
         await consumer.close()
+
+
+@in_loop
+async def test_settling_does_not_block_the_loop_while_another_process_changes_owners(tmp_path):
+    """The loop stood still until that process was done, for up to five seconds."""
+    path = tmp_path / "store"
+    async with (
+        forebay.aio.open(path, mode="share", default_queues=1) as store,
+        store.consumer("orders", group="billing") as consumer,
+    ):
+        await store.producer("orders").send_batch([b"a", b"b"])
+        first, second = await consumer.poll(2, timeout=60)
+        with held(None, path, "lock", {"forebay.groups": AT_OWNERS}):
+            begin_again(path)
+            settling = [
+                asyncio.ensure_future(consumer.ack([first])),
+                asyncio.ensure_future(consumer.extend(second, 60)),
+            ]
+            await asyncio.sleep(0)
+            assert not any(task.done() for task in settling)
+        for task in settling:
+            with pytest.raises((forebay.OwnershipLostError, forebay.BusyError)):
+                await task
+        assert len(await consumer.poll(2, timeout=60)) > 0
+
+
+@in_loop
+async def test_iterating_does_not_block_the_loop_while_another_process_changes_owners(tmp_path):
+    path = tmp_path / "store"
+    async with (
+        forebay.aio.open(path, mode="share", default_queues=1) as store,
+        store.consumer("orders", group="billing") as consumer,
+    ):
+        await store.producer("orders").send_batch([b"a", b"b"])
+        messages = aiter(consumer)
+        assert await some(messages, 1) == [b"a"]
+        with held(None, path, "lock", {"forebay.groups": AT_OWNERS}):
+            begin_again(path)
+            next_one = asyncio.ensure_future(anext(messages))
+            await asyncio.sleep(0)
+            assert not next_one.done()
+        with pytest.raises((forebay.OwnershipLostError, forebay.BusyError)):
+            await next_one
+        assert await some(messages, 1) == [b"a"]
 
 
 @in_loop

@@ -23,6 +23,10 @@ AT_APPEND, AT_OWNERS = 704, 16
 #: was not erased yet, and how often it was taken.
 HOLDER, WAITERS, DIRTY, GENERATION = 0x1FF, 1 << 9, 1 << 10, 1 << 16
 
+#: Where `forebay.groups` has the number of its queues, and the queues. The first word of a queue
+#: has its epoch and the committed offset.
+AT_QUEUES_LEN, AT_QUEUES, QUEUE_LEN, EPOCH = 28, 8_458_240, 64, 1 << 48
+
 #: The bytes of the file `lock` that a process holds as long as it lives, and while it joins.
 SLOT, GATE = 200, 251
 
@@ -88,6 +92,18 @@ def take(path: Path, lock: str, words: dict[str, int], *bytes_: int) -> contextl
             taken.callback(page.__setitem__, word, left.to_bytes(8, sys.byteorder))
         return taken.pop_all()
     return None
+
+
+def begin_again(path: Path) -> None:
+    """Reset all groups to where they are, as another process does that holds the lock of owners."""
+    with (
+        (path / "forebay.groups").open("r+b") as file,
+        mmap.mmap(file.fileno(), 0) as table,
+    ):
+        (count,) = struct.unpack_from("=I", table, AT_QUEUES_LEN)
+        for at in range(AT_QUEUES, AT_QUEUES + count * QUEUE_LEN, QUEUE_LEN):
+            (word,) = struct.unpack_from("=Q", table, at)
+            struct.pack_into("=Q", table, at, (word + 2 * EPOCH) % (1 << 64))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from forebay import _forebay
 from forebay._forebay import Message
 from forebay.aio.waits import Waits
-from forebay.errors import StoreClosedError
+from forebay.errors import ForebayError, StoreClosedError
 from forebay.given import check_seconds
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ class Consumer:
             try:
                 pause = await self._waits.call(poll)
             except asyncio.CancelledError:
-                plain._give_back(taken)
+                if taken:
+                    await self._waits.call(plain._give_back, taken)
                 raise
             left = None if deadline is None else deadline - loop.time()
             if taken or (left is not None and left <= 0):
@@ -106,7 +107,15 @@ class Consumer:
 
     async def ack(self, messages: Message | Iterable[Message]) -> None:
         """Settle one message or several: they are handled."""
-        (await self._join()).ack(messages)
+        plain = await self._join()
+        left, error = plain._try_ack(messages)
+        if left:
+            try:
+                await self._waits.call(plain.ack, left)
+            except ForebayError as later:
+                error = error or later
+        if error is not None:
+            raise error
 
     async def nack(self, message: Message, delay_level: int | None = None) -> None:
         """Have a message delivered again later."""
@@ -118,7 +127,9 @@ class Consumer:
 
     async def extend(self, message: Message, seconds: Duration) -> None:
         """Keep a message for longer before it is delivered again."""
-        (await self._join()).extend(message, seconds)
+        plain = await self._join()
+        if not plain._try_extend(message, seconds):
+            await self._waits.call(plain.extend, message, seconds)
 
     async def seek(self, to: Start) -> None:
         """Continue at other offsets in the queues that this consumer owns."""

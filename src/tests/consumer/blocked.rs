@@ -1,11 +1,14 @@
-//! Another process has the table of progress locked.
+//! Another process has the table of progress locked, or another thread uses a queue.
 
 use super::{Bed, bodies, open, poll, receipts, wait};
 use crate::disk::{Disk, FileLock, LockState, RealDisk};
 use crate::engine::Durability;
 use crate::error::Awaited;
+use crate::plant::{self, Point};
 use crate::table::offsets::OffsetTable;
 use crate::{Consumer, ConsumerOptions, Delivery, Draft, Error, Warning};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A consumer of a store in files, with two messages of one queue.
 fn with_two(bed: &Bed) -> (Consumer, Vec<Delivery>) {
@@ -97,4 +100,38 @@ fn a_store_closes_although_its_progress_cannot_be_saved_and_delivers_again() {
     bed.store = open(&bed.path, &bed.clock);
     let consumer = bed.consumer(ConsumerOptions::default());
     assert_eq!(bodies(&wait(&consumer)), [1, 2]);
+}
+
+/// An event loop must go on while another thread reads from the queue.
+#[test]
+fn who_must_not_wait_settles_nothing_while_another_thread_uses_the_queue() {
+    let bed = Bed::new("store");
+    let (consumer, got) = with_two(&bed);
+    let producer = bed.store.producer("orders", None).unwrap();
+    let draft = Draft {
+        body: b"3",
+        ..Draft::default()
+    };
+    producer.send(&draft, 0, Durability::Default).unwrap();
+    let consumer = Arc::new(consumer);
+    let (other, held) = (Arc::clone(&consumer), got.clone());
+    plant::at(Point::Bounded, move || {
+        let (left, settled) = other.try_ack(receipts(&held));
+        assert_eq!(left, [0, 1]);
+        settled.unwrap();
+        let first = &held[0].receipt;
+        assert!(!other.try_extend(first, Duration::ZERO).unwrap());
+        assert!(!other.try_renew(first).unwrap());
+    });
+    assert_eq!(bodies(&poll(&consumer)), [3]);
+    let first = &got[0].receipt;
+    assert!(consumer.try_extend(first, Duration::from_secs(60)).unwrap());
+    assert!(consumer.try_renew(first).unwrap());
+    consumer.ack([first]).unwrap();
+    let (left, settled) = consumer.try_ack(receipts(&got));
+    assert!(left.is_empty());
+    assert!(matches!(settled, Err(Error::AlreadySettled { .. })));
+    // The second is settled nevertheless.
+    let again = consumer.ack([&got[1].receipt]);
+    assert!(matches!(again, Err(Error::AlreadySettled { .. })));
 }
