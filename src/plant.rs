@@ -223,6 +223,8 @@ pub enum Point {
     Taken,
     /// It has taken a queue from its owner, and has not stored the next one.
     Revoked,
+    /// A consumer of it knows where its group begins, and has not joined.
+    Prepared,
     /// It has joined a group, and the queues are not shared out again.
     Enrolled,
     /// It has settled a message, and has not stored the progress.

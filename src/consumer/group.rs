@@ -10,8 +10,10 @@ use super::sharing::share;
 use super::start::{Start, offset_of};
 use crate::bound::Bound;
 use crate::clock::{Clock, Moment};
-use crate::engine::{Engine, Point, Topic};
+use crate::engine::{self, Engine, Topic};
 use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::plant::{Point, pass};
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,6 +45,16 @@ struct State {
 
 /// The number of a member of a shared store before the table has given it one.
 const JOINING: u64 = u64::MAX;
+
+/// How a consumer joins while another process has the table of a shared store locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joining {
+    /// It is new and waits. Its caller holds no lock.
+    First,
+    /// Others have removed it. Its caller holds locks, so it fails at once; see
+    /// [`Patience`](super::patience::Patience).
+    Again,
+}
 
 #[derive(Debug)]
 struct Member {
@@ -79,15 +91,15 @@ impl Group {
         ground: Ground<'_>,
         number: u64,
         topics: &[Box<str>],
-        options: &ConsumerOptions,
+        (options, joining): (&ConsumerOptions, Joining),
     ) -> Result<u64> {
-        let mut state = self.state.lock();
         let topics = topics.to_vec();
         let start = options.start.clone();
         let member = Member { topics, start };
         if let Some(occupation) = &self.occupation {
-            return self.join_shared(occupation, &mut state, ground, member, options);
+            return self.join_shared(occupation, ground, member, (options, joining));
         }
+        let mut state = self.state.lock();
         state.members.insert(number, member);
         let found = self.find_lanes(&mut state, ground);
         if found.is_err() {
@@ -97,37 +109,46 @@ impl Group {
         found.map(|_| number)
     }
 
+    /// Where many processes join at once, most of them wait for the table. What can be done before
+    /// is done once, and no lock is held meanwhile.
     fn join_shared(
         &self,
         occupation: &Arc<Occupation>,
-        state: &mut State,
         ground: Ground<'_>,
         member: Member,
-        options: &ConsumerOptions,
+        (options, joining): (&ConsumerOptions, Joining),
     ) -> Result<u64> {
         let mut topics: BTreeSet<Box<str>> = member.topics.iter().cloned().collect();
         topics.insert(self.retry.clone());
-        // The key until the table gives the member a number.
-        state.members.insert(JOINING, member);
-        let begun = self.find_begun(occupation, state, ground);
-        let member = state.members.remove(&JOINING);
+        let (member, begun) = interrupt::forbid(|| {
+            let mut state = self.state.lock();
+            // The key until the table gives the member a number.
+            state.members.insert(JOINING, member);
+            let begun = self.find_begun(occupation, &state, ground);
+            (state.members.remove(&JOINING), begun)
+        });
+        let begun = begun?;
+        pass(Point::Prepared);
         let session = i64::try_from(options.session_timeout.as_millis()).unwrap_or(i64::MAX);
         let session = u32::try_from(session).unwrap_or(u32::MAX);
-        let number = occupation.join(
-            &self.name,
-            &topics,
-            &begun?,
-            (session, ground.clock.now_ms()),
-        )?;
-        state.members.extend(member.map(|member| (number, member)));
-        if let Err(error) = self.add_claims(occupation, state, ground) {
-            state.members.remove(&number);
-            occupation.note_left(number);
-            // If this fails, the next step of the peers removes the consumer.
-            let _ = occupation.remove_left(ground.clock.now_ms());
-            return Err(error);
-        }
-        Ok(number)
+        let now = ground.clock.now_ms();
+        let enroll = || occupation.join(&self.name, &topics, &begun, (session, now));
+        let number = match joining {
+            Joining::First => occupation.patiently(enroll)?,
+            Joining::Again => enroll()?,
+        };
+        interrupt::forbid(|| {
+            let mut state = self.state.lock();
+            state.members.extend(member.map(|member| (number, member)));
+            if let Err(error) = self.add_claims(occupation, &mut state, ground) {
+                state.members.remove(&number);
+                occupation.note_left(number);
+                // If this fails, the next step of the peers removes the consumer.
+                let _ = occupation.remove_left(now);
+                return Err(error);
+            }
+            Ok(number)
+        })
     }
 
     /// Number of members, and of queues of `topics`, if `member` has none of these queues.
@@ -313,7 +334,7 @@ impl Group {
         let Some(cut) = ground.progress.cut(&topic.name, &self.name) else {
             return Ok(lane);
         };
-        let end = Point::Position(cut);
+        let end = engine::Point::Position(cut);
         let end = ground.engine.offset_at(topic, lane.queue, end)?;
         Ok(lane.ending_at(end))
     }

@@ -4,7 +4,7 @@
 //! settles them in `settling.rs`.
 
 use super::Anchor;
-use super::group::{Ground, Group};
+use super::group::{Ground, Group, Joining};
 use super::lane::Lane;
 use super::options::ConsumerOptions;
 use super::patience::is_locked;
@@ -86,7 +86,7 @@ impl Consumer {
             joining: Mutex::default(),
             closed: AtomicBool::new(false),
         };
-        if let Err(error) = consumer.patiently(|| consumer.join_group()) {
+        if let Err(error) = consumer.join_group(Joining::First) {
             // It must not leave a group.
             consumer.closed.store(true, Ordering::Release);
             return Err(error);

@@ -4,7 +4,7 @@
 //! thread that polls then notices that the consumer is no longer a member. One of them joins again:
 //! if each did, the members that nobody polls for would keep their queues until the process ends.
 
-use super::group::Ground;
+use super::group::{Ground, Joining};
 use super::member::Consumer;
 use super::patience::Patience;
 use crate::error::{Error, Result};
@@ -29,9 +29,9 @@ impl Consumer {
         }
     }
 
-    /// Joins the group. Does not wait for the table of a shared store.
-    pub(super) fn join_group(&self) -> Result<()> {
-        let (topics, options) = (&self.topics, &self.options);
+    /// Joins the group.
+    pub(super) fn join_group(&self, joining: Joining) -> Result<()> {
+        let (topics, options) = (&self.topics, (&self.options, joining));
         let join = |it: Ground<'_>| self.group.join(it, self.number(), topics, options);
         self.number
             .store(self.with_ground(join)?, Ordering::Release);
@@ -52,7 +52,7 @@ impl Consumer {
         if self.group.has(removed) {
             return Ok(());
         }
-        self.join_group()?;
+        self.join_group(Joining::Again)?;
         self.group.forget(removed);
         Ok(())
     }

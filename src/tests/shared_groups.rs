@@ -3,6 +3,8 @@
 use crate::engine::directory::group_table::{GroupTable, Peers};
 use crate::engine::directory::names;
 use crate::engine::service::fence::{self, Fence, Fenced};
+use crate::interrupt;
+use crate::plant::{self, Point};
 use crate::record::Draft;
 use crate::{
     Consumer, ConsumerOptions, Delivery, Disk, Durability, Mode, Options, RealDisk, Store,
@@ -13,6 +15,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{scope, yield_now};
 use std::time::Duration;
 
@@ -99,6 +102,47 @@ fn take(consumer: &Consumer, count: usize) -> BTreeSet<u32> {
         taken.extend(got.iter().map(number));
     }
     taken
+}
+
+/// Each attempt searched again for where the group begins in all queues. Where many processes
+/// joined at once, others had the table by then.
+#[test]
+fn a_consumer_prepares_once_to_join_however_often_it_finds_the_table_locked() {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    static PREPARED: AtomicU32 = AtomicU32::new(0);
+    fn ask() -> bool {
+        ASKED.fetch_add(1, Ordering::AcqRel);
+        false
+    }
+    fn count() {
+        PREPARED.fetch_add(1, Ordering::AcqRel);
+        plant::at(Point::Prepared, count);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let (first, second) = (open(&path), open(&path));
+    fill(&first);
+    let join = || {
+        plant::at(Point::Prepared, count);
+        let options = ConsumerOptions::default();
+        interrupt::allow(ask, || first.consumer(&["orders"], "workers", options))
+    };
+    scope(|scope| {
+        let meanwhile = || {
+            let joins = scope.spawn(join);
+            // It has tried again each time that it asked.
+            while ASKED.load(Ordering::Acquire) < 3 && !joins.is_finished() {
+                yield_now();
+            }
+            joins
+        };
+        let joins = second.while_owners_are_locked(meanwhile).unwrap();
+        let consumer = joins.join().unwrap().unwrap();
+        assert_eq!(PREPARED.load(Ordering::Acquire), 1);
+        assert_eq!(take(&consumer, MESSAGES as usize).len(), MESSAGES as usize);
+    });
+    second.close().unwrap();
+    first.close().unwrap();
 }
 
 /// The process dies in the middle of a change, with the lock of the table. Another process gets all
