@@ -20,7 +20,7 @@
 //! log is durable up to what was delivered. After a crash, messages delivered since the last write
 //! are delivered again, and none is lost.
 
-use super::deliver::{Delivered, deliver};
+use super::deliver::{Delivered, deliver_or_warn};
 use super::seen::Seen;
 use super::service::Due;
 use crate::clock::Moment;
@@ -232,7 +232,7 @@ impl State {
                 break;
             }
             // As in RocketMQ, the message keeps the properties about its delay.
-            delivered.add(deliver(handle, &message, &[], &[])?);
+            delivered.add(deliver_or_warn(handle, &message)?);
             next = offset + 1;
             self.set(level, next);
         }

@@ -44,9 +44,19 @@ impl Drop for Delivered<'_> {
     }
 }
 
-/// Appends a message to the topic and queue that it is meant for, and returns the end of its
-/// record. A message that can never be delivered, or whose topic cannot be written, stays where it
-/// is and causes a warning, so that it does not stop the messages after it.
+/// The outcome of the delivery of a message that was due.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It was appended; the end of its record.
+    Delivered(u64),
+    /// Its topic cannot be written until somebody removes the reason. It must not stop the
+    /// messages after it.
+    Refused(String),
+    /// It can never be delivered, and stays where it is.
+    Impossible(String),
+}
+
+/// Appends a message to the topic and queue that it is meant for.
 ///
 /// # Errors
 ///
@@ -57,20 +67,44 @@ pub(super) fn deliver(
     message: &Message,
     without: &[&str],
     with: &[(&str, &str)],
-) -> Result<Option<u64>> {
+) -> Result<Outcome> {
     let record = message.record();
-    let reason = match named(&record) {
-        None => "it names no topic and queue".to_owned(),
-        Some((name, queue)) => match deliver_to(handle, &record, (name, queue), (without, with)) {
-            Err(error) if is_own(&error, &handle.path, name) => error.to_string(),
-            delivered => return delivered.map(Some),
-        },
+    let Some((name, queue)) = named(&record) else {
+        let reason = "it names no topic and queue".to_owned();
+        return Ok(Outcome::Impossible(reason));
     };
+    match deliver_to(handle, &record, (name, queue), (without, with)) {
+        Err(error) if is_own(&error, &handle.path, name) => Ok(match is_of_files(&error) {
+            true => Outcome::Refused(error.to_string()),
+            false => Outcome::Impossible(error.to_string()),
+        }),
+        delivered => delivered.map(Outcome::Delivered),
+    }
+}
+
+/// As [`deliver`], for a message of a level. Returns the end of its record, or warns. An append to
+/// a commit log, which alone has levels, writes no file of a topic: where one is refused, another
+/// attempt would be too.
+///
+/// # Errors
+///
+/// As [`deliver`].
+pub(super) fn deliver_or_warn(handle: &Handle, message: &Message) -> Result<Option<u64>> {
+    match deliver(handle, message, &[], &[])? {
+        Outcome::Delivered(end) => Ok(Some(end)),
+        Outcome::Refused(reason) | Outcome::Impossible(reason) => {
+            warn(handle, message, reason);
+            Ok(None)
+        }
+    }
+}
+
+/// Warns of a message that is not delivered.
+pub(super) fn warn(handle: &Handle, message: &Message, reason: String) {
     handle.warnings().add(Warning::Undelivered {
-        position: record.position().cast_unsigned(),
+        position: message.record().position().cast_unsigned(),
         reason,
     });
-    Ok(None)
 }
 
 fn deliver_to(
@@ -109,6 +143,14 @@ fn is_own(error: &Error, root: &Path, name: &str) -> bool {
             error.ends_writing() && !is_of_store && is_of_topic(path, root, name)
         }
         _ => false,
+    }
+}
+
+/// Whether an error concerns files, which somebody may repair.
+fn is_of_files(error: &Error) -> bool {
+    match error {
+        Error::Row { source, .. } => is_of_files(source),
+        other => matches!(other, Error::Corrupt { .. } | Error::Io { .. }),
     }
 }
 
@@ -173,7 +215,7 @@ fn named<'a>(record: &'a Row<'_>) -> Option<(&'a str, u32)> {
 
 #[cfg(test)]
 mod test {
-    use super::is_own;
+    use super::{is_of_files, is_own};
     use crate::error::{Awaited, Error, Op};
     use std::io;
     use std::path::Path;
@@ -186,6 +228,13 @@ mod test {
     /// later must not be lost.
     #[test]
     fn a_message_is_set_aside_for_errors_of_its_own_and_tried_again_after_others() {
+        let repairable = [
+            of_system("/orders/store/orders-3", libc::EACCES),
+            of_system("/orders/store/orders-3/0.log", libc::EISDIR),
+            of_system("/orders/store/consumequeue/orders/3", libc::EIO),
+            Error::corrupt("/orders/store/orders-0/partition.metadata", 0, "no id"),
+            of_system("/orders/store/orders-3", libc::EACCES).in_row(0),
+        ];
         let own = [
             Error::must("body", "None", "have a key"),
             Error::InvalidTopic {
@@ -196,10 +245,6 @@ mod test {
                 what: "more partitions".into(),
             },
             Error::must("body", "None", "have a key").in_row(0),
-            of_system("/orders/store/orders-3", libc::EACCES),
-            of_system("/orders/store/orders-3/0.log", libc::EISDIR),
-            of_system("/orders/store/consumequeue/orders/3", libc::EIO),
-            Error::corrupt("/orders/store/orders-0/partition.metadata", 0, "no id"),
         ];
         let others = [
             Error::Forked,
@@ -232,7 +277,8 @@ mod test {
             Error::corrupt("/orders/store/config/topics.json", 0, "no object"),
         ];
         let is_own = |error: &Error| is_own(error, Path::new("/orders/store"), "orders");
-        assert!(own.iter().all(is_own));
+        assert!(repairable.iter().all(|it| is_own(it) && is_of_files(it)));
+        assert!(own.iter().all(|it| is_own(it) && !is_of_files(it)));
         for error in &others {
             assert!(!is_own(error), "{error}");
         }

@@ -20,6 +20,7 @@
 //! other processes. The service runs in the process that leads. Producers that own queues are in
 //! the same table ([`owners`]).
 
+mod aside;
 mod claim;
 mod delay;
 mod deliver;

@@ -77,8 +77,11 @@ impl Timed {
     }
 }
 
+/// A topic and a queue that messages are meant for.
+pub(super) type Target = (String, u32);
+
 /// The topic and queue that a message names.
-pub(super) fn target(record: &Row<'_>) -> Option<(String, u32)> {
+pub(super) fn target(record: &Row<'_>) -> Option<Target> {
     let text = |name: &str| str::from_utf8(record.property(name)?).ok();
     Some((text(REAL_TOPIC)?.to_owned(), text(REAL_QID)?.parse().ok()?))
 }

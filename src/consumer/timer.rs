@@ -14,11 +14,16 @@
 //! earlier moment; opening reads the timer topic from there on, or without the table from the
 //! oldest message that waits. So no message is delivered twice after a process dies. After a power
 //! loss one can be, if a consumer had seen a delivery that was not durable.
+//!
+//! A message whose topic is refused is set [`aside`](super::aside), and counts as delivered but for
+//! the list of such messages in `forebay.delay`. It is tried again with growing pauses, and by each
+//! opening.
 
-use super::deliver::{Delivered, deliver};
+use super::aside::Aside;
+use super::deliver::{Delivered, Outcome, deliver, warn};
 use super::pending::Pending;
 use super::service::Due;
-use super::timed::{QUEUE, Timed, get, is_listed, is_reached, last_before, target, walk};
+use super::timed::{QUEUE, Target, Timed, get, is_listed, is_reached, last_before, target, walk};
 use crate::engine::directory::names;
 use crate::engine::{Atomicity, Engine, Point, Staging, Topic};
 use crate::error::Result;
@@ -32,11 +37,14 @@ use crate::table::pending::PendingTable;
 use crate::table::timer::TimerTable;
 use crate::warning::Warning;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Messages that one step delivers at most, so that others get their turn.
 const STEP_MAX: usize = 1_000;
 /// The waiting messages are listed again after at least this many further messages.
 const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
+/// Maximum number of refused messages that the next opening knows of.
+const ASIDE_MAX: usize = 10_000;
 /// Messages that are carried forward are appended in chunks of this many encoded bytes.
 const CARRY_LEN: usize = 1 << 20;
 
@@ -56,6 +64,8 @@ struct State {
     /// The value of `read` when the waiting messages were last listed.
     listed: u64,
     is_saved: bool,
+    /// Messages that are due and were refused.
+    aside: Aside,
 }
 
 impl Timer {
@@ -94,8 +104,11 @@ impl Timer {
     /// No message below this offset waits, as far as is known.
     pub(super) fn low(&self) -> u64 {
         let state = self.state.lock();
-        let state = state.as_ref();
-        state.map_or(0, |it| it.pending.low().unwrap_or(it.read).min(it.read))
+        let Some(state) = state.as_ref() else {
+            return 0;
+        };
+        let low = [state.pending.low(), state.aside.offsets().next()];
+        low.into_iter().flatten().fold(state.read, u64::min)
     }
 
     /// Whether [`Timer::save`] would write.
@@ -124,6 +137,7 @@ impl Timer {
             end: state.read,
             delivered_ms: first.map_or(i64::MAX, |(at, _)| at.saturating_sub(1)),
             position,
+            aside: state.aside.offsets().take(ASIDE_MAX).collect(),
         };
         table.save(&*place.disk, &place.own(names::DELAY))?;
         state.is_saved = true;
@@ -183,8 +197,14 @@ impl State {
             true => table,
             false => TimerTable::default(),
         };
-        let mut pending = Pending::default();
-        let mut targets = BTreeSet::new();
+        let (mut pending, mut targets) = (Pending::default(), BTreeSet::new());
+        // Before what was sent later is read: they may have been carried forward.
+        for offset in std::mem::take(&mut table.aside) {
+            if let Some((at, to)) = refused_at(engine, topic, &bounds, offset)? {
+                pending.insert(at, offset);
+                targets.extend(to);
+            }
+        }
         let listed = match listed {
             Some(listed) if is_listed(engine, topic, &bounds, &listed)? => Some(listed),
             _ => None,
@@ -231,6 +251,7 @@ impl State {
             read: read.max(bounds.start),
             listed: listed_until,
             is_saved: false,
+            aside: Aside::default(),
         })
     }
 
@@ -250,6 +271,7 @@ impl State {
                 Some(timed) => {
                     if let Some(of) = timed.of {
                         self.pending.remove(timed.at, of);
+                        self.aside.remove(of);
                     }
                     self.pending.insert(timed.at, timed.offset);
                 }
@@ -262,26 +284,61 @@ impl State {
         Ok(())
     }
 
+    /// Delivers what is due at `now`, and what was refused and is to be tried again.
     fn deliver(&mut self, handle: &Handle, topic: &Topic, now: i64) -> Result<Due> {
         let mut delivered = Delivered::to(handle);
+        let steady = handle.clock.steady_ms();
+        let to = (handle, topic);
         for _ in 0..STEP_MAX {
-            let Some((at, offset)) = self.pending.first() else {
-                return Ok(Due::Never);
-            };
-            if at > now {
-                return Ok(Due::At(at));
+            let due = self.pending.first().filter(|(at, _)| *at <= now);
+            let again = self.aside.first().filter(|(at, _)| *at <= steady);
+            match (due, again) {
+                (Some((at, offset)), _) => {
+                    self.deliver_one(to, offset, &mut delivered)?;
+                    self.pending.remove(at, offset);
+                    self.is_saved = false;
+                }
+                (None, Some((_, offset))) => self.deliver_one(to, offset, &mut delivered)?,
+                (None, None) => {
+                    let next = self.pending.first().map(|(at, _)| at);
+                    let again = self.aside.first();
+                    let again = again.map(|(at, _)| now.saturating_add(at - steady));
+                    let first = next.into_iter().chain(again).min();
+                    return Ok(first.map_or(Due::Never, Due::At));
+                }
             }
-            // A message that cannot be read can never be delivered.
-            if let Some(message) = get(&*handle.engine, topic, offset)? {
-                let of = offset.to_string();
-                let without = [REAL_TOPIC, REAL_QID, TIMER_OFFSET];
-                let with = [(TIMER_OFFSET, &*of)];
-                delivered.add(deliver(handle, &message, &without, &with)?);
-            }
-            self.pending.remove(at, offset);
-            self.is_saved = false;
         }
         Ok(Due::Now)
+    }
+
+    /// Tries to deliver a message, or sets it aside.
+    fn deliver_one(
+        &mut self,
+        (handle, topic): (&Handle, &Topic),
+        offset: u64,
+        delivered: &mut Delivered<'_>,
+    ) -> Result<()> {
+        // A message that cannot be read can never be delivered.
+        if let Some(message) = get(&*handle.engine, topic, offset)? {
+            let of = offset.to_string();
+            let without = [REAL_TOPIC, REAL_QID, TIMER_OFFSET];
+            let with = [(TIMER_OFFSET, &*of)];
+            match deliver(handle, &message, &without, &with)? {
+                Outcome::Delivered(end) => delivered.add(Some(end)),
+                Outcome::Impossible(reason) => warn(handle, &message, reason),
+                Outcome::Refused(reason) => {
+                    if self.aside.put(offset, handle.clock.steady_ms()) {
+                        let reason = format!("{reason}; it is tried again");
+                        warn(handle, &message, reason);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        if self.aside.remove(offset) {
+            self.is_saved = false;
+        }
+        Ok(())
     }
 
     /// Appends again the waiting messages below the offset `end`; durable on return.
@@ -301,7 +358,10 @@ impl State {
             }
             Ok(())
         };
-        for offset in self.pending.below(end) {
+        let mut waiting = self.pending.below(end);
+        waiting.extend(self.aside.offsets().take_while(|offset| *offset < end));
+        waiting.sort_unstable();
+        for offset in waiting {
             let Some(message) = get(staging, topic, offset)? else {
                 continue;
             };
@@ -328,12 +388,30 @@ impl State {
     }
 }
 
+/// Time, and topic and queue, of a message that an earlier process has set aside.
+fn refused_at(
+    engine: &dyn Engine,
+    topic: &Topic,
+    bounds: &Range<u64>,
+    offset: u64,
+) -> Result<Option<(i64, Option<Target>)>> {
+    if !bounds.contains(&offset) {
+        return Ok(None);
+    }
+    let message = get(engine, topic, offset)?;
+    let found = message.and_then(|message| {
+        let record = message.record();
+        Some((Timed::of(&record)?.at, target(&record)))
+    });
+    Ok(found)
+}
+
 /// Removes what was delivered to these topics and queues at or after a position of the previous
 /// process.
 fn remove_delivered(
     engine: &dyn Engine,
     pending: &mut Pending,
-    targets: BTreeSet<(String, u32)>,
+    targets: BTreeSet<Target>,
     position: u64,
 ) -> Result<()> {
     for (name, queue) in targets {

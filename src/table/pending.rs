@@ -35,7 +35,7 @@ const _: () = assert!(AT_ENTRIES == AT_FIELDS + 5 * 8);
 /// Messages that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingTable {
-    /// What was delivered at that moment. Its `low` is not used.
+    /// What was delivered at that moment. Its `low` and `aside` are not used.
     pub delivered: TimerTable,
     /// Position and store time of the message before `delivered.end`, which identify the log.
     pub last: (u64, i64),
@@ -71,6 +71,7 @@ impl PendingTable {
                 end: field(0),
                 delivered_ms: field(1).cast_signed(),
                 position: field(2),
+                aside: Vec::new(),
             },
             last: (field(3), field(4).cast_signed()),
             waiting: waiting.collect(),
@@ -130,6 +131,7 @@ mod tests {
                 end: 90,
                 delivered_ms: -1,
                 position: 51_200,
+                aside: Vec::new(),
             },
             last: (51_000, i64::MAX),
             waiting: vec![(i64::MIN, 3), (7, u64::MAX)],

@@ -7,6 +7,8 @@
 //! Of the messages below `end` in the timer topic, those with a time after `delivered_ms` still
 //! wait; all of these have offsets of `low` or higher. The deliveries up to that time end at or
 //! below `position` of the log.
+//! A member `aside` lists the offsets of further messages that wait because their topic was
+//! refused; without any, the member is missing.
 //!
 //! The table is a cache: without it the whole log is searched for deliveries.
 
@@ -17,10 +19,10 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 /// Maximum length of the file, in bytes.
-const LEN_MAX: u64 = 4096;
+const LEN_MAX: u64 = 1 << 20;
 
 /// The table; see the module. The default means that nothing is known to be delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerTable {
     /// No message below this offset waits.
     pub low: u64,
@@ -30,6 +32,8 @@ pub struct TimerTable {
     pub delivered_ms: i64,
     /// The position of the log from which on later deliveries are.
     pub position: u64,
+    /// Offsets of messages that wait although their time says otherwise.
+    pub aside: Vec<u64>,
 }
 
 impl Default for TimerTable {
@@ -39,6 +43,7 @@ impl Default for TimerTable {
             end: 0,
             delivered_ms: i64::MIN,
             position: 0,
+            aside: Vec::new(),
         }
     }
 }
@@ -57,11 +62,19 @@ impl TimerTable {
 
     fn of(members: &Map<String, Value>) -> Option<TimerTable> {
         let number = |name: &str| members.get(name).and_then(Value::as_u64);
+        let aside = match members.get("aside") {
+            Some(offsets) => {
+                let offsets = offsets.as_array()?.iter();
+                offsets.map(Value::as_u64).collect::<Option<_>>()?
+            }
+            None => Vec::new(),
+        };
         let table = TimerTable {
             low: number("low")?,
             end: number("end")?,
             delivered_ms: members.get("delivered_ms")?.as_i64()?,
             position: number("position")?,
+            aside,
         };
         (number("crc32")? == u64::from(table.checksum())).then_some(table)
     }
@@ -74,9 +87,8 @@ impl TimerTable {
             self.position,
         ];
         let mut hasher = crc32fast::Hasher::new();
-        fields
-            .iter()
-            .for_each(|field| hasher.update(&field.to_be_bytes()));
+        let fields = fields.iter().chain(&self.aside);
+        fields.for_each(|field| hasher.update(&field.to_be_bytes()));
         hasher.finalize()
     }
 
@@ -86,13 +98,16 @@ impl TimerTable {
     ///
     /// [`crate::Error::Io`]; the file then holds the previous table or this one.
     pub fn save(&self, disk: &dyn Disk, path: &Path) -> Result<()> {
-        let text = serde_json::json!({
+        let mut text = serde_json::json!({
             "crc32": self.checksum(),
             "delivered_ms": self.delivered_ms,
             "end": self.end,
             "low": self.low,
             "position": self.position,
         });
+        if let (false, Some(members)) = (self.aside.is_empty(), text.as_object_mut()) {
+            members.insert("aside".to_owned(), self.aside.clone().into());
+        }
         replace(disk, path, text.to_string().as_bytes())
     }
 }
@@ -110,12 +125,17 @@ mod tests {
         let path = folder.path().join("forebay.delay");
         let read = || TimerTable::load(&RealDisk, &path).unwrap();
         assert_eq!(read(), TimerTable::default());
-        let table = TimerTable {
+        let mut table = TimerTable {
             low: 17,
             end: 90,
             delivered_ms: i64::MAX,
             position: 51_200,
+            aside: Vec::new(),
         };
+        table.save(&RealDisk, &path).unwrap();
+        assert_eq!(read(), table);
+        assert!(!fs::read_to_string(&path).unwrap().contains("aside"));
+        table.aside = vec![3, 21];
         table.save(&RealDisk, &path).unwrap();
         assert_eq!(read(), table);
         let text = fs::read_to_string(&path).unwrap();
@@ -125,6 +145,9 @@ mod tests {
             "[1]",
             &text.replace("17", "18"),
             &text.replace("90", "-1"),
+            &text.replace("21", "22"),
+            &text.replace("[3,21]", "[3,-21]"),
+            &text.replace("[3,21]", "7"),
         ] {
             fs::write(&path, damaged).unwrap();
             assert_eq!(read(), TimerTable::default(), "{damaged}");

@@ -2,7 +2,7 @@
 
 use super::consumer::{BEGIN_MS, Bed, bodies, body, on_each, poll, receipts, system, wait};
 use crate::clock::ManualClock;
-use crate::disk::{Call, HookedDisk};
+use crate::disk::{Call, Disk, HookedDisk};
 use crate::engine::{Atomicity, Durability};
 use crate::machine::Machine;
 use crate::record::names::{DELIVER_AT, REAL_QID, REAL_TOPIC, TIMER_OFFSET};
@@ -422,9 +422,10 @@ fn a_list_of_another_log_hides_no_message_and_delivers_none() {
 struct Lacking {
     store: Store,
     clock: Arc<ManualClock>,
+    disk: Arc<dyn Disk>,
     /// The error number with which creating the folders of the topic fails; 0: it succeeds.
     refused: Arc<AtomicI32>,
-    _root: tempfile::TempDir,
+    root: tempfile::TempDir,
 }
 
 impl Lacking {
@@ -443,20 +444,7 @@ impl Lacking {
                 }
             }
         });
-        let open = || {
-            let machine = Machine {
-                clock: Arc::<ManualClock>::clone(&clock),
-                disk: Arc::clone(&disk),
-                ..Machine::real()
-            };
-            let options = Options {
-                engine: Some(EngineKind::PartitionLog),
-                default_queues: Some(2),
-                ..Options::default()
-            };
-            Store::open_on(&machine, root.path(), options).unwrap()
-        };
-        let store = open();
+        let store = Lacking::open(&root, &clock, &disk);
         send(&store, 1, after(1_000));
         let pears = store.producer("pears", Some(0)).unwrap();
         let draft = Draft {
@@ -474,14 +462,41 @@ impl Lacking {
             }
         }
         number.store(refused, Ordering::Release);
-        let store = open();
+        let store = Lacking::open(&root, &clock, &disk);
         clock.advance(1_000);
         Lacking {
             store,
             clock,
+            disk,
             refused: number,
-            _root: root,
+            root,
         }
+    }
+
+    fn open(root: &tempfile::TempDir, clock: &Arc<ManualClock>, disk: &Arc<dyn Disk>) -> Store {
+        let machine = Machine {
+            clock: Arc::<ManualClock>::clone(clock),
+            disk: Arc::clone(disk),
+            ..Machine::real()
+        };
+        let options = Options {
+            engine: Some(EngineKind::PartitionLog),
+            default_queues: Some(2),
+            ..Options::default()
+        };
+        Store::open_on(&machine, root.path(), options).unwrap()
+    }
+
+    /// Closes the store and opens it again.
+    fn reopen(&mut self) {
+        self.store.close().unwrap();
+        self.store = Lacking::open(&self.root, &self.clock, &self.disk);
+    }
+
+    /// Waits for the second message, after which the first one was tried.
+    fn await_other(&self) {
+        self.store.clock_moved().unwrap();
+        until(|| self.count("pears", 0) == 1);
     }
 
     /// Messages of a queue.
@@ -523,18 +538,39 @@ fn a_message_waits_until_its_topic_can_be_created() {
 fn a_message_whose_topic_cannot_be_created_holds_up_no_other() {
     for lasting in [libc::EACCES, libc::ENAMETOOLONG] {
         let bed = Lacking::new(lasting);
-        bed.store.clock_moved().unwrap();
-        until(|| bed.count("pears", 0) == 1);
+        bed.await_other();
         let reasons = bed.undelivered();
         assert!(
             matches!(&reasons[..], [reason] if reason.contains("orders-")),
             "{reasons:?}"
         );
         assert_eq!(bed.count(TIMER_TOPIC, 0), 2);
-        // The failure is reported once, and the delivery is not tried again.
+        // The failure is reported once, and the delivery is tried again.
+        for _ in 0..4 {
+            bed.clock.advance(1_000);
+            bed.store.clock_moved().unwrap();
+        }
         bed.refused.store(0, Ordering::Release);
+        bed.clock.advance(300_000);
         bed.store.clock_moved().unwrap();
+        assert_eq!(settled(&bed.store, 1), [1]);
         assert_eq!(bed.undelivered(), [""; 0]);
-        assert_eq!(bed.count("orders", 1), 0);
+    }
+}
+
+#[test]
+fn a_message_whose_topic_cannot_be_created_is_delivered_once_by_the_next_opening() {
+    let mut bed = Lacking::new(libc::EACCES);
+    bed.await_other();
+    bed.reopen();
+    // The opening tries again in vain, and tells that.
+    bed.store.clock_moved().unwrap();
+    until(|| !bed.undelivered().is_empty());
+    bed.refused.store(0, Ordering::Release);
+    for _ in 0..2 {
+        bed.reopen();
+        bed.store.clock_moved().unwrap();
+        assert_eq!(settled(&bed.store, 1), [1]);
+        assert_eq!(bed.count("pears", 0), 1);
     }
 }
