@@ -382,7 +382,7 @@ def test_an_interrupted_conversion_is_continued_with_the_same_arguments(tmp_path
         write(
             source / f"t-{queue}", [[(n, None, b"of another store", [])] * 1000 for n in range(70)]
         )
-    with pytest.raises(forebay.InvalidOptionError, match=r"source is a different store: .* delete the dir"):
+    with pytest.raises(forebay.InvalidOptionError, match="source is a different store"):
         forebay.convert(source, target, engine="commitlog")
     shutil.rmtree(source)
     other.rename(source)
