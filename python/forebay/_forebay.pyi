@@ -398,8 +398,7 @@ class Producer:
         -------
         BatchResult
             The number of messages, and their offsets by queue. After Ctrl-C, which raises
-            `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is
-            sent.
+            `KeyboardInterrupt`, completed chunks stay sent; with ``atomic`` nothing is sent.
 
         Raises
         ------
@@ -467,8 +466,7 @@ class Producer:
         -------
         BatchResult
             The number of messages, and their offsets by queue. After Ctrl-C, which raises
-            `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is
-            sent.
+            `KeyboardInterrupt`, completed chunks stay sent; with ``atomic`` nothing is sent.
 
         Raises
         ------
@@ -789,10 +787,11 @@ class Consumer:
         delay: by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
         ``order="queue"`` it is delivered again in place, before anything after it in its queue;
         later messages of the queue that are not settled are taken back, and delivered again
-        after it; to refuse one of these has no effect. After 16 retries, or ``retry_in_place``
-        attempts, it becomes a dead letter in ``%DLQ%<group>``, and at once if its properties, of
-        which a record of a commit log holds 32,767 bytes, leave no room for those of a retry. In
-        a partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
+        after it; refusing one of these has no effect. After 16 retries, or ``retry_in_place``
+        attempts, it becomes a dead letter in ``%DLQ%<group>``. It becomes one at once if its
+        properties leave no room for those of a retry: a record of a commit log holds 32,767
+        bytes of properties. In a partition log the topics are ``retry.<group>`` and
+        ``dlq.<group>``.
 
         Parameters
         ----------
@@ -880,8 +879,8 @@ class Consumer:
         -----
         Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with
         KeyboardInterrupt, once the calls that run have returned. If messages cannot be settled
-        for a reason that passes, such as `BusyError` or `DiskFullError`, it logs that and tries
-        again until it works, or gives them back when it ends. Other errors end it and are
+        for a temporary reason, such as `BusyError` or `DiskFullError`, it logs that and tries
+        again until it succeeds, or gives them back when it ends. Other errors end it and are
         raised.
         """
     @overload
@@ -941,7 +940,7 @@ class Run:
     def poll(self, max_messages: int) -> list[Message]:
         """Waits for messages; returns an empty list once `stop` was called."""
     def stop(self) -> None:
-        """Ends all polls, also those that wait."""
+        """Ends all polls, including those that wait."""
 
 @final
 class ConsumerIterator:
@@ -1070,7 +1069,7 @@ class Tail:
     `Store.tail`.
 
     Any thread may take the next message; each message goes to one of them. Iteration ends when
-    the tail or its store is closed, also in threads that wait. It also ends if no message comes
+    the tail or its store is closed, even in waiting threads. It also ends if no message comes
     for ``timeout``; then the tail can be iterated again.
 
     Examples
@@ -1086,7 +1085,7 @@ class Tail:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
     def close(self) -> None:
-        """End the iteration, also in threads that wait for a message. A second call does
+        """End the iteration, even in threads that wait for a message. A second call does
         nothing.
         """
     def __enter__(self) -> Self: ...
@@ -1098,8 +1097,8 @@ class Tail:
 
 @final
 class TailStep:
-    """What a tail has next, without waiting: a message, or None; whether the tail is over; and the
-    position above which there is something new to read.
+    """The result of a tail without waiting: a message, or None; whether the tail is over; and the
+    position above which new messages are.
     """
 
     @property
@@ -1141,7 +1140,7 @@ class ManualClock:
         """Move the clock forward."""
 
 def clock_moved(store: Store) -> None:
-    """Deliver what fell due in a store when its clock was moved."""
+    """Deliver the messages of a store that became due when its clock was moved."""
 
 @final
 class Scan:
@@ -1404,9 +1403,9 @@ class Latency:
 
 @final
 class WriterStats:
-    """What the live writer of a store shows of itself to other processes.
+    """Measurements that the live writer of a store publishes for other processes.
 
-    It shows its measurements about once a second, if they have changed. In a store that several
+    They are published about once a second, if they have changed. In a store that several
     processes write, they are those of the process that runs the services for all of them.
 
     Attributes
@@ -1414,7 +1413,7 @@ class WriterStats:
     pid
         Its process id.
     age
-        Seconds since it last showed a change.
+        Seconds since it last published a change.
     messages_sent, bytes_sent
         Messages and bytes that it has appended.
     recent_messages_per_second, recent_bytes_per_second
@@ -1433,7 +1432,7 @@ class WriterStats:
         """Its process id."""
     @property
     def age(self) -> float:
-        """Seconds since it last showed a change."""
+        """Seconds since it last published a change."""
     @property
     def messages_sent(self) -> int:
         """Messages that it has appended."""
@@ -1520,13 +1519,13 @@ class Stats:
     damaged
         Number of known damaged regions.
     stale_checksums
-        Copied records with the checksum of their original that were met.
+        Number of copied records found with the checksum of their original.
     retired_bytes_mapped
         Bytes of log files that retention has deleted but that are still mapped. The disk space
         is freed when the last message, scan or buffer that uses the file is dropped.
     writer
-        What the process that writes the store shows of itself, as `WriterStats`; None if this
-        process writes it, no process does, or nothing was shown yet.
+        Measurements published by the process that writes the store, as `WriterStats`; None if
+        this process writes it, no process does, or nothing was published yet.
     """
 
     def __new__(cls, made_by_forebay: Never) -> Self: ...
@@ -1629,7 +1628,7 @@ class Stats:
         """Number of known damaged regions."""
     @property
     def stale_checksums(self) -> int:
-        """Copied records with the checksum of their original that were met."""
+        """Number of copied records found with the checksum of their original."""
     @property
     def retired_bytes_mapped(self) -> int:
         """Bytes of log files that retention has deleted but that are still mapped. The disk
@@ -1637,8 +1636,8 @@ class Stats:
         """
     @property
     def writer(self) -> WriterStats | None:
-        """What the process that writes the store shows of itself, as `WriterStats`; None if this
-        process writes it, no process does, or nothing was shown yet.
+        """Measurements published by the process that writes the store, as `WriterStats`; None if
+        this process writes it, no process does, or nothing was published yet.
         """
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -1683,7 +1682,7 @@ class Verification:
 
 @final
 class Compaction:
-    """What a compaction did.
+    """The result of a compaction.
 
     Attributes
     ----------
@@ -1909,7 +1908,8 @@ class Store:
         queue
             Number of the queue for messages that do not name one; or ``"own"`` for a queue that
             no other producer with ``queue="own"`` sends to. It stays the same for the same
-            `name`, also after a restart, and the newest producer of a name has it.
+            `name`, even after a restart. If several producers use a name, the newest one owns
+            the queue.
         name
             The name of a producer that owns its queue.
 
@@ -2188,7 +2188,7 @@ class Store:
         start
             Where a group begins that has no progress in a topic: ``"earliest"`` (default:
             nothing is skipped), ``"latest"``, an aware datetime, a timedelta ago, or ``{(topic,
-            queue): offset}``. Progress that is stored wins.
+            queue): offset}``. Stored progress takes precedence.
         order
             ``"none"``: a message that fails goes to the group's retry topic, and later messages
             go on. ``"queue"``: it is tried again before anything after it in its queue is
@@ -2198,7 +2198,7 @@ class Store:
             count as settled.
         ack
             ``"auto"``: iterating acknowledges each message when the next one is taken.
-            ``"manual"``: nothing is acknowledged but by `Consumer.ack`.
+            ``"manual"``: only `Consumer.ack` acknowledges messages.
         visibility_timeout
             A message that is not settled within this time is delivered again; seconds or a
             timedelta, at least 1 ms, 15 minutes by default.
@@ -2212,13 +2212,13 @@ class Store:
             Messages that an iterator takes at once; 64 by default.
         session_timeout
             With ``mode="share"``: how long this process may show no sign of life before other
-            processes get its queues; seconds or a timedelta, 10 s by default, at least 1 s. For
-            a process that is dead they do not wait.
+            processes get its queues; seconds or a timedelta, 10 s by default, at least 1 s. The
+            queues of a dead process go to others at once.
 
         Returns
         -------
         Consumer
-            Use it in a ``with`` statement: closing it gives back what is not settled.
+            Use it in a ``with`` statement: closing it gives back messages that are not settled.
 
         Raises
         ------
@@ -2344,7 +2344,7 @@ class Store:
 
         The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in
         Kafka. Segments that hold no other messages are removed. Durable on return. After Ctrl-C
-        the messages may be deleted already, and segments that are left go with the next removal,
+        the messages may already be deleted; remaining segments are removed by the next removal,
         or when the store is opened again.
 
         Parameters
@@ -2358,7 +2358,7 @@ class Store:
         Returns
         -------
         dict
-            The first offset of each queue that `to` is about. An offset that was deleted already
+            The first offset of each queue that `to` covers. An offset that was already deleted
             changes nothing.
 
         Raises
@@ -2394,7 +2394,7 @@ class Store:
             A topic that is compacted; by default all of them.
         progress
             Called with the bytes read so far and in total; an exception from it stops the
-            compaction, and what it has replaced stays so.
+            compaction; segments already replaced stay replaced.
 
         Returns
         -------
@@ -2408,7 +2408,7 @@ class Store:
         UnsupportedError
             Unless the store is a partition log.
         CorruptError
-            If a segment is damaged, which is left as it is. All other queues were compacted.
+            If a segment is damaged. It is left as it is, and all other queues were compacted.
 
         Examples
         --------
@@ -2454,7 +2454,7 @@ class Store:
         entries, index files and the tables that Forebay writes are rebuilt from the log. Damaged
         tables of another system are saved and left as they are. Of a partition log damaged
         batches are removed, which leaves a gap between offsets, and indexes and tables are
-        written again; what was damaged is saved beside its file, under a name that ends with
+        written again; damaged bytes are saved beside their file, under a name that ends with
         `.damaged`. Other threads may send and read meanwhile; readers in other processes see the
         repaired files when they open the store again. The disk needs space for one more log
         file.
@@ -2484,7 +2484,7 @@ class Store:
         Returns
         -------
         Stats
-            Rates, latencies, and how far flush and dispatch lag behind.
+            Rates, latencies, and the backlogs of flush and dispatch.
 
         Examples
         --------
@@ -2526,7 +2526,7 @@ def open_store(
 
 @final
 class Conversion:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes
     ----------
@@ -2623,10 +2623,10 @@ class Meanings:
         """Whether messages can have no body, any bytes as key, and headers, as in Kafka."""
     @property
     def retry_prefix(self) -> str:
-        """What topics of retries begin with; the name of a group follows."""
+        """Prefix of the topics of retries; the name of a group follows."""
     @property
     def dead_prefix(self) -> str:
-        """What topics of dead letters begin with; the name of a group follows."""
+        """Prefix of the topics of dead letters; the name of a group follows."""
 
 @final
 class QueueBounds:
@@ -2843,8 +2843,9 @@ class SealedSegment:
 
 @final
 class SegmentSurvey:
-    """What an archive keeps of a segment: its bytes from ``skip`` on, in a segment that begins at
-    the offset ``start``, its table of blocks and its indexes. No bytes if ``length`` is 0.
+    """The part of a segment that an archive keeps: its bytes from ``skip`` on, in a segment that
+    begins at the offset ``start``, its table of blocks and its indexes. No bytes if ``length``
+    is 0.
     """
 
     @property
@@ -2906,8 +2907,8 @@ def sealed_segments(
     """
 
 def survey_segment(store: Store, segment: SealedSegment, after: int | None) -> SegmentSurvey:
-    """Return what an archive keeps of a sealed segment, if it has all messages of the queue before
-    the offset `after`.
+    """Return the part of a sealed segment that an archive keeps, if the archive already has all
+    messages of the queue before the offset `after`.
     """
 
 def block_schema(arguments: dict[str, Any]) -> CapsuleType:
@@ -2951,14 +2952,14 @@ def block_offset_at(
 
 @final
 class Contents:
-    """What rows consist of, in any order.
+    """Number and fingerprint of rows, independent of their order.
 
     Attributes
     ----------
     rows
         Their number.
     sum
-        The sum of their checksums, without what exceeds 64 bits.
+        The sum of their checksums, modulo 2^64.
     """
 
     @property
@@ -2966,7 +2967,7 @@ class Contents:
         """Their number."""
     @property
     def sum(self) -> int:
-        """The sum of their checksums, without what exceeds 64 bits."""
+        """The sum of their checksums, modulo 2^64."""
     def _asdict(self) -> dict[str, Any]:
         """Return the attributes as a dict."""
 
@@ -2979,7 +2980,7 @@ class Staged:
     name
         Its name.
     contents
-        What its rows consist of.
+        Number and fingerprint of its rows.
     slices
         Start and end of parts of the file, each of which is appended at once.
     """
@@ -2989,7 +2990,7 @@ class Staged:
         """Its name."""
     @property
     def contents(self) -> Contents:
-        """What its rows consist of."""
+        """Number and fingerprint of its rows."""
     @property
     def slices(self) -> _Pairs:
         """Start and end of parts of the file, each of which is appended at once."""
@@ -3039,7 +3040,7 @@ class CommitProgress:
 
 def stage_target(path: str | PathLike[str], topic: str | None = None) -> EngineKind | None:
     """Return the engine of the Forebay store at a path, ``None`` if there is no store; raise an
-    error if there cannot be one, or if the topic of all rows is invalid.
+    error if none can be created there, or if the topic of all rows is invalid.
     """
 
 def publish_commit(
@@ -3050,20 +3051,20 @@ def publish_commit(
     stages: Sequence[Staged],
     conflict: str = "fail",
 ) -> bool:
-    """Write the manifest of a commit. Return whether the writer will process it, and not an earlier
-    one of the same batch.
+    """Write the manifest of a commit. Return whether the writer will process this one, not an
+    earlier one of the same batch.
     """
 
 def resolve_commit(path: str | PathLike[str], query: str, batch: int, resolution: str) -> bool:
-    """Decide what happens to a batch of which only a part is in the log. Return whether the writer
-    will process this decision, and not a pending commit of the batch.
+    """Decide what happens to a batch that is only partly in the log. Return whether the writer will
+    process this decision, not a pending commit of the batch.
     """
 
 def take_commits(store: Store) -> None:
     """Append all pending commits, as the writer of the store."""
 
 def contents_of(stages: Sequence[Staged]) -> Contents:
-    """Return what the rows of all stages consist of together."""
+    """Return number and fingerprint of the rows of all stages together."""
 
 def holds_commit(store: Store, query: str, batch: int, contents: Contents, skips: bool) -> bool:
     """Return whether the durable log holds a whole batch with these contents."""

@@ -101,8 +101,9 @@ impl SealedSegment {
     }
 }
 
-/// What an archive keeps of a segment: its bytes from ``skip`` on, in a segment that begins at the
-/// offset ``start``, its table of blocks and its indexes. No bytes if ``length`` is 0.
+/// The part of a segment that an archive keeps: its bytes from ``skip`` on, in a segment that
+/// begins at the offset ``start``, its table of blocks and its indexes. No bytes if ``length`` is
+/// 0.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct SegmentSurvey {
     start: u64,
@@ -174,8 +175,8 @@ pub(crate) fn sealed_segments(
     Ok(found.map(|all| all.into_iter().map(SealedSegment).collect()))
 }
 
-/// Return what an archive keeps of a sealed segment, if it has all messages of the queue before the
-/// offset `after`.
+/// Return the part of a sealed segment that an archive keeps, if the archive already has all
+/// messages of the queue before the offset `after`.
 #[pyfunction]
 pub(crate) fn survey_segment(
     py: Python<'_>,

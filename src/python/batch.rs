@@ -102,7 +102,7 @@ impl<'py> BatchGiven<'py> {
     }
 }
 
-/// Whether headers are those of all rows: a list of pairs, and not one of lists.
+/// Whether the headers apply to all rows: then they are a list of pairs, not a list of lists.
 fn is_one_list(headers: &Bound<'_, PyAny>) -> PyResult<bool> {
     if !is_sequence(headers)? {
         return Ok(false);

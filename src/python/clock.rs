@@ -37,7 +37,7 @@ impl ManualClock {
     }
 }
 
-/// Deliver what fell due in a store when its clock was moved.
+/// Deliver the messages of a store that became due when its clock was moved.
 #[pyfunction]
 pub(crate) fn clock_moved(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<()> {
     Ok(store.get().call(py, crate::Store::clock_moved)?)

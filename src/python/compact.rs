@@ -1,4 +1,4 @@
-//! Compaction of a store in Python, and deleting what lies before an offset.
+//! Compaction of a store in Python, and deletion of messages before an offset.
 
 use super::convert::limit;
 use super::log;
@@ -24,7 +24,7 @@ impl Store {
     ///     A topic that is compacted; by default all of them.
     /// progress
     ///     Called with the bytes read so far and in total; an exception from it stops the
-    ///     compaction, and what it has replaced stays so.
+    ///     compaction; segments already replaced stay replaced.
     ///
     /// Returns
     /// -------
@@ -38,7 +38,7 @@ impl Store {
     /// UnsupportedError
     ///     Unless the store is a partition log.
     /// CorruptError
-    ///     If a segment is damaged, which is left as it is. All other queues were compacted.
+    ///     If a segment is damaged. It is left as it is, and all other queues were compacted.
     ///
     /// Examples
     /// --------
@@ -65,8 +65,8 @@ impl Store {
     ///
     /// The queues of a partition log begin there afterwards, as after ``DeleteRecords`` in Kafka.
     /// Segments that hold no other messages are removed. Durable on return. After Ctrl-C the
-    /// messages may be deleted already, and segments that are left go with the next removal, or
-    /// when the store is opened again.
+    /// messages may already be deleted; remaining segments are removed by the next removal, or when
+    /// the store is opened again.
     ///
     /// Parameters
     /// ----------
@@ -79,7 +79,7 @@ impl Store {
     /// Returns
     /// -------
     /// dict
-    ///     The first offset of each queue that `to` is about. An offset that was deleted already
+    ///     The first offset of each queue that `to` covers. An offset that was already deleted
     ///     changes nothing.
     ///
     /// Raises

@@ -78,7 +78,7 @@ impl Consumer {
         &self.core
     }
 
-    /// A call that waits for nobody.
+    /// Runs a call that does not wait for other processes.
     pub(super) fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -88,8 +88,8 @@ impl Consumer {
         self.store.call(py, |_| run(core))
     }
 
-    /// A call whose waits for other processes a signal ends: then the outer result is its
-    /// exception.
+    /// Runs a call that may wait for other processes. A signal ends such a wait; the outer result
+    /// is then its exception.
     pub(super) fn ask<T: Send>(
         &self,
         py: Python<'_>,
@@ -128,7 +128,8 @@ impl Consumer {
         let mut got = self.take(py, max.min(SLICE_ROWS), timeout)?;
         let mut bytes = 0;
         loop {
-            // A slice that is not full has all that there is, or as much as a poll may copy.
+            // A slice that is not full ends because no more messages are there, or because a poll
+            // may not copy more.
             let is_full = got.len() == SLICE_ROWS;
             bytes += extend(list, got)?;
             let room = max - list.len();
@@ -139,9 +140,9 @@ impl Consumer {
             let more = self.ask(py, |core| core.poll(room.min(SLICE_ROWS), Duration::ZERO));
             got = match more? {
                 Ok(more) => more,
-                // All that was taken has another owner.
+                // All messages taken so far have another owner.
                 Err(lost @ Error::OwnershipLost { .. }) => return Err(lost.into()),
-                // The next poll meets the error again.
+                // The next poll reports the error.
                 Err(_) => return Ok(()),
             };
         }
@@ -215,7 +216,7 @@ impl Consumer {
         let list = PyList::empty(py);
         let filled = self.fill(&list, max, timeout);
         if filled.is_err() {
-            // The caller gets none of them.
+            // The caller gets none of the messages.
             let taken: Vec<_> = list
                 .iter()
                 .filter_map(|it| it.cast_into::<Message>().ok())
@@ -266,9 +267,9 @@ impl Consumer {
     /// Notes
     /// -----
     /// Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with KeyboardInterrupt,
-    /// once the calls that run have returned. If messages cannot be settled for a reason that
-    /// passes, such as `BusyError` or `DiskFullError`, it logs that and tries again until it
-    /// works, or gives them back when it ends. Other errors end it and are raised.
+    /// once the calls that run have returned. If messages cannot be settled for a temporary reason,
+    /// such as `BusyError` or `DiskFullError`, it logs that and tries again until it succeeds, or
+    /// gives them back when it ends. Other errors end it and are raised.
     #[pyo3(signature = (handler, threads=1, batch=1))]
     fn run(
         slf: &Bound<'_, Self>,

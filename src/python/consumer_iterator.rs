@@ -24,7 +24,7 @@ pub(crate) struct ConsumerIterator {
     state: Mutex<Ahead>,
 }
 
-/// What an iterator has taken.
+/// The messages that an iterator has taken.
 #[derive(Default)]
 struct Ahead {
     messages: VecDeque<Delivery>,

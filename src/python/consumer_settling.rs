@@ -79,10 +79,10 @@ impl Consumer {
     /// by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
     /// ``order="queue"`` it is delivered again in place, before anything after it in its queue;
     /// later messages of the queue that are not settled are taken back, and delivered again after
-    /// it; to refuse one of these has no effect. After 16 retries, or ``retry_in_place`` attempts,
-    /// it becomes a dead letter in ``%DLQ%<group>``, and at once if its properties, of which a
-    /// record of a commit log holds 32,767 bytes, leave no room for those of a retry. In a
-    /// partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
+    /// it; refusing one of these has no effect. After 16 retries, or ``retry_in_place`` attempts,
+    /// it becomes a dead letter in ``%DLQ%<group>``. It becomes one at once if its properties leave
+    /// no room for those of a retry: a record of a commit log holds 32,767 bytes of properties. In
+    /// a partition log the topics are ``retry.<group>`` and ``dlq.<group>``.
     ///
     /// Parameters
     /// ----------

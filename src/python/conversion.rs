@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 plain!(
     Conversion,
-    "What a conversion did.
+    "The result of a conversion.
 
 Attributes
 ----------

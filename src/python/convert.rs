@@ -213,12 +213,12 @@ pub(super) fn word<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
     text.to_str().map_err(|_| with_surrogates(name, object))
 }
 
-/// The error for text that UTF-8 cannot encode. The command line has words of its own for it.
+/// The error for text that UTF-8 cannot encode. The command line has its own message for it.
 #[cold]
 fn with_surrogates(name: &str, object: &Bound<'_, PyAny>) -> PyErr {
     let given = object.py().import("forebay.given");
     let made = given.and_then(|it| it.call_method1("with_surrogates", (name, shown(object))));
-    // Nothing is imported any more while the interpreter shuts down.
+    // While the interpreter shuts down, nothing can be imported.
     let plain = |_| {
         must(
             name,
@@ -242,7 +242,7 @@ pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
     text.map_err(|_| must(name, shown(object), "be UTF-8"))
 }
 
-/// The bytes of a key that is searched for: those of text, or any.
+/// The bytes of a key to search for: text or any bytes.
 pub(super) fn key_bytes<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     match object.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.as_bytes()),
@@ -257,7 +257,7 @@ fn shown(object: &Bound<'_, PyAny>) -> String {
         .map_or_else(|_| String::new(), |text| text.to_string())
 }
 
-/// The most items of an argument that is not a batch: more than any of them can use.
+/// Maximum number of items in an argument that is not a batch: more than any such argument needs.
 const ITEMS_MAX: usize = 1 << 20;
 
 /// References to the items of an iterable, so that their bytes can be borrowed. Text is refused.
@@ -276,7 +276,7 @@ pub(super) fn items<'py>(
     Ok(items)
 }
 
-/// The first items of an iterable, at most one more than `max`: it may have no end.
+/// The first items of an iterable, at most one more than `max`, because an iterable may be endless.
 pub(super) fn at_most<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
@@ -288,8 +288,8 @@ pub(super) fn at_most<'py>(
     entries.take(max.saturating_add(1)).map(entry).collect()
 }
 
-/// The items of an iterable, each converted as it comes: the first wrong one ends it, since there
-/// may be no last one. Errors say that the argument must be `wanted`.
+/// The items of an iterable, each converted as it comes. The first wrong one ends the iteration,
+/// because an iterable may be endless. Errors say that the argument must be `wanted`.
 pub(super) fn each<'py, T>(
     name: &str,
     object: &Bound<'py, PyAny>,
@@ -314,7 +314,7 @@ fn iterated<'py>(
     }
     let entries = object.try_iter();
     let mut entries = entries.map_err(|error| refused(name, object, wanted, error))?;
-    // Its length is not asked for: where it does not fit into a word, Python reports an error.
+    // Does not ask for its length: Python raises an error if the length does not fit a word.
     Ok(iter::from_fn(move || entries.next()))
 }
 
@@ -349,7 +349,7 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     limit_or(name, object, "an aware datetime or {queue: offset}")
 }
 
-/// The same, where errors name `others` as the values that are no words.
+/// The same; errors name `others` as the allowed values besides words.
 pub(super) fn limit_or(name: &str, object: &Bound<'_, PyAny>, others: &str) -> PyResult<Limit> {
     let wanted = format!("\"earliest\", \"latest\", {others}");
     if object.is_instance_of::<PyString>() {
@@ -383,7 +383,8 @@ pub(super) fn limit_or(name: &str, object: &Bound<'_, PyAny>, others: &str) -> P
     Ok(Limit::Offsets(offsets))
 }
 
-/// The error for a mapping with an item that is no queue and offset: one of a type names `name`.
+/// The error for a mapping with an item that is not a queue and an offset. A type error names
+/// `name`.
 fn in_mapping(name: &str, object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     match error.is_instance_of::<PyTypeError>(object.py()) {
         true => {
@@ -400,7 +401,7 @@ pub(super) fn queue_of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<u32> {
     Ok(object.extract::<Queue>()?.0)
 }
 
-/// The name that is most like a misspelt one, if any is.
+/// The name that resembles a misspelt one most, if any does.
 pub(super) fn nearest(py: Python<'_>, name: &str, names: &[&str]) -> PyResult<Option<String>> {
     let difflib = py.import("difflib")?;
     let near = difflib.call_method1("get_close_matches", (name, names, 1))?;
@@ -422,7 +423,7 @@ const KEYWORDS: &[&str] = &[
     "deliver_at",
 ];
 
-/// The error for a keyword that a send does not have, if any is; it suggests the nearest one.
+/// The error for an unknown keyword of a send, if there is one; it suggests the nearest name.
 pub(super) fn unknown_keyword(keywords: Option<&Bound<'_, PyDict>>) -> Option<PyErr> {
     let keywords = keywords?;
     let names = keywords.keys().extract::<Vec<String>>().ok()?;

@@ -77,7 +77,7 @@ impl<'py> Given<'_, 'py> {
     }
 }
 
-/// The bytes of a body; `None` for None, which only a partition log takes.
+/// The bytes of a body; `None` for None, which only a partition log accepts.
 #[inline]
 pub(super) fn body_or_null<'a>(
     takes_null: bool,

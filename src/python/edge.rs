@@ -187,7 +187,7 @@ fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<NonNu
     Ok(capsule.pointer_checked(Some(name))?.cast())
 }
 
-/// Has the interpreter raise an exception in the main thread as soon as it runs Python code.
+/// Makes the interpreter raise an exception in the main thread as soon as it runs Python code.
 pub(super) fn raise_later(py: Python<'_>, raised: PyErr) {
     extern "C" fn raise(raised: *mut c_void) -> c_int {
         // SAFETY: `raise_later` made the pointer from a box, and the interpreter calls this once.

@@ -19,7 +19,7 @@ pub(super) fn exception(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// The error for an invalid argument, for checks that only the binding can make; as
-/// [`Error::option`]. Where the allowed values can be told, use [`must`].
+/// [`Error::option`]. If the allowed values can be named, use [`must`].
 pub(super) fn invalid(name: &str, value: impl std::fmt::Display, reason: &str) -> PyErr {
     Error::option(name, value, reason).into()
 }

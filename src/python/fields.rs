@@ -2,8 +2,8 @@
 
 /// Defines a structure that is read from an object by the names of its fields.
 ///
-/// What PyO3 derives keeps these names behind locks that are initialised on first use: a child of a
-/// process that forks meanwhile would wait for them forever.
+/// The code that PyO3 derives would keep these names in locks that are initialised on first use. If
+/// the process forked meanwhile, the child would wait for such a lock forever.
 macro_rules! fields {
     ($(#[$about:meta])* $name:ident { $($field:ident : $kind:ty),+ $(,)? }) => {
         $(#[$about])*

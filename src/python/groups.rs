@@ -1,4 +1,4 @@
-//! What a store in Python has for groups of consumers.
+//! Methods of a store in Python for groups of consumers.
 
 use super::consumer::Consumer;
 use super::convert::limit;
@@ -120,7 +120,7 @@ pub(crate) fn record_offsets(
     };
     let rows: Vec<ProgressRow> = offsets.into_iter().map(row).collect();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    // It may wait for another process that saves progress.
+    // The call may wait for another process that saves progress.
     interruptible(py, |_| crate::record_progress(&disk, &path, &rows))
 }
 
@@ -137,7 +137,7 @@ impl Store {
     /// start
     ///     Where a group begins that has no progress in a topic: ``"earliest"`` (default: nothing
     ///     is skipped), ``"latest"``, an aware datetime, a timedelta ago, or
-    ///     ``{(topic, queue): offset}``. Progress that is stored wins.
+    ///     ``{(topic, queue): offset}``. Stored progress takes precedence.
     /// order
     ///     ``"none"``: a message that fails goes to the group's retry topic, and later messages go
     ///     on. ``"queue"``: it is tried again before anything after it in its queue is delivered.
@@ -146,7 +146,7 @@ impl Store {
     ///     as settled.
     /// ack
     ///     ``"auto"``: iterating acknowledges each message when the next one is taken.
-    ///     ``"manual"``: nothing is acknowledged but by `Consumer.ack`.
+    ///     ``"manual"``: only `Consumer.ack` acknowledges messages.
     /// visibility_timeout
     ///     A message that is not settled within this time is delivered again; seconds or a
     ///     timedelta, at least 1 ms, 15 minutes by default.
@@ -160,13 +160,13 @@ impl Store {
     ///     Messages that an iterator takes at once; 64 by default.
     /// session_timeout
     ///     With ``mode="share"``: how long this process may show no sign of life before other
-    ///     processes get its queues; seconds or a timedelta, 10 s by default, at least 1 s. For a
-    ///     process that is dead they do not wait.
+    ///     processes get its queues; seconds or a timedelta, 10 s by default, at least 1 s. The
+    ///     queues of a dead process go to others at once.
     ///
     /// Returns
     /// -------
     /// Consumer
-    ///     Use it in a ``with`` statement: closing it gives back what is not settled.
+    ///     Use it in a ``with`` statement: closing it gives back messages that are not settled.
     ///
     /// Raises
     /// ------

@@ -48,8 +48,8 @@ pub(super) fn call<T: Send>(
     done
 }
 
-/// As [`call`], and a signal ends waits for other processes. The call must not wait for them while
-/// it holds a lock.
+/// As [`call`], but a signal ends waits for other processes. The call must not hold a lock while it
+/// waits for them.
 pub(super) fn call_answering<T: Send>(
     py: Python<'_>,
     store: &crate::Store,

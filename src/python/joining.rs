@@ -1,4 +1,4 @@
-//! What `Store.consumer` is given, and joining a group by it.
+//! The arguments of `Store.consumer`, and joining a group with them.
 
 use super::consumer::Consumer;
 use super::convert::{count, duration, items, tags, text, word};
@@ -13,7 +13,7 @@ use pyo3::types::PyString;
 /// Messages that an iterator takes at once.
 const PREFETCH: usize = 64;
 
-/// What `Store.consumer` is given.
+/// The arguments of `Store.consumer`.
 pub(super) struct Wanted<'a, 'py> {
     pub(super) topics: &'a Bound<'py, PyAny>,
     pub(super) group: &'a str,

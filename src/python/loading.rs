@@ -1,18 +1,18 @@
-//! What is done when the module loads, for the sake of children that are forked later.
+//! Initialisation when the module loads, for the sake of children that are forked later.
 //!
 //! Any process may fork, and a child of one that shares a store goes on using it. A lock that is
 //! initialised on first use is a trap for such a child. The thread that initialises it lets other
-//! threads run meanwhile; if one of them forks, the lock of the child is in the hands of a thread
-//! that does not exist there, and the child waits for it forever. So [`load`] initialises every
-//! such lock before any code can use the module: those of [`once`], which is the only file of the
-//! binding that may have any, and those that PyO3 has inside.
+//! threads run meanwhile; if one of them forks, the lock in the child is held by a thread that does
+//! not exist there, and the child waits for it forever. So [`load`] initialises every such lock
+//! before any code can use the module: those of [`once`], which is the only file of the binding
+//! that may have any, and those inside PyO3.
 //!
 //! The binding has no other lock that a thread holds while another may fork. Classes are created
 //! when the module exports them. The locks of an object are held while attached to the
 //! interpreter, and so is `fork`; the core's rules for a child are those of its handles.
 //!
-//! Modules of the standard library that are imported on first use are a trap of the same kind,
-//! because the interpreter has a lock for each import; see [`import_early`].
+//! Importing a module of the standard library on first use is the same trap, because the
+//! interpreter has a lock for each import; see [`import_early`].
 
 use super::clock::ManualClock;
 use super::once;
@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;
 use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyIterator, PyList, PyMapping, PySequence};
 
-/// Initialises what [`once`] has, and what PyO3 initialises on first use.
+/// Initialises the locks of [`once`], and those that PyO3 initialises on first use.
 pub(super) fn load(py: Python<'_>) -> PyResult<()> {
     once::make(py)?;
     // PyO3's check that the interpreter runs, made by a thread that attaches.
@@ -51,10 +51,11 @@ pub(super) fn load(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Imports what the package imports on first use, for a process whose children go on with a store.
+/// Imports the modules that the package imports on first use, for a process whose children continue
+/// to use a store.
 ///
-/// Another process pays for an import when it needs it: `import forebay` would take markedly longer
-/// with all of them.
+/// Other processes import them when needed: with all of them, `import forebay` would take markedly
+/// longer.
 pub(super) fn import_early(py: Python<'_>) -> PyResult<()> {
     ["difflib", "inspect", "logging", "threading"]
         .into_iter()

@@ -8,7 +8,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// How many lost messages a warning names; the rest are counted.
+/// How many lost messages a warning lists; the others are only counted.
 const NAMED_MAX: usize = 3;
 
 /// Logs the warnings that were not logged yet.

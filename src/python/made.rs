@@ -1,5 +1,6 @@
-//! Classes whose objects Forebay alone makes. A call of such a class is refused with the call or
-//! the attribute that the objects come from; Python itself would only say that there are none.
+//! Classes whose objects Forebay alone makes. Calling such a class raises an error that names the
+//! call or attribute that returns its objects; Python's own error would only say that instances
+//! cannot be created.
 
 use super::arrow::Scan;
 use super::consumer::Consumer;

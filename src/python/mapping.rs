@@ -1,7 +1,7 @@
 //! Mappings and sequences among the arguments.
 //!
-//! PyO3's `cast` loses what the check raises: Python's `collections.abc` makes it with code of its
-//! own, into which Ctrl-C may fall. These functions raise it.
+//! PyO3's `cast` loses an exception of the check: Python's `collections.abc` runs Python code,
+//! which Ctrl-C may interrupt. These functions raise the exception.
 
 use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;

@@ -51,9 +51,9 @@ pub(crate) struct Meanings {
     lasting_positions: bool,
     /// Whether messages can have no body, any bytes as key, and headers, as in Kafka.
     in_kafka_form: bool,
-    /// What topics of retries begin with; the name of a group follows.
+    /// Prefix of the topics of retries; the name of a group follows.
     retry_prefix: String,
-    /// What topics of dead letters begin with; the name of a group follows.
+    /// Prefix of the topics of dead letters; the name of a group follows.
     dead_prefix: String,
 }
 

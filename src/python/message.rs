@@ -97,7 +97,7 @@ impl Message {
         Ok(&self.core)
     }
 
-    /// What a consumer settles the message by; `None` if no consumer delivered it.
+    /// The receipt by which a consumer settles the message; `None` if no consumer delivered it.
     pub(super) fn receipt(&self) -> Option<&crate::Receipt> {
         self.receipt.as_ref()
     }
@@ -110,7 +110,7 @@ impl Message {
         })
     }
 
-    /// The topic that a message was sent to, where it was delivered from a retry topic.
+    /// The topic that a message was sent to, if it was delivered from a retry topic.
     fn original_topic(&self) -> Option<String> {
         self.receipt.as_ref()?;
         self.core.retry_topic()

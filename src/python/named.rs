@@ -55,7 +55,7 @@ fn flag_or_none(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<bool>>
     }
 }
 
-/// A path as the system has it: Python's surrogates stand for bytes that are not UTF-8.
+/// A path as the system stores it: Python's surrogates stand for bytes that are not UTF-8.
 pub(super) fn path(object: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     let path = object.extract::<PathBuf>();
     path.map_err(

@@ -1,4 +1,4 @@
-//! What a notebook shows of a value: `forebay.notebook` writes the HTML.
+//! How a notebook shows a value: `forebay.notebook` writes the HTML.
 
 use pyo3::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What `forebay.aio` needs of a store: waits that end with a readable descriptor.
+//! Waits for `forebay.aio` that end with a readable descriptor.
 //!
 //! No thread of the core calls Python. One that ends a wait posts its token, and the loop takes all
 //! that were posted in one call.

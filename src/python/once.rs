@@ -1,12 +1,12 @@
-//! What is made once for the process: all of it when the module loads, by
-//! [`load`](super::loading::load), which says why. No other file of the binding may have a lock
-//! that is initialised on first use.
+//! Objects that are made once for the process, all of them when the module loads;
+//! [`load`](super::loading::load) explains why. No other file of the binding may have a lock that
+//! is initialised on first use.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
-/// The objects of this module. They are in one lock, so that none can be forgotten.
+/// The objects of this module. One lock holds all of them, so that none can be forgotten.
 struct Made {
     /// 1970-01-01 in UTC.
     epoch: Py<PyAny>,
@@ -33,7 +33,7 @@ pub(super) fn error_class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'p
     made(py)?.errors.bind(py).as_any().get_item(name)
 }
 
-/// Makes all of it.
+/// Makes all of them.
 pub(super) fn make(py: Python<'_>) -> PyResult<()> {
     made(py).map(drop)
 }

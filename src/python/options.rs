@@ -145,7 +145,7 @@ fn set_compaction(
     Ok(())
 }
 
-/// The names that `set` and `set_compaction` know, and the other arguments of `forebay.open`.
+/// The names that `set` and `set_compaction` accept, and the other arguments of `forebay.open`.
 const NAMES: &[&str] = &[
     "adopt",
     "append_lock",

@@ -165,7 +165,7 @@ impl Store {
     /// queue
     ///     Number of the queue for messages that do not name one; or ``"own"`` for a queue that no
     ///     other producer with ``queue="own"`` sends to. It stays the same for the same `name`,
-    ///     also after a restart, and the newest producer of a name has it.
+    ///     even after a restart. If several producers use a name, the newest one owns the queue.
     /// name
     ///     The name of a producer that owns its queue.
     ///

@@ -1,11 +1,11 @@
-//! The queue of a producer, as `Store.producer` is asked for it.
+//! The queue of a producer, as an argument of `Store.producer`.
 
 use super::convert::{Queue, wrong_type};
 use super::errors::{invalid, must};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// What `Store.producer` is asked for.
+/// The argument `queue` of `Store.producer`.
 pub(super) enum ProducerQueue<'a> {
     /// A queue for messages that name none.
     Number(Option<u32>),

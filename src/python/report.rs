@@ -173,7 +173,7 @@ impl Verification {
 
 plain!(
     Compaction,
-    "What a compaction did.
+    "The result of a compaction.
 
 Attributes
 ----------

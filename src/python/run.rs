@@ -37,7 +37,7 @@ impl Run {
         PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
     }
 
-    /// Ends all polls, also those that wait.
+    /// Ends all polls, including those that wait.
     fn stop(&self, py: Python<'_>) {
         self.stopped.store(true, Ordering::Release);
         py.detach(|| self.consumer.get().core().wake());

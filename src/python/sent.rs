@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The part that all results of a producer share.
 pub(super) struct Origin {
     pub(super) topic: Box<str>,
-    /// `None` if ids have none.
+    /// `None` if the store's message ids contain no host.
     pub(super) host: Option<HostBytes>,
 }
 

@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 plain!(
     Contents,
-    "What rows consist of, in any order.
+    "Number and fingerprint of rows, independent of their order.
 
 Attributes
 ----------
 rows
     Their number.
 sum
-    The sum of their checksums, without what exceeds 64 bits.",
+    The sum of their checksums, modulo 2^64.",
     {
         rows: u64,
         sum: u64,
@@ -43,7 +43,7 @@ Attributes
 name
     Its name.
 contents
-    What its rows consist of.
+    Number and fingerprint of its rows.
 slices
     Start and end of parts of the file, each of which is appended at once.",
     {
@@ -140,7 +140,7 @@ impl Stager {
 }
 
 /// Return the engine of the Forebay store at a path, ``None`` if there is no store; raise an error
-/// if there cannot be one, or if the topic of all rows is invalid.
+/// if none can be created there, or if the topic of all rows is invalid.
 #[pyfunction]
 #[pyo3(signature = (path, topic=None))]
 pub(crate) fn stage_target(
@@ -152,7 +152,7 @@ pub(crate) fn stage_target(
     Ok(found.map(EngineKind))
 }
 
-/// Write the manifest of a commit. Return whether the writer will process it, and not an earlier
+/// Write the manifest of a commit. Return whether the writer will process this one, not an earlier
 /// one of the same batch.
 #[pyfunction]
 #[pyo3(signature = (path, query, batch, kind, stages, conflict="fail"))]
@@ -181,8 +181,8 @@ pub(crate) fn publish_commit(
     Ok(published == Published::Own)
 }
 
-/// Decide what happens to a batch of which only a part is in the log. Return whether the writer
-/// will process this decision, and not a pending commit of the batch.
+/// Decide what happens to a batch that is only partly in the log. Return whether the writer will
+/// process this decision, not a pending commit of the batch.
 #[pyfunction]
 pub(crate) fn resolve_commit(
     py: Python<'_>,
@@ -204,7 +204,7 @@ pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
     Ok(store.py().detach(|| core.take_commits())?)
 }
 
-/// Return what the rows of all stages consist of together.
+/// Return number and fingerprint of the rows of all stages together.
 #[pyfunction]
 pub(crate) fn contents_of(stages: Vec<Staged>) -> Contents {
     let mut all = crate::Contents::default();

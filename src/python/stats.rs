@@ -70,17 +70,17 @@ impl From<crate::Summary> for Latency {
 
 plain!(
     WriterStats,
-    "What the live writer of a store shows of itself to other processes.
+    "Measurements that the live writer of a store publishes for other processes.
 
-It shows its measurements about once a second, if they have changed. In a store that several
-processes write, they are those of the process that runs the services for all of them.
+They are published about once a second, if they have changed. In a store that several processes
+write, they are those of the process that runs the services for all of them.
 
 Attributes
 ----------
 pid
     Its process id.
 age
-    Seconds since it last showed a change.
+    Seconds since it last published a change.
 messages_sent, bytes_sent
     Messages and bytes that it has appended.
 recent_messages_per_second, recent_bytes_per_second
@@ -94,7 +94,7 @@ flush_wait
     {
         /// Its process id.
         pid: u32,
-        /// Seconds since it last showed a change.
+        /// Seconds since it last published a change.
         age: f64,
         /// Messages that it has appended.
         messages_sent: u64,
@@ -186,13 +186,13 @@ recovered_records, truncated_bytes
 damaged
     Number of known damaged regions.
 stale_checksums
-    Copied records with the checksum of their original that were met.
+    Number of copied records found with the checksum of their original.
 retired_bytes_mapped
     Bytes of log files that retention has deleted but that are still mapped. The disk space is freed
     when the last message, scan or buffer that uses the file is dropped.
 writer
-    What the process that writes the store shows of itself, as `WriterStats`; None if this process
-    writes it, no process does, or nothing was shown yet.",
+    Measurements published by the process that writes the store, as `WriterStats`; None if this
+    process writes it, no process does, or nothing was published yet.",
     {
         /// Messages appended.
         messages_sent: u64,
@@ -258,13 +258,13 @@ writer
         truncated_bytes: u64,
         /// Number of known damaged regions.
         damaged: u64,
-        /// Copied records with the checksum of their original that were met.
+        /// Number of copied records found with the checksum of their original.
         stale_checksums: u64,
         /// Bytes of log files that retention has deleted but that are still mapped. The disk
         /// space is freed when the last message, scan or buffer that uses the file is dropped.
         retired_bytes_mapped: u64,
-        /// What the process that writes the store shows of itself, as `WriterStats`; None if this
-        /// process writes it, no process does, or nothing was shown yet.
+        /// Measurements published by the process that writes the store, as `WriterStats`; None if
+        /// this process writes it, no process does, or nothing was published yet.
         writer: Option<WriterStats>,
     },
     notebook "stats"

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Messages of all queues of a topic in the order in which they were stored; made by `Store.tail`.
 ///
 /// Any thread may take the next message; each message goes to one of them. Iteration ends when the
-/// tail or its store is closed, also in threads that wait. It also ends if no message comes for
+/// tail or its store is closed, even in waiting threads. It also ends if no message comes for
 /// ``timeout``; then the tail can be iterated again.
 ///
 /// Examples
@@ -32,8 +32,8 @@ pub(crate) struct Tail {
     timeout: Option<Duration>,
 }
 
-/// What a tail has next, without waiting: a message, or None; whether the tail is over; and the
-/// position above which there is something new to read.
+/// The result of a tail without waiting: a message, or None; whether the tail is over; and the
+/// position above which new messages are.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct TailStep {
     message: Option<Py<Message>>,
@@ -61,7 +61,7 @@ impl Tail {
     /// Waits for the next message, or for another thread that waits for one.
     fn step(&self, wait: &Wait) -> crate::Result<Step> {
         if self.store.core().is_forked() {
-            // A thread of the parent may have held the lock.
+            // In a forked child, a thread of the parent may hold the lock forever.
             return Err(Error::Forked);
         }
         match self.core.try_lock_for(wait.slice()) {
@@ -105,7 +105,7 @@ impl Tail {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        // What was read ahead is handed out without letting go of the interpreter.
+        // Messages read ahead are returned without detaching from the interpreter.
         if let Some(message) = self.ready() {
             return Ok(Some(message));
         }
@@ -121,7 +121,7 @@ impl Tail {
         }
     }
 
-    /// End the iteration, also in threads that wait for a message. A second call does nothing.
+    /// End the iteration, even in threads that wait for a message. A second call does nothing.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.closer.close());
     }

@@ -193,7 +193,7 @@ impl BatchTicket {
     }
 }
 
-/// Waits as `timeout` says, which Python gave. Returns whether the wait ended in time, and the
+/// Waits for at most the Python argument `timeout`. Returns whether the wait ended in time, and the
 /// timeout; 0 if there is none.
 fn wait_for(
     py: Python<'_>,

@@ -68,10 +68,10 @@ impl Store {
     /// records that belong to no queue, so that RocketMQ, too, can read past them. Queue entries,
     /// index files and the tables that Forebay writes are rebuilt from the log. Damaged tables of
     /// another system are saved and left as they are. Of a partition log damaged batches are
-    /// removed, which leaves a gap between offsets, and indexes and tables are written again; what
-    /// was damaged is saved beside its file, under a name that ends with `.damaged`. Other threads
-    /// may send and read meanwhile; readers in other processes see the repaired files when they
-    /// open the store again. The disk needs space for one more log file.
+    /// removed, which leaves a gap between offsets, and indexes and tables are written again;
+    /// damaged bytes are saved beside their file, under a name that ends with `.damaged`. Other
+    /// threads may send and read meanwhile; readers in other processes see the repaired files when
+    /// they open the store again. The disk needs space for one more log file.
     ///
     /// Parameters
     /// ----------
@@ -103,7 +103,7 @@ impl Store {
     /// Returns
     /// -------
     /// Stats
-    ///     Rates, latencies, and how far flush and dispatch lag behind.
+    ///     Rates, latencies, and the backlogs of flush and dispatch.
     ///
     /// Examples
     /// --------

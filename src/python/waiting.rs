@@ -35,8 +35,9 @@ fn is_raised() -> bool {
     is_raised
 }
 
-/// A wait, in slices between which signals are handled. Python handles them in the main thread, so
-/// any other thread takes one slice to find out that it is none, and then waits in one go.
+/// A wait, in slices between which signals are handled. Python handles signals in the main thread
+/// only. Any other thread finds out after one slice that it is not the main thread, and then waits
+/// in one go.
 pub(super) struct Wait {
     deadline: Option<Instant>,
     longest: Duration,
@@ -80,7 +81,7 @@ pub(super) fn stream_interrupt(py: Python<'_>) -> PyResult<Option<Interrupt>> {
     let main = thread::current().id();
     let mut checked: Option<Instant> = None;
     Ok(Some(Box::new(move || {
-        // Another thread must not attach: the main thread may wait for it, attached.
+        // Another thread must not attach: the main thread may be attached and wait for it.
         if thread::current().id() != main || checked.is_some_and(|at| at.elapsed() < SLICE) {
             return false;
         }

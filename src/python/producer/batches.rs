@@ -67,7 +67,7 @@ impl Producer {
     /// -------
     /// BatchResult
     ///     The number of messages, and their offsets by queue. After Ctrl-C, which raises
-    ///     `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is sent.
+    ///     `KeyboardInterrupt`, completed chunks stay sent; with ``atomic`` nothing is sent.
     ///
     /// Raises
     /// ------
@@ -177,7 +177,7 @@ impl Producer {
     /// -------
     /// BatchResult
     ///     The number of messages, and their offsets by queue. After Ctrl-C, which raises
-    ///     `KeyboardInterrupt`, the chunks before stay sent, and with ``atomic`` nothing is sent.
+    ///     `KeyboardInterrupt`, completed chunks stay sent; with ``atomic`` nothing is sent.
     ///
     /// Raises
     /// ------
