@@ -98,8 +98,8 @@ fn fmt_locked(
     )?;
     f.write_str(match shareable {
         true => {
-            "wait for that process with lock_timeout, or open it with mode=\"share\" in all that \
-             write"
+            "wait for that process with lock_timeout, or open it with mode=\"share\" in every \
+             process that writes"
         }
         false => "or wait for that process with lock_timeout",
     })
@@ -177,7 +177,7 @@ impl Error {
             Error::OwnershipLost { topic, queue } => write!(
                 f,
                 "topic {topic:?} queue {queue}: this consumer does not hold the message or the \
-                 queue: its time was up, it was taken back or reset, or another consumer has it"
+                 queue: it timed out, was taken back or reset, or another consumer has it"
             ),
             Error::Replaced { topic, queue, name } => write!(
                 f,

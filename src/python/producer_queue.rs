@@ -30,7 +30,7 @@ impl ProducerQueue<'_> {
                 Err(must("queue", word.repr()?, rule))
             }
             (None, Some(name)) => {
-                let reason = "has a meaning only with queue=\"own\"";
+                let reason = "has no effect without queue=\"own\"";
                 Err(invalid("name", format!("{name:?}"), reason))
             }
             (None, None) => {

@@ -78,7 +78,7 @@ def test_what_groups_and_delays_need_stays(tmp_path):
     with forebay.open(path, **SMALL, **limit) as store:
         send(store, "free")
         until(lambda: store.damage)
-        assert "cannot read what must stay" in str(store.damage[0])
+        assert "cannot read what it must keep" in str(store.damage[0])
         assert begins(store, "free") == 6
     table.write_text(text)
     with forebay.open(path, **SMALL, keep_unconsumed=False, **limit) as store:

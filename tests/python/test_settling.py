@@ -299,6 +299,6 @@ def test_an_error_of_ownership_says_what_may_have_happened(store, clock, how):
         else:
             clock.advance(minutes=15)
             assert consumer.poll(timeout=0)
-        told = "does not hold .* its time was up, it was taken back or reset"
+        told = "does not hold .* it timed out, was taken back or reset"
         with pytest.raises(forebay.OwnershipLostError, match=told):
             consumer.ack(message)

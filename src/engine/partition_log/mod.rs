@@ -472,8 +472,8 @@ impl Engine for PartitionLog {
 
     fn message_at(&self, _: u64) -> Result<Message> {
         unsupported(
-            "finding a message of Kafka's by its position, which counts in each segment; give its \
-             topic, queue and offset",
+            "finding a message by its position in a partition log, whose segments each count from \
+             0; give its topic, queue and offset",
         )
     }
 

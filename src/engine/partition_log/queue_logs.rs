@@ -35,7 +35,7 @@ impl QueueLogs for PartitionLog {
         let writer = self.writer()?;
         self.check_alone("compacting")?;
         let Some(compactor) = &self.compactor else {
-            return unsupported("compaction of a store that is only read");
+            return unsupported("compaction of a store that is open for reading");
         };
         if let Some(name) = topic {
             names::check_topic(name)?;

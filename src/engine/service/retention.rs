@@ -66,8 +66,8 @@ pub fn jump(root: &Path, wall_ms: i64, reading: Reading) -> Option<Damage> {
         position: wall_ms.unsigned_abs(),
         length: 0,
         reason: format!(
-            "the clock jumped {to} by {hours} hours: retention by time goes by the earlier clock \
-             for one hour"
+            "the clock jumped {to} by {hours} hours: retention by time uses the earlier clock for \
+             one hour"
         ),
         lost: Vec::new(),
     })

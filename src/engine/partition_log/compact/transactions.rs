@@ -115,7 +115,7 @@ fn unknown(complete: &Complete, header: &Header) -> Error {
         path.unwrap_or_default(),
         0,
         format!(
-            "nothing says how the transaction at offset {} ended",
+            "no marker says how the transaction at offset {} ended",
             header.first_offset()
         ),
     )

@@ -256,7 +256,7 @@ impl Retention {
         let archived = archived.then(|| self.unarchived(parts, queues));
         for kept in held.chain(archived) {
             let kept = kept.unwrap_or_else(|error| {
-                let reason = format!("retention waits: it cannot read what must stay: {error}");
+                let reason = format!("retention waits: cannot read what it must keep: {error}");
                 let damage = Damage::new(DamageKind::Retention, &parts.root, 0..0, reason);
                 self.report.add(damage);
                 None

@@ -96,7 +96,9 @@ impl Checked {
             }
             After::Unknown { data_end } => {
                 bytes.end = data_end;
-                let reason = format!("{flaw}; too much after it looks like batches to be searched");
+                let reason = format!(
+                    "{flaw}; the bytes after it were not searched: too many look like batches"
+                );
                 self.meet(bytes, (first, None), reason);
                 self.is_unsearched = true;
             }

@@ -80,7 +80,7 @@ impl Rules {
 ///
 /// [`Error::InvalidOption`].
 pub fn check(options: &Options) -> Result<()> {
-    let space = "retention of a partition log does not go by the space of the disk";
+    let space = "retention of a partition log ignores the free space of the disk";
     if let Some(ratio) = options.disk_warning_ratio {
         return Err(Error::option("disk_warning_ratio", ratio, space));
     }
