@@ -14,6 +14,7 @@ use crate::engine::{Check, Cursor, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
 use crate::record::{Message, Row};
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -313,26 +314,64 @@ struct Feed {
 }
 
 impl Feed {
-    /// Store time of the next row, in ms; `None` at the end. If its own time is in the future, it
-    /// gets that of the row before it, or, at the start of a queue, that of the first row after it
-    /// with a time in the past.
-    fn time(&mut self) -> Result<Option<i64>> {
+    /// The next row; `None` at the end.
+    fn row(&mut self) -> Result<Option<Row<'_>>> {
         if self.at == self.rows.rows.len() {
             self.rows.clear();
             self.at = 0;
             self.cursor.next(ROWS, &mut self.rows)?;
         }
         let rows = self.rows.rows.get(self.at..).unwrap_or_default();
-        let mut times = rows.iter().filter_map(|row| self.rows.record(row));
-        let Some(row) = times.next() else {
+        let mut rows = rows.iter().filter_map(|row| self.rows.record(row));
+        Ok(rows.next())
+    }
+
+    /// When the next row was stored, in ms; `None` at the end. If its own time is in the future,
+    /// that of the row before it. For the first rows of a queue, `first` finds that of the first
+    /// row whose time is not.
+    fn time(&mut self, first: impl FnOnce() -> Result<Option<i64>>) -> Result<Option<i64>> {
+        let (before, now_ms) = (self.stored, self.now_ms);
+        let Some(row) = self.row()? else {
             return Ok(None);
         };
-        let told = |row: Row<'_>| Some(time_of(&row)).filter(|time| *time <= self.now_ms);
-        let time = told(row).or(self.stored).or_else(|| times.find_map(told));
-        // The rows after it need not be searched again.
-        self.stored = Some(time.unwrap_or(self.now_ms));
+        let time = match told(&row, now_ms).or(before) {
+            Some(time) => time,
+            None => first()?.unwrap_or(now_ms),
+        };
+        self.stored = Some(time);
         Ok(self.stored)
     }
+}
+
+/// When a row was stored, in ms, if its time is not in the future.
+fn told(row: &Row<'_>, now_ms: i64) -> Option<i64> {
+    Some(time_of(row)).filter(|time| *time <= now_ms)
+}
+
+/// The first time of a queue that is not in the future, `None` if there is none or `go_on` has
+/// returned false. Another cursor searches for it: there may be any number of rows before it.
+fn first_told(
+    source: &dyn Engine,
+    (topic, lane): (&Topic, &Lane),
+    now_ms: i64,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<i64>> {
+    let (range, all) = (lane.next..lane.end, Filter::default());
+    let mut cursor = source.cursor(topic, lane.queue, range, &all, Check::Full)?;
+    let mut rows = Rows::default();
+    let mut seen = 0;
+    while cursor.refill(ROWS, &mut rows)? {
+        let mut found = rows.rows.iter().filter_map(|row| rows.record(row));
+        if let Some(time) = found.find_map(|row| told(&row, now_ms)) {
+            return Ok(Some(time));
+        }
+        seen += rows.rows.len() as u64;
+        if seen >= REPORT && !go_on() {
+            return Ok(None);
+        }
+        seen %= REPORT;
+    }
+    Ok(None)
 }
 
 /// Copies messages in the order of their times, and those of one queue in the order of their
@@ -347,6 +386,11 @@ pub fn by_time(
 ) -> Result<bool> {
     let mut feeds = Vec::with_capacity(lanes.lanes.len());
     let mut order = BinaryHeap::new();
+    let goes_on = Cell::new(true);
+    let mut go_on = || {
+        goes_on.set(progress(lanes.done, lanes.total));
+        goes_on.get()
+    };
     for (number, lane) in lanes.lanes.iter().enumerate() {
         let topic = &lanes.topic(lane).source;
         let range = lane.next.min(lane.end)..lane.end;
@@ -358,8 +402,12 @@ pub fn by_time(
             stored: lane.stored.filter(|time| *time <= lanes.now_ms),
             now_ms: lanes.now_ms,
         };
-        if let Some(time) = feed.time()? {
+        let first = || first_told(source, (topic, lane), lanes.now_ms, &mut go_on);
+        if let Some(time) = feed.time(first)? {
             order.push(Reverse((time, number)));
+        }
+        if !goes_on.get() {
+            return Ok(false);
         }
         feeds.push(feed);
     }
@@ -372,7 +420,7 @@ pub fn by_time(
             copy(lanes, number, &row, (sink, time))?;
         }
         feed.at += 1;
-        if let Some(time) = feed.time()? {
+        if let Some(time) = feed.time(|| Ok(None))? {
             order.push(Reverse((time, number)));
         }
         if !lanes.goes_on(progress) {

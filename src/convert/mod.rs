@@ -23,6 +23,7 @@ pub use names::NameMap;
 
 use self::apart::check_apart;
 use self::copy::Lanes;
+use self::names::Renamed;
 use self::sink::Sink;
 use self::state::{Place, State};
 use crate::engine::{Durability, Engine};
@@ -203,8 +204,9 @@ fn copy_all(
         engine.create_topic(&topic.target, topic.queues, Durability::Written)?;
     }
     lanes.resume(source, engine, spec.renumber)?;
-    let names = lanes.topics.iter().map(|topic| &*topic.target);
-    let mut sink = Sink::new(engine, names, spec)?;
+    let targets = lanes.topics.iter().map(|topic| &*topic.target);
+    let renamed = Renamed::new(&converted.topics, spec.engine);
+    let mut sink = Sink::new(engine, (targets, renamed), spec)?;
     let complete = match source.meanings().kind {
         EngineKind::CommitLog => copy::by_position(source, &mut lanes, &mut sink, progress)?,
         _ => copy::by_time(source, &mut lanes, &mut sink, progress)?,

@@ -3,7 +3,8 @@
 //! A commit log allows `%` and `|`, a partition log `.`; the longest name has 127 bytes and 249. A
 //! name that the target allows is kept. In other names each character that the target does not
 //! allow becomes `_`. Topics of retries and dead letters of a group get the names that the target's
-//! engine uses for them.
+//! engine uses for them. Properties of messages that hold the name of a topic, such as the one that
+//! a dead letter was sent to, get its name in the target.
 
 use crate::engine::{Engine, Topic};
 use crate::error::{Error, Result};
@@ -137,10 +138,13 @@ fn is_char(char: char, target: EngineKind) -> bool {
 }
 
 fn is_allowed(name: &str, target: EngineKind) -> bool {
+    has_form(name, target) && !is_system(name)
+}
+
+fn has_form(name: &str, target: EngineKind) -> bool {
     (1..=len_max(target)).contains(&name.len())
         && name.chars().all(|char| is_char(char, target))
         && !matches!(name, "." | "..")
-        && !is_system(name)
 }
 
 fn by_rule(name: &str, target: EngineKind) -> String {
@@ -164,20 +168,21 @@ fn plain(name: &str, target: EngineKind) -> String {
     name.chars().map(char).collect()
 }
 
+/// The beginning of a name, which has no other characters than those of ASCII.
+fn cut(name: &str, len_max: usize) -> String {
+    let len = len_max.min(name.len());
+    name.get(..len).unwrap_or_default().to_owned()
+}
+
 /// The name, cut to the length that is allowed, with a number if it is taken.
 fn free(name: &str, taken: &BTreeSet<String>, target: EngineKind) -> String {
-    let cut = |room: usize| {
-        name.get(..room.min(name.len()))
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let first = cut(len_max(target));
+    let first = cut(name, len_max(target));
     if is_allowed(&first, target) && !taken.contains(&first) {
         return first;
     }
     for number in 2.. {
         let end = format!("_{number}");
-        let other = cut(len_max(target) - end.len()) + &end;
+        let other = cut(name, len_max(target) - end.len()) + &end;
         if !taken.contains(&other) {
             return other;
         }
@@ -189,6 +194,33 @@ fn refused(name: &str, target: EngineKind) -> Error {
     Error::InvalidTopic {
         topic: name.to_owned(),
         reason: format!("not a valid topic name in a {}", target.word()),
+    }
+}
+
+/// How the target calls the topics that messages name.
+pub struct Renamed {
+    /// Those that are converted.
+    topics: NameMap,
+    target: EngineKind,
+}
+
+impl Renamed {
+    /// `topics` are the names in source and target of those that are converted.
+    pub fn new(topics: &[(String, String)], target: EngineKind) -> Renamed {
+        Renamed {
+            topics: topics.iter().cloned().collect(),
+            target,
+        }
+    }
+
+    /// The name in the target of a topic that need not be converted; `None` if it is the same.
+    pub fn of(&self, name: &str) -> Option<String> {
+        let to = match self.topics.get(name) {
+            Some(to) => to.clone(),
+            None if has_form(name, self.target) => return None,
+            None => cut(&by_rule(name, self.target), len_max(self.target)),
+        };
+        (to != name).then_some(to)
     }
 }
 
@@ -244,6 +276,22 @@ mod tests {
         let found = mapped(&names, &[], to).unwrap();
         assert_eq!(found[..3], ["%RETRY%billing", "%DLQ%a_b", "a_b_c"]);
         assert_eq!(found[3].len(), COMMIT_LOG_LEN_MAX);
+    }
+
+    #[test]
+    fn topics_that_messages_name_are_renamed_even_if_they_are_not_converted() {
+        let topics = [("a.b", "orders"), ("c", "c")];
+        let topics = topics.map(|(from, to)| (from.to_owned(), to.to_owned()));
+        let renamed = Renamed::new(&topics, EngineKind::CommitLog);
+        let of = |name: &str| renamed.of(name).unwrap_or_default();
+        assert_eq!(of("a.b"), "orders");
+        assert_eq!(of("retry.g"), "%RETRY%g");
+        assert_eq!(of("x.y"), "x_y");
+        assert_eq!(renamed.of("c"), None);
+        assert_eq!(renamed.of("SCHEDULE_TOPIC_XXXX"), None);
+        let renamed = Renamed::new(&[], EngineKind::PartitionLog);
+        assert_eq!(renamed.of("%RETRY%g").unwrap(), "retry.g");
+        assert_eq!(renamed.of("orders"), None);
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! Appends copies of messages to the target, in batches.
 
+use super::names::Renamed;
 use super::{ConvertSpec, OFFSET, STORE_TIME};
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
+use crate::record::names::{REAL_TOPIC, RETRY_TOPIC};
 use crate::record::{Batch, Copied, Row};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Records are appended when there are this many bytes of them.
 const BATCH_LEN: usize = 512 << 10;
 /// Properties that belong to an earlier conversion.
-const FORMER: &[&str] = &[OFFSET, STORE_TIME];
+const FORMER: [&str; 2] = [OFFSET, STORE_TIME];
+/// Properties that name a topic.
+const NAMING: [&str; 2] = [REAL_TOPIC, RETRY_TOPIC];
 
 /// The target.
 pub struct Sink<'a> {
@@ -18,6 +23,7 @@ pub struct Sink<'a> {
     renumber: bool,
     /// Whether the target stores the time of each append.
     stores_times: bool,
+    renamed: Renamed,
     topics: Vec<Out>,
     /// The topics that have records which are not appended yet.
     waiting: Vec<usize>,
@@ -36,10 +42,10 @@ struct Out {
 }
 
 impl<'a> Sink<'a> {
-    /// A sink with topics of these names, which must exist.
+    /// A sink with topics of these names, which must exist. `renamed`: how it calls others.
     pub fn new<'n>(
         engine: &'a dyn Engine,
-        topics: impl Iterator<Item = &'n str>,
+        (topics, renamed): (impl Iterator<Item = &'n str>, Renamed),
         spec: &ConvertSpec,
     ) -> Result<Sink<'a>> {
         let topics = topics.map(|name| {
@@ -53,6 +59,7 @@ impl<'a> Sink<'a> {
             engine,
             renumber: spec.renumber,
             stores_times: spec.engine == EngineKind::CommitLog,
+            renamed,
             topics: topics.collect::<Result<_>>()?,
             waiting: Vec::new(),
             len: 0,
@@ -84,22 +91,30 @@ impl<'a> Sink<'a> {
         }
         // Store times never decrease.
         self.time = self.time.max(time);
+        let renamed = self.renamed(row);
         let Some(out) = self.topics.get_mut(topic) else {
             unreachable!("the sink has a place for each of its topics")
         };
         let offset = row.queue_offset();
         let (old, stored) = (offset.to_string(), row.store_timestamp().to_string());
-        let mut with = Vec::with_capacity(2);
+        let mut with: SmallVec<[(&str, &str); 4]> = SmallVec::new();
         if self.renumber {
             with.push((OFFSET, old.as_str()));
         }
         if !self.stores_times && row.store_timestamp() != row.born_timestamp() {
             with.push((STORE_TIME, stored.as_str()));
         }
+        with.extend(
+            renamed
+                .iter()
+                .map(|(property, to)| (*property, to.as_str())),
+        );
+        let former = FORMER.into_iter();
+        let without: SmallVec<[&str; 4]> = former.chain(renamed.iter().map(|it| it.0)).collect();
         let to = Copied {
             topic: &out.topic.name,
             queue: row.queue_id().cast_unsigned(),
-            without: FORMER,
+            without: &without,
             with: &with,
             reconsume_times: row.reconsume_times(),
             clock_ms: self.time,
@@ -115,6 +130,15 @@ impl<'a> Sink<'a> {
         }
         self.len += len;
         Ok(())
+    }
+
+    /// The properties of a message whose topic has another name in the target, with that name.
+    fn renamed(&self, row: &Row<'_>) -> SmallVec<[(&'static str, String); 2]> {
+        let to = |property: &'static str| {
+            let topic = str::from_utf8(row.property(property)?).ok()?;
+            Some((property, self.renamed.of(topic)?))
+        };
+        NAMING.into_iter().filter_map(to).collect()
     }
 
     /// Appends the records that were added.

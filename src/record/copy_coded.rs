@@ -94,6 +94,7 @@ pub fn to_kafka(batch: &mut kafka::Batch, of: &Row<'_>, to: &Copied<'_>) -> Resu
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()));
     let system = system.filter(|(name, _)| kafka::has_header_for(name));
+    let system = system.filter(|(name, _)| !to.without.contains(name));
     let system: Vec<(&str, &str)> = system.chain(to.with.iter().copied()).collect();
     let tags: Option<Cow<'_, str>> = of.tags();
     let draft = Draft {

@@ -18,7 +18,7 @@ from kafka_batches import write
 
 import forebay
 from forebay import _forebay
-from forebay.dead_letters import dead_topic, origin
+from forebay.dead_letters import Redriver, dead_topic, origin
 
 #: Folders whose offsets have gaps: control records, compaction.
 GAPS = ("txn-0", "compacted-0", "compactedlz4-0")
@@ -232,6 +232,8 @@ def test_a_time_in_the_future_is_no_store_time(tmp_path):
         "t-1": [past + 200, past + 400],
         "first-0": [future, future + 1, past + 250],
         "only-0": [future],
+        # More than are read at a time.
+        "many-0": [*[future] * 600, past + 350],
     }
     for folder, of_queue in times.items():
         write(tmp_path / "logs" / folder, [[(it, None, b"x", [])] for it in of_queue])
@@ -254,6 +256,7 @@ def test_a_time_in_the_future_is_no_store_time(tmp_path):
             for (topic, queue), of_queue in found.items()
         }
         assert stored.pop("only-0") >= [now - past]
+        assert stored.pop("many-0") == [350] * 601
         assert stored == {"t-0": [100, 100, 300], "t-1": [200, 400], "first-0": [250, 250, 250]}
         sent = store.send("t", b"more")
         assert store.get("t", sent.queue, sent.offset).store_timestamp < future
@@ -280,6 +283,27 @@ def test_dead_letters_keep_what_they_say(tmp_path, first, other):
                 "reason": "no such order",
             }
             assert letter.properties["region"] == "eu"
+
+
+def test_topics_that_messages_name_are_named_as_in_the_target(tmp_path):
+    """A dead letter could not be sent again: no commit log has a topic of the name that it had."""
+    named = [("FOREBAY_RETRY_TOPIC", b"a.b"), ("FOREBAY_REAL_TOPIC", b"retry.g")]
+    write(tmp_path / "logs" / "a.b-0", [[(1_700_000_000_000, None, b"x", [])]])
+    write(tmp_path / "logs" / "dlq.g-0", [[(1_700_000_000_001, None, b"x", named)]])
+    names = {"a.b": "orders"}
+    forebay.convert(tmp_path / "logs", tmp_path / "events", engine="commitlog", names=names)
+    forebay.convert(tmp_path / "events", tmp_path / "back", engine="partitionlog")
+
+    def named_in(store):
+        system = store.get(dead_topic(store, "g"), 0, 0).system_properties
+        return system["RETRY_TOPIC"], system["REAL_TOPIC"]
+
+    with forebay.open(tmp_path / "events") as store:
+        assert named_in(store) == ("orders", "%RETRY%g")
+        Redriver(store, "g").redrive(None, lambda *_: None)
+        assert store.topics["orders"].queues[0].max_offset == 2
+    with forebay.open(tmp_path / "back") as store:
+        assert named_in(store) == ("orders", "retry.g")
 
 
 def test_a_time_that_no_engine_writes_is_refused_by_the_message(tmp_path):
