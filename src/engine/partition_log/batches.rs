@@ -153,7 +153,7 @@ impl Batches {
                 }
                 Err(error) => return Err(error),
                 Ok(None) => {
-                    let reason = "it was replaced again and again while it was read";
+                    let reason = "the file was replaced repeatedly while it was read";
                     return Err(Error::corrupt(&segment.path, 0, reason));
                 }
                 Ok(Some(mut walk)) => {

@@ -110,7 +110,7 @@ fn of_partition(
             Some(last) => (last.path.clone(), last.len),
             None => (partition.folder.path().to_owned(), 0),
         };
-        let reason = format!("the partition ends at offset {end}, and was durable up to {durable}");
+        let reason = format!("the partition ends at offset {end}, but was durable up to {durable}");
         add(path, len..len, reason, end..durable);
     }
     Ok(())

@@ -245,7 +245,7 @@ fn check_gap(
             continue;
         }
         let what = format!(
-            "the file is missing, but not its index; offsets {} to {} may have been in it",
+            "the file is missing, but its index is not; offsets {} to {} may have been in it",
             base,
             gap.end - 1
         );

@@ -33,7 +33,10 @@ impl Source {
     pub fn open(disk: &dyn Disk, segment: &Arc<Segment>, limit: u64, from: u64) -> Result<Source> {
         let mut reader = Reader::open(disk, segment)?;
         if reader.len < segment.len {
-            let reason = format!("the file ends here, and the segment has {}", segment.len);
+            let reason = format!(
+                "the file ends here, but the segment has {} bytes",
+                segment.len
+            );
             return Err(Error::corrupt(&segment.path, reader.len, reason));
         }
         if segment.len == 0 && had_messages(disk, segment)? {

@@ -24,7 +24,7 @@ pub struct Transactions<'a> {
 }
 
 impl<'a> Transactions<'a> {
-    /// For the batches of some of these segments; all of them are searched for markers.
+    /// For batches of some of these segments. Markers are searched for in all of them.
     pub fn new(complete: &'a Complete) -> Transactions<'a> {
         Transactions {
             complete,

@@ -167,8 +167,7 @@ pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
     if entries.iter().any(is_segment) {
         return Err(Error::NotAStore {
             path: root.to_owned(),
-            reason: "it is the folder of one of Kafka's partitions; open the folder above it"
-                .to_owned(),
+            reason: "it is the folder of one Kafka partition; open the folder above it".to_owned(),
         });
     }
     if has(&entries, META, Kind::File) || has(&entries, FOREBAY, Kind::File) {
@@ -201,7 +200,7 @@ pub fn check_root(disk: &dyn Disk, root: &Path) -> Result<()> {
         true => Ok(()),
         false => Err(Error::NotAStore {
             path: path(),
-            reason: "it has no folder of one of Kafka's partitions, such as orders-0".to_owned(),
+            reason: "it has no folder of a Kafka partition, such as orders-0".to_owned(),
         }),
     }
 }

@@ -99,7 +99,7 @@ impl Gone {
 
 /// The damage of a partition without log files that was durable up to the offset `end`.
 pub fn damage(root: &Path, (topic, queue): (&str, u32), end: u64) -> Damage {
-    let what = format!("no log file of the partition is left, which was durable up to {end}");
+    let what = format!("the partition was durable up to {end}, but has no log file");
     let folder = root.join(format!("{topic}-{queue}"));
     Damage::new(DamageKind::Log, folder, 0..0, what)
 }

@@ -45,7 +45,7 @@ impl Opening<'_> {
         let durable = known.point.max(known.start);
         if next < durable {
             let reason =
-                format!("the partition ends at offset {next}, and was durable up to {durable}");
+                format!("the partition ends at offset {next}, but was durable up to {durable}");
             self.report(&last.path, last.len..last.len, reason);
         }
     }

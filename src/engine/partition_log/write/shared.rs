@@ -128,7 +128,7 @@ impl Shared {
     #[cold]
     pub fn corrupt_mark(&self, end: u64) -> Error {
         let path = self.page().path();
-        let reason = format!("published up to {end}, which is impossible");
+        let reason = format!("the published end {end} is impossible");
         Error::corrupt(path, Mark::Published as u64, reason)
     }
 

@@ -197,7 +197,7 @@ impl Table {
     /// The error of a partition with an impossible end.
     #[cold]
     pub fn corrupt_end(&self, number: u32) -> Error {
-        let reason = "a partition ends before where it was seen to end";
+        let reason = "a partition ends before an end that was seen earlier";
         self.fields.corrupt(entry_at(number), reason)
     }
 
