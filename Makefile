@@ -16,8 +16,8 @@ CARGO := cargo
 TEST_THREADS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 # Seconds for all Rust tests. A single test has no limit; the runner names those that take longer than a minute.
 RUST_LIMIT := 1800
-# As many processes of pytest. Each collects all tests and starts a session of Spark.
-WORKERS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+# Processes of pytest. Two for each processor left a quarter of its time unused.
+WORKERS := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 PYTEST := -m pytest --quiet
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
