@@ -18,6 +18,12 @@
 //! A message whose topic is refused is set [`aside`](super::aside), and counts as delivered but for
 //! the list of such messages in `forebay.delay`. It is tried again with growing pauses, and by each
 //! opening.
+//!
+//! Otherwise `forebay.delay` describes the delivered messages by one time: those with an earlier or
+//! equal time. This is impossible while a message waits whose time is not after that of a delivered
+//! one. It happens if the clock was set back, if the time of a message had passed when it was sent,
+//! and between two steps that deliver messages of the same time. Meanwhile the table keeps its last
+//! description, with the position from which later deliveries are searched.
 
 use super::aside::Aside;
 use super::deliver::{Delivered, Outcome, deliver, warn};
@@ -40,7 +46,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Messages that one step delivers at most, so that others get their turn.
-const STEP_MAX: usize = 1_000;
+const STEP_MAX: usize = if cfg!(test) { 100 } else { 1_000 };
 /// The waiting messages are listed again after at least this many further messages.
 const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
 /// Maximum number of refused messages that the next opening knows of.
@@ -63,6 +69,12 @@ struct State {
     read: u64,
     /// The value of `read` when the waiting messages were last listed.
     listed: u64,
+    /// No message below this offset waits, except those that were set aside.
+    low: u64,
+    /// The latest time of a delivered message with an offset of `low` or higher, or a later time.
+    delivered_ms: i64,
+    /// The last table.
+    told: TimerTable,
     is_saved: bool,
     /// Messages that are due and were refused.
     aside: Aside,
@@ -131,24 +143,25 @@ impl Timer {
             true => handle.engine.readable_position(),
             false => handle.engine.flush(&mut || true)?,
         };
-        let first = state.pending.first();
-        let table = TimerTable {
-            low: state.pending.low().unwrap_or(state.read).min(state.read),
-            end: state.read,
-            delivered_ms: first.map_or(i64::MAX, |(at, _)| at.saturating_sub(1)),
-            position,
-            aside: state.aside.offsets().take(ASIDE_MAX).collect(),
-        };
+        let table = state.table(position);
         table.save(&*place.disk, &place.own(names::DELAY))?;
         state.is_saved = true;
         let unlisted = state.read.saturating_sub(state.listed);
         if unlisted > UNLISTED_MAX.max(state.pending.len() as u64)
             && let Some(last) = last_before(handle, state.read)?
         {
+            let waiting = state.pending.all();
             let listed = PendingTable {
-                delivered: table,
+                delivered: TimerTable {
+                    end: state.read,
+                    delivered_ms: waiting
+                        .first()
+                        .map_or(i64::MAX, |it| it.0.saturating_sub(1)),
+                    position,
+                    ..TimerTable::default()
+                },
                 last,
-                waiting: state.pending.all(),
+                waiting,
             };
             listed.save(&*place.disk, &place.own(names::PENDING))?;
             state.listed = state.read;
@@ -191,43 +204,39 @@ impl State {
         now: i64,
     ) -> Result<State> {
         let bounds = engine.bounds(topic, QUEUE)?.unwrap_or(0..0);
-        // If the log came back shorter, the table describes other messages.
-        let is_of_it = table.end <= bounds.end && is_reached(engine, table.position);
-        let mut table = match is_of_it {
-            true => table,
-            false => TimerTable::default(),
-        };
+        let (mut told, listed) = of_this_log(engine, topic, &bounds, (table, listed))?;
+        // No message with a later time was delivered. If the clock was set back since the last
+        // delivery, the newest store time counts, in logs where store times never decrease.
+        let newest = engine.newest_stored_ms();
+        let reached = newest.map_or(now, |newest| newest.max(now));
+        let low = told.low.max(bounds.start);
         let (mut pending, mut targets) = (Pending::default(), BTreeSet::new());
         // Before what was sent later is read: they may have been carried forward.
-        for offset in std::mem::take(&mut table.aside) {
+        for offset in std::mem::take(&mut told.aside) {
             if let Some((at, to)) = refused_at(engine, topic, &bounds, offset)? {
                 pending.insert(at, offset);
                 targets.extend(to);
             }
         }
-        let listed = match listed {
-            Some(listed) if is_listed(engine, topic, &bounds, &listed)? => Some(listed),
-            _ => None,
+        let of_list = listed.as_ref().map(|listed| listed.delivered.clone());
+        let from = of_list.as_ref().map_or(low, |it| it.end);
+        let newer = of_list.as_ref().filter(|it| told.end < it.end);
+        let told_ms = match (newer.is_some(), low < told.end) {
+            // A list does not tell it.
+            (true, _) => reached,
+            (false, false) => i64::MIN,
+            (false, true) if newest.is_none() => told.delivered_ms,
+            (false, true) => told.delivered_ms.min(reached),
         };
-        let mut from = table.low.max(bounds.start);
-        let mut listed_until = 0;
-        if let Some(listed) = listed {
-            from = listed.delivered.end;
-            listed_until = from;
-            if table.position < listed.delivered.position {
-                table = listed.delivered;
-            }
-            for (at, offset) in listed.waiting {
-                let is_delivered = offset < table.end && at <= table.delivered_ms;
-                if offset < bounds.start || is_delivered {
-                    continue;
-                }
-                pending.insert(at, offset);
-                if at <= now
-                    && let Some(message) = get(engine, topic, offset)?
-                {
-                    targets.extend(target(&message.record()));
-                }
+        let table = newer.unwrap_or(&told);
+        let waits = |at, offset| offset >= low && !table.has_delivered(at, offset);
+        let waiting = listed.into_iter().flat_map(|it| it.waiting);
+        for (at, offset) in waiting.filter(|(at, offset)| waits(*at, *offset)) {
+            pending.insert(at, offset);
+            if at <= reached
+                && let Some(message) = get(engine, topic, offset)?
+            {
+                targets.extend(target(&message.record()));
             }
         }
         let read = walk(engine, topic, (QUEUE, from..bounds.end), |record| {
@@ -237,22 +246,52 @@ impl State {
             if let Some(of) = timed.of {
                 pending.remove(timed.at, of);
             }
-            if timed.offset < table.end && timed.at <= table.delivered_ms {
+            if !waits(timed.at, timed.offset) {
                 return;
             }
             pending.insert(timed.at, timed.offset);
-            if timed.at <= now {
+            if timed.at <= reached {
                 targets.extend(target(record));
             }
         })?;
-        remove_delivered(engine, &mut pending, targets, table.position)?;
+        let latest_ms = remove_delivered(engine, &mut pending, targets, table.position)?;
         Ok(State {
             pending,
             read: read.max(bounds.start),
-            listed: listed_until,
+            listed: of_list.as_ref().map_or(0, |it| it.end),
+            low,
+            delivered_ms: latest_ms.max(told_ms),
+            told,
             is_saved: false,
             aside: Aside::default(),
         })
+    }
+
+    /// The table that describes the delivered messages. All deliveries end at or below `position`.
+    fn table(&mut self, position: u64) -> TimerTable {
+        let waits = self.pending.low().unwrap_or(self.read);
+        self.low = waits.min(self.read).max(self.low);
+        let first = self.pending.first().map(|(at, _)| at);
+        if first.is_none() {
+            self.delivered_ms = i64::MIN;
+        }
+        if first.is_none_or(|first| self.delivered_ms < first) {
+            self.told = TimerTable {
+                end: self.read,
+                delivered_ms: first.map_or(i64::MAX, |_| self.delivered_ms),
+                position,
+                ..TimerTable::default()
+            };
+        }
+        // Otherwise the last description stays true: later deliveries are after its position.
+        self.told.low = self.low;
+        // Those that the previous process had set aside may not have been tried again yet.
+        let mut aside = self.pending.below(self.low);
+        aside.extend(self.aside.offsets());
+        aside.sort_unstable();
+        aside.truncate(ASIDE_MAX);
+        self.told.aside = aside;
+        self.told.clone()
     }
 
     /// Adds what was sent since the last call.
@@ -296,6 +335,7 @@ impl State {
                 (Some((at, offset)), _) => {
                     self.deliver_one(to, offset, &mut delivered)?;
                     self.pending.remove(at, offset);
+                    self.delivered_ms = self.delivered_ms.max(at);
                     self.is_saved = false;
                 }
                 (None, Some((_, offset))) => self.deliver_one(to, offset, &mut delivered)?,
@@ -406,14 +446,34 @@ fn refused_at(
     Ok(found)
 }
 
+/// The tables as far as they are about the messages of this log: it may have come back shorter.
+fn of_this_log(
+    engine: &dyn Engine,
+    topic: &Topic,
+    bounds: &Range<u64>,
+    (table, listed): (TimerTable, Option<PendingTable>),
+) -> Result<(TimerTable, Option<PendingTable>)> {
+    let is_told = table.end <= bounds.end && is_reached(engine, table.position);
+    let listed = match listed {
+        Some(listed) if is_listed(engine, topic, bounds, &listed)? => Some(listed),
+        _ => None,
+    };
+    let table = match is_told {
+        true => table,
+        false => TimerTable::default(),
+    };
+    Ok((table, listed))
+}
+
 /// Removes what was delivered to these topics and queues at or after a position of the previous
-/// process.
+/// process. Returns the latest time of such a delivery.
 fn remove_delivered(
     engine: &dyn Engine,
     pending: &mut Pending,
     targets: BTreeSet<Target>,
     position: u64,
-) -> Result<()> {
+) -> Result<i64> {
+    let mut latest_ms = i64::MIN;
     for (name, queue) in targets {
         let Some(topic) = engine.topics().get(&name) else {
             continue;
@@ -433,10 +493,11 @@ fn remove_delivered(
             }) = Timed::of(record)
             {
                 pending.remove(at, of);
+                latest_ms = latest_ms.max(at);
             }
         })?;
     }
-    Ok(())
+    Ok(latest_ms)
 }
 
 /// Whether a store has messages with a delivery time that may not have been delivered.

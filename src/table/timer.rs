@@ -4,9 +4,9 @@
 //! {"crc32":1234,"delivered_ms":1795216143335,"end":90,"low":17,"position":51200}
 //! ```
 //!
-//! Of the messages below `end` in the timer topic, those with a time after `delivered_ms` still
-//! wait; all of these have offsets of `low` or higher. The deliveries up to that time end at or
-//! below `position` of the log.
+//! No message with an offset below `low` of the timer topic waits. Of those below `end`, none with
+//! a time at or before `delivered_ms` waits. Every other delivery is at or after `position` of the
+//! log.
 //! A member `aside` lists the offsets of further messages that wait because their topic was
 //! refused; without any, the member is missing.
 //!
@@ -30,7 +30,7 @@ pub struct TimerTable {
     pub end: u64,
     /// Covered messages with this time or an earlier one are delivered.
     pub delivered_ms: i64,
-    /// The position of the log from which on later deliveries are.
+    /// The position of the log from which on all other deliveries are.
     pub position: u64,
     /// Offsets of messages that wait although their time says otherwise.
     pub aside: Vec<u64>,
@@ -90,6 +90,11 @@ impl TimerTable {
         let fields = fields.iter().chain(&self.aside);
         fields.for_each(|field| hasher.update(&field.to_be_bytes()));
         hasher.finalize()
+    }
+
+    /// Whether the table says of a message that it is delivered.
+    pub fn has_delivered(&self, at_ms: i64, offset: u64) -> bool {
+        offset < self.end && at_ms <= self.delivered_ms
     }
 
     /// Writes the table, durably.

@@ -1,5 +1,7 @@
 //! Messages with a delivery time, by a clock that the test moves.
 
+mod set_clock;
+
 use super::consumer::{BEGIN_MS, Bed, bodies, body, on_each, poll, receipts, system, wait};
 use crate::clock::ManualClock;
 use crate::disk::{Call, Disk, HookedDisk};
