@@ -18,18 +18,22 @@
 //!
 //! `config/delayOffset.json` holds `next` of each level, as in RocketMQ. It is written after the
 //! log is durable up to what was delivered. After a crash, messages delivered since the last write
-//! are delivered again, and none is lost.
+//! are delivered again, and none is lost. A broker writes the table without waiting for its log.
+//! After a power loss `next` may then be after the end of the queue, and later messages get the
+//! offsets in between. So `next` is compared with the end of the queue when the store was opened.
 
 use super::deliver::{Delivered, deliver_or_warn};
 use super::seen::Seen;
 use super::service::Due;
 use crate::clock::Moment;
-use crate::engine::{Check, Engine, Filter, Rows, Topic};
+use crate::engine::directory::page::StatePage;
+use crate::engine::{Check, Engine, Filter, Point, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::num::short;
 use crate::plant::{Bug, planted};
 use crate::record::names::SCHEDULE_TOPIC;
+use crate::region::Access;
 use crate::sync::Mutex;
 use crate::table::TablePlace;
 use crate::table::levels::{self, LevelTable};
@@ -50,6 +54,8 @@ pub(super) struct Delay {
 #[derive(Debug)]
 struct State {
     table: LevelTable,
+    /// End of the log when it was opened for writing, if it is known.
+    opened_at: Option<u64>,
     is_saved: bool,
     levels: Vec<Level>,
 }
@@ -124,6 +130,7 @@ impl Delay {
             };
             *state = Some(State {
                 table,
+                opened_at: self.opened_at()?,
                 is_saved: true,
                 levels: Vec::new(),
             });
@@ -145,6 +152,16 @@ impl Delay {
             due = due.and_then(|due| Ok(due.min(next?)));
         }
         due
+    }
+
+    /// End of the log when the newest epoch began.
+    fn opened_at(&self) -> Result<Option<u64>> {
+        let Some(place) = self.place.as_ref().filter(|place| !place.is_flat()) else {
+            return Ok(None);
+        };
+        let page = StatePage::open(&*place.disk, place.root(), Access::Read)?;
+        let newest = page.and_then(|page| page.epochs().newest());
+        Ok(newest.map(|epoch| epoch.start))
     }
 
     /// Whether [`Delay::save`] would write.
@@ -190,6 +207,7 @@ impl State {
             wall_ms: now,
             steady_ms: handle.clock.steady_ms(),
         };
+        self.compare(handle, schedule, level, bounds.end)?;
         let Some(known) = self.levels.get_mut(queue as usize) else {
             return Ok(Due::Never);
         };
@@ -198,7 +216,6 @@ impl State {
             return Ok(Due::At(now.wall_ms.saturating_add(left)));
         }
         known.head = None;
-        // If the log came back shorter, nothing after its end was delivered.
         let stored = self.table.get(level).unwrap_or(0);
         let mut next = stored.clamp(bounds.start, bounds.end);
         if next >= bounds.end {
@@ -240,6 +257,28 @@ impl State {
             self.set(level, cursor.offset());
         }
         Ok(due)
+    }
+
+    /// When a process first looks at a level: lowers its progress if the queue, which ends at
+    /// `end`, came back shorter. Nothing that was sent since the store was opened is delivered.
+    fn compare(&mut self, handle: &Handle, schedule: &Topic, level: u32, end: u64) -> Result<()> {
+        let (queue, stored) = (level - 1, self.table.get(level).unwrap_or(0));
+        let known = self.levels.get(queue as usize);
+        let is_first = known.is_some_and(|known| known.found.is_none());
+        let Some(position) = self.opened_at.filter(|_| is_first && stored > 0) else {
+            return Ok(());
+        };
+        let point = Point::Position(position);
+        let before = handle.engine.offset_at(schedule, queue, point)?;
+        let is_after = match handle.joint() {
+            None => stored > before,
+            // Another process may have delivered what was sent since then.
+            Some(_) => stored > end,
+        };
+        if is_after {
+            self.set(level, before);
+        }
+        Ok(())
     }
 
     fn set(&mut self, level: u32, next: u64) {

@@ -1,10 +1,11 @@
 //! Delay levels that a store is opened with.
 
-use super::consumer::{Bed, bodies, open_as, poll, wait};
+use super::consumer::{Bed, bodies, open_as, poll, receipts, wait};
 use crate::engine::Durability;
 use crate::{
     Consumer, ConsumerOptions, DelayLevels, Draft, Error, Filter, Options, SCHEDULE_TOPIC, Store,
 };
+use std::fs;
 
 fn with_levels(levels: &str) -> Options {
     Options {
@@ -29,6 +30,31 @@ fn send(store: &Store, body: &[u8], level: u8) -> crate::Result<()> {
 
 fn consumer(bed: &Bed) -> Consumer {
     bed.consumer(ConsumerOptions::default())
+}
+
+/// A broker may have saved its table before its log was durable: after a power loss the table is
+/// that of a longer log. Messages that got the offsets in between were never delivered.
+#[test]
+fn a_table_of_a_longer_log_hides_no_message() {
+    let mut bed = Bed::new("store");
+    let reader = consumer(&bed);
+    send(&bed.store, b"1", 1).unwrap();
+    bed.pass(1_000);
+    let got = wait(&reader);
+    assert_eq!(bodies(&got), [1]);
+    reader.ack(receipts(&got)).unwrap();
+    bed.store.close().unwrap();
+    let table = bed.path.join("config/delayOffset.json");
+    fs::write(table, r#"{"offsetTable":{1:3}}"#).unwrap();
+    bed.store = open_as(&bed.path, &bed.clock, Options::default());
+    let reader = consumer(&bed);
+    for number in 2..=4 {
+        send(&bed.store, number.to_string().as_bytes(), 1).unwrap();
+        bed.pass(1_000);
+        let got = wait(&reader);
+        assert_eq!(bodies(&got), [number]);
+        reader.ack(receipts(&got)).unwrap();
+    }
 }
 
 #[test]
