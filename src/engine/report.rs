@@ -4,7 +4,8 @@ use super::stats::Recovery;
 use crate::damage::{Damage, Lost};
 use crate::sync::Mutex;
 use crate::warning::{Warning, Warnings};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 const KEPT_MAX: usize = 10_000;
 /// Maximum number of lost messages kept, of all places together. A few damaged bytes can claim that
 /// they were a million messages.
-const LOST_MAX: usize = 100_000;
+pub const LOST_MAX: usize = 100_000;
 
 /// What a store has to report since it was opened.
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ struct Known {
     extents: HashMap<PathBuf, BTreeMap<u64, (u64, usize)>>,
     /// The lost messages, each with the number of its place.
     lost: HashSet<(usize, Lost)>,
+    /// Their offsets, by topic and queue.
+    offsets: HashMap<(String, u32), BTreeSet<u64>>,
 }
 
 impl Known {
@@ -68,6 +71,8 @@ impl Known {
             && let Some(message) = lost.next()
         {
             if self.lost.insert((number, message.clone())) {
+                let queue = (message.0.clone(), message.1);
+                self.offsets.entry(queue).or_default().insert(message.2);
                 place.lost.push(message);
             }
         }
@@ -151,6 +156,23 @@ impl Report {
         Some(place.bare())
     }
 
+    /// Which of these messages of a queue are known to be lost, in order.
+    pub fn lost_among(&self, topic: &str, queue: u32, offsets: Range<u64>) -> Vec<u64> {
+        let known = self.known.lock();
+        let lost = known.offsets.get(&(topic.to_owned(), queue));
+        let lost = lost
+            .into_iter()
+            .flat_map(|lost| lost.range(offsets.clone()));
+        lost.copied().collect()
+    }
+
+    /// Whether a message is known to be lost in a damaged place.
+    pub fn has_lost(&self, damage: &Damage, lost: Lost) -> bool {
+        let known = self.known.lock();
+        let number = known.find(damage);
+        number.is_some_and(|number| known.lost.contains(&(number, lost)))
+    }
+
     /// The damaged place that was found last, without its lost messages.
     pub fn last(&self) -> Option<Damage> {
         self.known.lock().places.last().map(Damage::bare)
@@ -203,6 +225,12 @@ mod test {
         assert_eq!(report.damaged(), 2);
         report.add_losing(damage(56..57), messages(1..3));
         assert_eq!(report.damage()[0].lost.len(), 3);
+        assert_eq!(report.lost_among("orders", 0, 1..9), [1, 2]);
+        assert!(report.lost_among("orders", 1, 0..9).is_empty());
+        let has_lost =
+            |bytes, offset| report.has_lost(&damage(bytes), ("orders".into(), 0, offset));
+        assert!(has_lost(50..60, 2));
+        assert!(!has_lost(50..60, 3) && !has_lost(80..90, 2));
     }
 
     /// A file of some 100 KiB can claim a billion lost messages, in a million places.

@@ -16,21 +16,24 @@
 //! In a queue that is rarely used, the records before and after the fillers are far apart. So each
 //! call walks a limited number of bytes, and the next call continues where it stopped. In between,
 //! the caller can check whether to go on. Readers at different fillers of a queue have separate
-//! searches.
+//! searches, and do not wait for one another.
 //!
 //! A search only serves a report, and readers get no message after the fillers until it ends. So it
-//! also ends, with what it has found, after a maximum number of bytes and at bytes that cannot be
-//! read.
+//! skips messages that this process has reported, for example when it opened the store. And it ends
+//! as soon as the holes of all its messages are known, after a maximum number of bytes, and at
+//! bytes that cannot be read, with what it has found.
 
 use super::meant::leads_home;
+use crate::damage::Lost;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::sound::{Depth, Hole, Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
-use crate::engine::commit_log::queues::queue::told::{Known, Search};
+use crate::engine::commit_log::queues::queue::told::{Begun, Looked, Search};
 use crate::engine::report::Report;
 use crate::engine::{Damage, Topic};
 use crate::error::Result;
 use crate::record::rocketmq::Record;
+use crate::sync::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -70,43 +73,86 @@ impl Scene<'_> {
     /// Subtracts the bytes that it walks from `budget`. Returns the range of these fillers, or
     /// `None` if the budget ran out: then the next call continues.
     pub fn tell(&self, number: u64, budget: &mut u64) -> Option<Range<u64>> {
-        let mut known = self.queue.told.lock();
-        let known = known.get_or_insert_default();
-        if let Some(run) = known.run_of(number) {
-            return Some(run);
-        }
-        let begun = known.take_search(number);
-        let mut search = begun.unwrap_or_else(|| self.search(number));
+        let told = &self.queue.told;
+        let looked = match told.of(number) {
+            Some(looked) => looked,
+            None => {
+                let numbers = self.run(number);
+                let left = self.unreported(&numbers);
+                if left.is_empty() {
+                    told.add(&numbers);
+                    return Some(numbers);
+                }
+                let (looked, oldest) = told.begin(number, self.begin(numbers, left));
+                if let Some(oldest) = oldest {
+                    self.end(&oldest.numbers, &mut oldest.search.lock());
+                }
+                looked
+            }
+        };
+        let Begun { numbers, search } = match looked {
+            Looked::Told(numbers) => return Some(numbers),
+            Looked::Begun(begun) => begun,
+        };
+        let mut search = search.lock();
         // An error of reading ends the search: the reader does not need these bytes, and trying
         // them again for each filler of the run would delay it.
-        if self.walk(&mut search, budget).unwrap_or(true) {
-            let numbers = search.numbers.clone();
-            self.end(known, search);
+        if search.has_ended || self.walk(&mut search, &numbers, budget).unwrap_or(true) {
+            self.end(&numbers, &mut search);
             return Some(numbers);
-        }
-        if let Some(oldest) = known.keep_search(search) {
-            self.end(known, oldest);
         }
         None
     }
 
     /// Ends a search: reports the hole that it has kept, if any. Its fillers are not searched for
     /// again.
-    fn end(&self, known: &mut Known, search: Search) {
-        let doubtful = search.doubtful.filter(|_| !search.left.is_empty());
-        if let Some(hole) = search.unnamed.or(doubtful) {
-            self.lose(hole, search.left.into_iter().flatten());
+    fn end(&self, numbers: &Range<u64>, search: &mut Search) {
+        if !std::mem::replace(&mut search.has_ended, true) {
+            let doubtful = search.doubtful.take().filter(|_| !search.left.is_empty());
+            if let Some(hole) = search.unnamed.take().or(doubtful) {
+                self.lose(hole, std::mem::take(&mut search.left).into_iter().flatten());
+            }
+            self.queue.told.add(numbers);
         }
-        known.add(&search.numbers);
     }
 
-    /// A new search for the messages of the filler `number` and of the adjacent fillers.
-    fn search(&self, number: u64) -> Search {
+    /// The filler `number` and the adjacent fillers.
+    fn run(&self, number: u64) -> Range<u64> {
         let queue = self.queue;
         let is_filler = |number: u64| {
             let entry = queue.entry(number);
             entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.is_filler()))
         };
+        let low = queue.min().max(number.saturating_sub(RUN_MAX)).min(number);
+        let high = queue.max().min(number + RUN_MAX);
+        let mut numbers = number..number + 1;
+        while numbers.start > low && is_filler(numbers.start - 1) {
+            numbers.start -= 1;
+        }
+        while numbers.end < high && is_filler(numbers.end) {
+            numbers.end += 1;
+        }
+        numbers
+    }
+
+    /// Those of the numbers whose loss this process has not reported.
+    fn unreported(&self, numbers: &Range<u64>) -> Vec<Range<u64>> {
+        let (topic, queue) = (&self.topic.name, self.queue.id);
+        let known = self.report.lost_among(topic, queue, numbers.clone());
+        let mut left = Vec::new();
+        let mut from = numbers.start;
+        for number in known.into_iter().chain([numbers.end]) {
+            if from < number {
+                left.push(from..number);
+            }
+            from = number + 1;
+        }
+        left
+    }
+
+    /// The search for messages of the fillers `numbers`.
+    fn begin(&self, numbers: Range<u64>, left: Vec<Range<u64>>) -> Begun {
+        let queue = self.queue;
         let home = |number: u64| -> Result<Option<Range<u64>>> {
             Ok(match queue.entry(number)? {
                 Some(entry) if leads_home(self.log, (self.topic, queue.id, number), entry)? => {
@@ -115,15 +161,7 @@ impl Scene<'_> {
                 _ => None,
             })
         };
-        let (min, max) = (queue.min().min(number), queue.max());
-        let low = min.max(number.saturating_sub(RUN_MAX));
-        let mut numbers = number..number + 1;
-        while numbers.start > low && is_filler(numbers.start - 1) {
-            numbers.start -= 1;
-        }
-        while numbers.end < max.min(number + RUN_MAX) && is_filler(numbers.end) {
-            numbers.end += 1;
-        }
+        let (min, max) = (queue.min().min(numbers.start), queue.max());
         // A neighbour that cannot be read ends the search for one, because the disk may take
         // seconds for each such read.
         let mut before = (min.max(numbers.start.saturating_sub(NEIGHBOURS))..numbers.start).rev();
@@ -137,22 +175,25 @@ impl Scene<'_> {
         let end = after
             .and_then(Result::ok)
             .map_or(end, |record| record.start);
-        Search {
-            left: vec![numbers.clone()],
+        Begun {
             numbers,
-            positions: start..end,
-            budget: SEARCH_LEN,
-            unnamed: None,
-            doubtful: None,
+            search: Arc::new(Mutex::new(Search {
+                positions: start..end,
+                budget: SEARCH_LEN,
+                left,
+                unnamed: None,
+                doubtful: None,
+                has_ended: false,
+            })),
         }
     }
 
     /// Walks the rest of the log between the neighbours, as far as the budget of the search allows.
     /// Returns false if `budget` ends first.
-    fn walk(&self, search: &mut Search, budget: &mut u64) -> Result<bool> {
+    fn walk(&self, search: &mut Search, numbers: &Range<u64>, budget: &mut u64) -> Result<bool> {
         let range = search.positions.start.max(self.log.min_position())..search.positions.end;
         let mut walk = SoundWalk::new(self.log, range, Depth::Checksums);
-        while *budget > 0 && search.budget > 0 {
+        while *budget > 0 && search.budget > 0 && !search.left.is_empty() {
             let from = walk.position();
             let hole = match walk.next()? {
                 None => return Ok(true),
@@ -164,21 +205,21 @@ impl Scene<'_> {
             *budget = budget.saturating_sub(len);
             search.budget = search.budget.saturating_sub(len);
             if let Some(hole) = hole {
-                self.meet(search, hole)?;
+                self.meet(search, numbers, hole)?;
             }
         }
-        Ok(search.budget == 0)
+        Ok(search.budget == 0 || search.left.is_empty())
     }
 
     /// Reports a hole if it holds a message of the queue. A hole that does not show whose message
     /// it holds is kept until the next such hole, or until the end of the search: the last one gets
     /// all fillers that are left.
-    fn meet(&self, search: &mut Search, hole: Hole) -> Result<()> {
+    fn meet(&self, search: &mut Search, numbers: &Range<u64>, hole: Hole) -> Result<()> {
         let found = self.log.record_at(hole.range.start)?.record();
         let whose = found.map_or(Whose::Unknown, |message| {
             let len = u64::from(message.record().layout().total_len());
             match len == hole.range.end - hole.range.start {
-                true => self.whose(&message.record().rocketmq(), &search.numbers),
+                true => self.whose(&message.record().rocketmq(), numbers),
                 false => Whose::Unknown,
             }
         });
@@ -187,6 +228,7 @@ impl Scene<'_> {
             Whose::Own(offset) if take(&mut search.left, offset) => {
                 self.lose(damage, [offset]);
             }
+            Whose::Own(offset) if self.report.has_lost(&damage, self.name(offset)) => {}
             Whose::Own(_) | Whose::Unknown => {
                 let before = search.unnamed.replace(damage);
                 let first = search.left.first().map(|left| left.start);
@@ -215,9 +257,12 @@ impl Scene<'_> {
     }
 
     fn lose(&self, damage: Damage, numbers: impl IntoIterator<Item = u64>) {
-        let name = |number| (self.topic.name.to_string(), self.queue.id, number);
-        let lost = numbers.into_iter().map(name);
+        let lost = numbers.into_iter().map(|number| self.name(number));
         self.report.add_losing(damage, lost);
+    }
+
+    fn name(&self, number: u64) -> Lost {
+        (self.topic.name.to_string(), self.queue.id, number)
     }
 }
 

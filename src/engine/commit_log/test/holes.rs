@@ -6,6 +6,7 @@ use crate::engine::{Atomicity, Check, Cursor, Durability, Engine, Filter, Rows};
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
 use crate::record::Draft;
+use crate::record::rocketmq::layout::MAGIC_V1;
 use crate::warning::Warning;
 use std::fs;
 use std::io;
@@ -71,6 +72,15 @@ fn the_end_of_data_is_not_asked_for_at_each_hole() {
     }
 }
 
+/// The damaged part of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Its body: the record still names its message.
+    Body,
+    /// Its magic: the hole does not show whose message it holds.
+    Magic,
+}
+
 /// A store with a queue of `t` in which every second message is damaged. After each damaged one
 /// come `others` messages of another topic, of 128 KiB each.
 struct Damaged {
@@ -85,6 +95,20 @@ impl Damaged {
 
     /// With `lost` damaged messages, all in the first file.
     fn with(lost: usize, others: usize, file_size: u64) -> Damaged {
+        let damaged = Damaged::left(lost, others, file_size, Part::Magic);
+        damaged.recover(lost);
+        damaged
+    }
+
+    /// Recovery tells of the damage, once.
+    fn recover(&self, lost: usize) {
+        let engine = self.open(Mode::Append);
+        assert_eq!(engine.report().damaged(), lost as u64);
+        engine.close().unwrap();
+    }
+
+    /// One that was not recovered.
+    fn left(lost: usize, others: usize, file_size: u64, part: Part) -> Damaged {
         let damaged = Damaged {
             dir: tempfile::tempdir().unwrap(),
             options: Options {
@@ -120,12 +144,16 @@ impl Damaged {
             .filter_map(|(at, bytes)| (bytes == b"the second").then_some(at))
             .collect();
         assert_eq!(found.len(), lost);
-        found.iter().for_each(|at| bytes[*at] ^= 1);
+        for at in found {
+            let magic = MAGIC_V1.to_be_bytes();
+            let magic = bytes[..at].windows(4).rposition(|it| it == magic).unwrap();
+            let at = match part {
+                Part::Body => at,
+                Part::Magic => magic,
+            };
+            bytes[at] ^= 1;
+        }
         fs::write(&log, bytes).unwrap();
-        // Recovery reports the damage, once.
-        let engine = damaged.open(Mode::Append);
-        assert_eq!(engine.report().damaged(), lost as u64);
-        engine.close().unwrap();
         damaged
     }
 
@@ -282,6 +310,33 @@ fn a_search_for_a_lost_message_ends_after_a_part_of_the_log() {
     let told = engine.report().damage();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].lost, [("t".to_owned(), 0, 1)]);
+    engine.close().unwrap();
+}
+
+/// It went on to the next message of the queue, and the reader with it.
+#[test]
+fn a_search_for_a_lost_message_ends_once_it_is_found() {
+    let damaged = Damaged::left(1, 20, 8 << 20, Part::Body);
+    damaged.recover(1);
+    let engine = damaged.open(Mode::Read);
+    let mut rows = Rows::default();
+    assert!(step(&engine, 1, &mut rows) > 1);
+    let told = engine.report().damage();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].lost, [("t".to_owned(), 0, 1)]);
+    engine.close().unwrap();
+}
+
+/// The first reader after a recovery walked the log to report what the opening had reported.
+#[test]
+fn a_message_that_was_reported_lost_is_not_searched() {
+    let damaged = Damaged::left(1, 20, 8 << 20, Part::Magic);
+    let engine = damaged.open(Mode::Append);
+    let told = engine.report().damage();
+    assert_eq!(told[0].lost, [("t".to_owned(), 0, 1)]);
+    let mut rows = Rows::default();
+    assert!(step(&engine, 1, &mut rows) > 1);
+    assert_eq!(engine.report().damage(), told);
     engine.close().unwrap();
 }
 
