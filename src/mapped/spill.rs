@@ -31,6 +31,14 @@ struct Used {
 }
 
 impl Spill {
+    /// Whether a place in a region is that of the shared entries without a message.
+    pub fn is_fillers(&self, region: &Arc<Region>, base: usize) -> bool {
+        let fillers = self.fillers.lock();
+        let is_it =
+            |(shared, at): &(Arc<Region>, usize)| Arc::ptr_eq(shared, region) && *at == base;
+        fillers.as_ref().is_some_and(is_it)
+    }
+
     /// Allocates `len` zero bytes, a multiple of 4 below 1 MiB. Returns a region and their place in
     /// it.
     pub fn take(&self, len: usize) -> Result<(Arc<Region>, usize)> {

@@ -54,6 +54,7 @@ mod kept;
 mod keyless;
 mod later;
 mod lifecycle;
+mod missing;
 mod model;
 mod offline;
 mod pool;

@@ -27,13 +27,13 @@ pub fn edit(path: &Path, at: u64, bytes: &[u8]) {
 }
 
 /// Makes the marks those of another boot, as after a power loss that lost nothing else.
-fn change_boot(root: &Path) {
+pub fn change_boot(root: &Path) {
     edit(&root.join("forebay.state"), 16, b"another boot of it");
     edit(&root.join("forebay.state"), 32, &1u64.to_ne_bytes());
 }
 
 /// A cleanly closed store.
-fn closed(count: usize) -> (Place, World) {
+pub fn closed(count: usize) -> (Place, World) {
     let (place, mut world) = (Place::new(), World::default());
     let store = write(&place.root());
     world.send(&store, count);

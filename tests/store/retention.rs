@@ -31,7 +31,7 @@ fn options() -> Options {
     }
 }
 
-fn open(root: &Path) -> Store {
+pub fn open(root: &Path) -> Store {
     Store::open(root, options()).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Opens the store for reading.
-fn read(root: &Path) -> Store {
+pub fn read(root: &Path) -> Store {
     let options = Options {
         mode: Mode::Read,
         ..options()
@@ -106,6 +106,14 @@ fn send(store: &Store, topic: &str, count: usize) -> Vec<u64> {
         sent.place.offset
     };
     (0..count).map(send).collect()
+}
+
+/// A store that has removed its first files.
+pub fn retiring(root: &Path) -> Store {
+    let store = open(root);
+    send(&store, "orders", 30);
+    assert!(retired(&store) > FILE_LEN);
+    store
 }
 
 fn read_all(store: &Store, topic: &str, offset: i64) -> forebay::ReadBatch {

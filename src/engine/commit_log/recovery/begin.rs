@@ -29,6 +29,9 @@ pub struct Begin {
     pub checksums_from: u64,
     /// Position that the log must reach, according to the marks that were found.
     pub promised: u64,
+    /// First position of the log when Forebay last had it open; `None` if unknown, as where another
+    /// system has halted since.
+    pub began: Option<u64>,
     /// Position up to which the log is durable, according to the marks.
     pub durable: u64,
     /// Position from which on index entries may be missing on the disk.
@@ -46,6 +49,22 @@ fn torn_without(state: &StatePage, trust: Trust) -> u64 {
         Trust::Below(trusted) => stated.max(trusted),
         Trust::Everywhere => stated,
     }
+}
+
+/// The position that the log must reach. `kept`: the page cache holds all that was stored.
+fn promised(state: &StatePage, kept: bool) -> u64 {
+    match (state.epoch(), state.is_clean() || kept) {
+        (0, _) => 0,
+        (_, true) => state.get(Mark::Published),
+        (_, false) => state.get(Mark::Durable),
+    }
+}
+
+/// The first position of the log that the marks tell. `foreign`: another system has halted since,
+/// if the store was not closed.
+fn began(state: &StatePage, foreign: bool) -> Option<u64> {
+    let is_known = state.epoch() > 0 && (state.is_clean() || !foreign);
+    is_known.then(|| state.get(Mark::Minimum))
 }
 
 impl Begin {
@@ -77,11 +96,8 @@ pub fn begin(found: &Found) -> Result<Begin> {
         halted_by_other: crashed && (foreign || state.is_clean() || state.epoch() == 0),
         marked: false,
         checksums_from: u64::MAX,
-        promised: match (state.epoch(), state.is_clean() || kept) {
-            (0, _) => 0,
-            (_, true) => state.get(Mark::Published),
-            (_, false) => state.get(Mark::Durable),
-        },
+        promised: promised(state, kept),
+        began: began(state, foreign),
         durable: 0,
         index_until: None,
         inventory,

@@ -24,10 +24,9 @@ use super::geometry;
 use super::load::{
     Loaded, has_sound_corners, index, is_as_known, keep_offsets_of_empty, load_queue, queues,
 };
+use super::losses::name_losses;
 use super::place::{Placer, Scene};
-use super::rebuild::{
-    Walked, count_queues, cut_queue, keep_next_offset, name_losses, restart_empty_queue,
-};
+use super::rebuild::{Walked, count_queues, cut_queue, keep_next_offset, restart_empty_queue};
 use super::reindex::{complete_index, plan_index};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::walk::{Belief, Trust, walk, walk_range};
@@ -319,7 +318,7 @@ impl Later {
             let (queue, topic, known) = (&read.queue, &read.topic, &read.known);
             gaps.extend(keep_next_offset(queue, topic, known, end)?);
         }
-        name_losses(&all, queues.store.access, &mut walked.damage, &gaps)?;
+        name_losses(queues, &all, &mut walked.damage, &gaps)?;
         for damage in walked.damage {
             self.report.add(damage);
         }

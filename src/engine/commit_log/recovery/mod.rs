@@ -11,7 +11,8 @@
 //!     confirm       checks the marks; if wrong, walks from where nothing is missed   -> Begin
 //!     plan_index    decides which index files are valid                              -> KeyPlan
 //!     walk_from     puts each record into its queue and each key into the index      -> Placed
-//!     ...           cuts queues and index to the log, names lost messages
+//!     ...           cuts queues and index to the log
+//!     name_losses   finds the messages that damage has cost
 //!   trim          makes the log durable and erases the bytes after its end           -> Trimmed
 //!   assemble      builds the parts of an open store; the page begins an epoch        -> Opened
 //! ```
@@ -36,6 +37,7 @@ pub mod geometry;
 pub mod later;
 pub mod lengthen;
 pub mod load;
+pub mod losses;
 pub mod mark;
 pub mod open;
 pub mod place;

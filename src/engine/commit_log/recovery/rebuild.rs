@@ -4,6 +4,7 @@ use super::begin::Begin;
 use super::confirm::confirm;
 use super::find::Found;
 use super::load::{Counted, Loaded, end_held, forget_overlays, load, queues_are_complete};
+use super::losses::{pass_holes, pass_missing, report_losses};
 use super::place::{Gap, Placed, Placer, Scene};
 use super::reindex::{KeyPlan, complete_index, plan_index};
 use crate::engine::commit_log::index::Index;
@@ -88,14 +89,7 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
         .gaps
         .extend(keep_next_offsets(found, &loaded, &begin, from, end)?);
     count_queues(found, &loaded.queues);
-    let queues = loaded.queues.all(&found.topics)?;
-    name_losses(&queues, found.access, &mut outcome.damage, &placed.gaps)?;
-    outcome
-        .damage
-        .extend(missing_end(&loaded.log, begin.promised, end));
-    for damage in &outcome.damage {
-        found.report.add(damage.clone());
-    }
+    report_losses(found, &loaded, &begin, (outcome.damage, &placed.gaps), end)?;
     if outcome.last.is_none() && end > min {
         (outcome.last, outcome.last_store_ms) = newest_record(found, &loaded)?;
     }
@@ -199,46 +193,6 @@ fn cut_queues(
         Some(index) if found.access == Access::ReadWrite => index.retire_below(min),
         _ => Ok(()),
     }
-}
-
-/// Raises the end of a queue past the entries after it that point into holes: the log held their
-/// messages, so their offsets are used.
-fn pass_holes(queue: &ConsumeQueue, holes: &[Damage]) -> Result<()> {
-    let bytes = |hole: &Damage| hole.position..hole.position.saturating_add(hole.length);
-    let mut max = queue.max();
-    while let Some(entry) = queue.entry(max)?
-        && holes.iter().any(|hole| is_within(&entry, &bytes(hole)))
-    {
-        max += 1;
-    }
-    queue.extend_to(max);
-    Ok(())
-}
-
-/// As [`pass_holes`], for the `missing` end of the log. The entries become fillers, because new
-/// records will take the positions that they point to.
-fn pass_missing(queue: &ConsumeQueue, missing: &Range<u64>) -> Result<()> {
-    let is_lost = |number: u64| -> Result<bool> {
-        Ok(queue
-            .entry(number)?
-            .is_some_and(|entry| is_within(&entry, missing)))
-    };
-    let mut numbers = queue.max()..queue.max();
-    while numbers.start > queue.min() && is_lost(numbers.start - 1)? {
-        numbers.start -= 1;
-    }
-    while is_lost(numbers.end)? {
-        numbers.end += 1;
-    }
-    queue.extend_to(numbers.end);
-    for number in numbers {
-        queue.put(number, QueueEntry::FILLER)?;
-    }
-    Ok(())
-}
-
-fn is_within(entry: &QueueEntry, bytes: &Range<u64>) -> bool {
-    bytes.start <= entry.position && entry.position < entry.end() && entry.end() <= bytes.end
 }
 
 /// [`cut_queues`] for one queue and a log with these positions. `counted` is a position and the
@@ -357,36 +311,6 @@ pub fn keep_next_offset(
     Ok(gap)
 }
 
-/// Finds the lost messages: queue entries that point into holes, and offsets without a record. In a
-/// writable store their entries become fillers.
-pub fn name_losses(
-    queues: &[(Arc<Topic>, Arc<ConsumeQueue>)],
-    access: Access,
-    holes: &mut [Damage],
-    gaps: &[Gap],
-) -> Result<()> {
-    for damage in &mut *holes {
-        let hole = damage.position..damage.position + damage.length;
-        for (topic, queue) in queues {
-            for number in queue.entries_in(&hole)? {
-                damage.lost.push((topic.name.to_string(), queue.id, number));
-                if access == Access::ReadWrite {
-                    queue.put(number, QueueEntry::FILLER)?;
-                }
-            }
-        }
-    }
-    for gap in gaps {
-        let between = gap.after..gap.before;
-        let hole = holes.iter_mut().find(|d| between.contains(&d.position));
-        if let Some(damage) = hole {
-            let named = |number| (gap.topic.to_string(), gap.queue, number);
-            damage.lost.extend(gap.offsets.clone().map(named));
-        }
-    }
-    Ok(())
-}
-
 /// Whether the last offset of some queue has no message below `end`, the end of the log, and is not
 /// in the saved inventory either. An inventory of a longer log does not count.
 fn ends_unshown(found: &Found, queues: &Queues, begin: &Begin, end: u64) -> Result<bool> {
@@ -405,13 +329,6 @@ fn ends_unshown(found: &Found, queues: &Queues, begin: &Begin, end: u64) -> Resu
         queues.limit_maps();
     }
     Ok(false)
-}
-
-/// Describes the missing end of a log that must reach `promised`. A file that was removed or
-/// truncated at the end leaves no other trace.
-fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
-    let reason = "the log ends here, but was longer when it was last open";
-    (end < promised).then(|| log.damage(end..promised, reason))
 }
 
 /// Sets the number of queues of topics that the table lacks, because it is written a moment after a

@@ -68,7 +68,9 @@ pub fn correct_entries(
             }
             None => {
                 // An interrupted repair has filled the hole that it points into.
-                let bridge = found.bridges.iter().find(|b| b.contains(&bad.position));
+                let at = found.bridges.partition_point(|it| it.end <= bad.position);
+                let bridge = found.bridges.get(at);
+                let bridge = bridge.filter(|it| it.contains(&bad.position));
                 bridge.map_or(QueueEntry::FILLER, QueueEntry::lost)
             }
         };

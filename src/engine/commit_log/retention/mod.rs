@@ -215,6 +215,9 @@ impl Retention {
             if error.ends_writing() {
                 return Err(error);
             }
+            // Saving the table would have synced the minimum mark. With an older one an opening
+            // would report the file as missing.
+            log.state.sync(&*parts.disk)?;
             // The last file of each queue is durable too and has the same offsets. So one log file
             // may be deleted without the table, to make room for it; the next step deletes the
             // rest. Until then queue files stay, because an opening makes the messages in the

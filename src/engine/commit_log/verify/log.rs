@@ -58,7 +58,7 @@ fn whole(
         inspection.bridges.push(position..end);
     }
     let store_ms = record.store_timestamp();
-    if inspection.last_store_ms == 0 {
+    if inspection.last_store_ms == 0 && store_ms > 0 {
         inspection
             .holes
             .iter_mut()

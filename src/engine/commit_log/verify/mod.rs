@@ -10,6 +10,7 @@ pub mod log;
 pub mod queue;
 pub mod stretch;
 pub mod tables;
+mod told;
 
 use super::parts::Parts;
 use crate::engine::{Damage, DamageKind, Finding, Verification};
@@ -17,6 +18,7 @@ use crate::error::Result;
 use inspection::{Inspection, LostRange};
 use stretch::{check, each_stretch};
 use tables::tables;
+use told::{Place, Told};
 
 /// Bytes of the log between two reports of progress.
 const PROGRESS_STEP: u64 = 16 << 20;
@@ -94,7 +96,12 @@ fn finish(parts: &Parts, inspection: &mut Inspection) -> Result<()> {
 
 /// Adds damage that was found earlier and not by this check.
 fn add_known(parts: &Parts, inspection: &mut Inspection) {
-    for damage in parts.report.damage() {
+    let known = parts.report.damage();
+    if known.is_empty() {
+        return;
+    }
+    let mut told = Told::of(inspection);
+    for damage in known {
         // Queues and index were checked completely, and a clock that jumped damages no file.
         let kind = damage.kind;
         if matches!(
@@ -107,21 +114,14 @@ fn add_known(parts: &Parts, inspection: &mut Inspection) {
             && let Some(hole) = inspection.hole_at(damage.position)
         {
             // Opening has turned the entries that pointed here into fillers.
-            for lost in damage.lost {
-                if !hole.lost.contains(&lost) {
-                    hole.lost.push(lost);
-                }
-            }
+            let place = Place::Hole(hole.range.start);
+            let others = damage.lost.into_iter();
+            hole.lost
+                .extend(others.filter(|lost| told.add(lost, place)));
             continue;
         }
-        let same = |known: &Damage| {
-            known.path == damage.path && known.position == damage.position
-                || !damage.lost.is_empty() && damage.lost.iter().all(|l| known.lost.contains(l))
-        };
-        let in_hole = |hole: &LostRange| {
-            !damage.lost.is_empty() && damage.lost.iter().all(|lost| hole.lost.contains(lost))
-        };
-        if !inspection.found.damage.iter().any(same) && !inspection.holes.iter().any(in_hole) {
+        if !told.has(&damage) {
+            told.add_damage(inspection.found.damage.len(), &damage);
             inspection.found.damage.push(damage);
         }
     }

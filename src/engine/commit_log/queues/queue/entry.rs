@@ -147,7 +147,9 @@ fn tags_code(record: &Record<'_>, known: &Known<'_>, delays: &DelayLevels) -> i6
             .and_then(|text| text.parse::<i64>().ok());
         if let Some(level) = level.filter(|level| *level > 0) {
             let delay = delays.of(usize::try_from(level).unwrap_or(usize::MAX));
-            return record.store_timestamp() + delay.unwrap_or(1000);
+            return record
+                .store_timestamp()
+                .saturating_add(delay.unwrap_or(1000));
         }
     }
     properties::tags_code(known.tags)

@@ -7,11 +7,39 @@ use crate::num::index;
 use std::ops::Range;
 use std::path::Path;
 
+/// Whether an entry that was stored points to a record.
+fn is_readable(entry: &QueueEntry) -> bool {
+    entry.size != FILLER_SIZE && entry.position < 1 << 62
+}
+
 impl ConsumeQueue {
     /// Entry `number` if it points to a record: it is readable and not a filler.
     pub fn readable(&self, number: u64) -> Result<Option<QueueEntry>> {
-        let entry = self.entry(number)?;
-        Ok(entry.filter(|entry| entry.size != FILLER_SIZE && entry.position < 1 << 62))
+        Ok(self.entry(number)?.filter(is_readable))
+    }
+
+    /// The first number of a range with such an entry, and the entry. Fillers that take no memory
+    /// take no time: a gap of many of them may come from a single record.
+    pub fn next_readable(&self, numbers: Range<u64>) -> Result<Option<(u64, QueueEntry)>> {
+        let (mut number, size) = (numbers.start, self.store.file_entries);
+        while number < numbers.end {
+            let Some(map) = self.map_of(number)? else {
+                // A file is missing, or the entries in memory end here.
+                number = (number / size + 1) * size;
+                continue;
+            };
+            let end = map.end.min(numbers.end);
+            if !self.store.spill.is_fillers(&map.region, map.base) {
+                for number in number..end {
+                    let entry = map.entry(number)?;
+                    if entry.size != 0 && is_readable(&entry) {
+                        return Ok(Some((number, entry)));
+                    }
+                }
+            }
+            number = end;
+        }
+        Ok(None)
     }
 
     /// First number whose entry points to `position` or after it; the end if there is none.
@@ -23,15 +51,9 @@ impl ConsumeQueue {
         let mut found = high;
         while low < high {
             let middle = low + (high - low) / 2;
-            let mut probe = middle;
-            let mut entry = self.readable(probe)?;
-            while entry.is_none() && probe + 1 < high {
-                probe += 1;
-                entry = self.readable(probe)?;
-            }
-            match entry {
-                Some(entry) if entry.position < position => low = probe + 1,
-                Some(_) => (found, high) = (probe, middle),
+            match self.next_readable(middle..high)? {
+                Some((probe, entry)) if entry.position < position => low = probe + 1,
+                Some((probe, _)) => (found, high) = (probe, middle),
                 None => high = middle,
             }
         }
@@ -92,25 +114,8 @@ impl ConsumeQueue {
 
     /// Position of the first record at or after an offset; `None` if there is none.
     pub fn position_from(&self, offset: u64) -> Result<Option<u64>> {
-        for number in offset.max(self.min())..self.max() {
-            if let Some(entry) = self.readable(number)? {
-                return Ok(Some(entry.position));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Numbers of the entries that point into a range of the log.
-    pub fn entries_in(&self, positions: &std::ops::Range<u64>) -> Result<Vec<u64>> {
-        let mut found = Vec::new();
-        for number in self.first_from(positions.start)?..self.max() {
-            match self.readable(number)? {
-                Some(entry) if entry.position < positions.end => found.push(number),
-                Some(_) => break,
-                None => {}
-            }
-        }
-        Ok(found)
+        let found = self.next_readable(offset.max(self.min())..self.max())?;
+        Ok(found.map(|(_, entry)| entry.position))
     }
 
     /// Numbers of the first and last entries of each file, within the bounds. Checking these finds
@@ -198,5 +203,53 @@ impl ConsumeQueue {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::QueueStore;
+    use super::*;
+    use crate::disk::RealDisk;
+    use crate::options::DelayLevels;
+    use crate::region::Access;
+    use std::sync::Arc;
+
+    #[test]
+    fn searches_pass_over_fillers_in_files_and_in_memory() {
+        const NUMBERS: [u64; 6] = [3, 4, 70, 700, 701, 2_000];
+        for access in [Access::Read, Access::ReadWrite] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(QueueStore {
+                disk: Arc::new(RealDisk),
+                directory: folder.path().to_owned(),
+                file_entries: 64,
+                delays: DelayLevels::default(),
+                access,
+                spill: Default::default(),
+                mapped: Default::default(),
+            });
+            let queue = ConsumeQueue::absent(&store, "t", 0);
+            for number in NUMBERS {
+                let entry = QueueEntry {
+                    position: 1_000 * number,
+                    size: 100,
+                    tags_code: 0,
+                };
+                queue.put(number, entry).unwrap();
+            }
+            let first = |is_it: &dyn Fn(u64) -> bool| NUMBERS.into_iter().find(|it| is_it(*it));
+            for from in 0..=queue.max() {
+                let found = queue.next_readable(from..queue.max()).unwrap();
+                let number = found.map(|(number, _)| number);
+                assert_eq!(number, first(&|it| it >= from), "{access:?}: {from}");
+                for position in [1_000 * from, 1_000 * from + 1] {
+                    let expected = first(&|it| 1_000 * it >= position);
+                    let found = queue.first_from(position).unwrap();
+                    assert_eq!(found, expected.unwrap_or(queue.max()), "{position}");
+                }
+            }
+        }
     }
 }
