@@ -122,6 +122,8 @@ fn a_consumer_prepares_once_to_join_however_often_it_finds_the_table_locked() {
     let path = dir.path().join("store");
     let (first, second) = (open(&path), open(&path));
     fill(&first);
+    // The first consumer of a process waits for the table before it joins, too.
+    let early = first.consumer(&["orders"], "early", ConsumerOptions::default());
     let join = || {
         plant::at(Point::Prepared, count);
         let options = ConsumerOptions::default();
@@ -141,6 +143,7 @@ fn a_consumer_prepares_once_to_join_however_often_it_finds_the_table_locked() {
         assert_eq!(PREPARED.load(Ordering::Acquire), 1);
         assert_eq!(take(&consumer, MESSAGES as usize).len(), MESSAGES as usize);
     });
+    early.unwrap().close().unwrap();
     second.close().unwrap();
     first.close().unwrap();
 }
