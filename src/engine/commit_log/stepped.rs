@@ -4,6 +4,7 @@ use super::CommitLog;
 use super::parts::Parts;
 use super::share::Core;
 use crate::engine::service::flush::FlushRules;
+use crate::engine::service::retention::Now;
 use crate::error::Result;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +24,8 @@ impl CommitLog {
     /// One step of rolling, then one of retention.
     pub(crate) fn step_retention(&self, clock_ms: i64, now: Instant) {
         self.services.rolling.step(&self.parts, clock_ms);
-        self.services.retain(&self.parts, clock_ms, now);
+        self.services
+            .retain(&self.parts, Now::stepped(clock_ms, now));
     }
 
     /// One step of group commit.

@@ -3,6 +3,7 @@
 use super::PartitionLog;
 use super::write::{Writer, room};
 use crate::engine::service::durability::Durable;
+use crate::engine::service::retention::Now;
 use crate::error::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +50,17 @@ impl PartitionLog {
     /// One step of retention. `wall_ms` is the wall clock.
     pub(crate) fn step_retention(&self, wall_ms: i64, now: Instant) {
         if let Some(retention) = &self.retention {
-            retention.step(&self.written().parts, wall_ms, now);
+            retention.step(&self.written().parts, Now::stepped(wall_ms, now));
+        }
+    }
+
+    /// One step of retention by the clocks of the store, as its thread takes it. `at`: when it
+    /// runs.
+    pub(crate) fn step_retention_at(&self, at: Instant) {
+        if let Some(retention) = &self.retention {
+            let parts = &self.written().parts;
+            let now = retention.now(parts);
+            retention.step(parts, Now { at, ..now });
         }
     }
 

@@ -1,12 +1,13 @@
 //! The limits that the retention of every engine applies: age, bytes, and hours of the day.
 
 use super::trusted_clock::Reading;
+use crate::clock::Clock;
 use crate::damage::{Damage, DamageKind};
 use crate::error::Result;
 use crate::options::Options;
 use chrono::{Local, TimeZone, Timelike};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two steps.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +30,40 @@ pub struct Times {
     pub wall_ms: i64,
     /// By the wall clock as far as it is trusted; used for ages.
     pub believed_ms: i64,
+}
+
+/// The moment of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The wall clock, in ms.
+    pub wall_ms: i64,
+    /// The steady clock of the store, by which the wall clock is trusted or not.
+    pub steady: Instant,
+    /// When the step runs: steps are [`INTERVAL`] apart, however a test moves the clocks.
+    pub at: Instant,
+}
+
+impl Now {
+    /// This moment. `begin`: where the steady clock begins.
+    pub fn of(clock: &dyn Clock, begin: Instant) -> Now {
+        let steady_ms = clock.steady_ms().unsigned_abs();
+        Now {
+            wall_ms: clock.now_ms(),
+            steady: begin + Duration::from_millis(steady_ms),
+            at: Instant::now(),
+        }
+    }
+
+    /// A moment for a caller that steps.
+    #[cfg(test)]
+    pub fn stepped(wall_ms: i64, at: Instant) -> Now {
+        let steady = at;
+        Now {
+            wall_ms,
+            steady,
+            at,
+        }
+    }
 }
 
 impl Limits {

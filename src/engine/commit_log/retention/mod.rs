@@ -26,7 +26,7 @@ use super::parts::Parts;
 use super::read::locate::first_kept;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::hold::Hold;
-use crate::engine::service::retention::{INTERVAL, Times, jump};
+use crate::engine::service::retention::{INTERVAL, Now, Times, jump};
 use crate::engine::service::trusted_clock::TrustedClock;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Result};
@@ -48,6 +48,8 @@ pub struct Retention {
     plan: Mutex<Arc<Plan>>,
     /// Holds that do not depend on the options.
     holds: Vec<Arc<dyn Hold>>,
+    /// Where the steady clock begins.
+    begin: Instant,
     progress: Mutex<State>,
     /// Maps of deleted files.
     retired: Mutex<Vec<Weak<Region>>>,
@@ -104,6 +106,7 @@ impl Retention {
         Ok(Retention {
             plan: Mutex::new(Arc::new(plan)),
             holds,
+            begin: Instant::now(),
             progress: Mutex::default(),
             retired: Mutex::default(),
         })
@@ -132,20 +135,28 @@ impl Retention {
         }
     }
 
-    /// Deletes what is due, unless the last step was less than a second before `now`. `clock_ms` is
-    /// the wall clock. A failure that is not temporary is reported. The next step tries again.
-    pub fn step(&self, parts: &Parts, clock_ms: i64, now: Instant) {
+    /// This moment, by the clocks of the store.
+    pub fn now(&self, parts: &Parts) -> Now {
+        Now::of(&*parts.clock, self.begin)
+    }
+
+    /// Deletes what is due, unless the last step was less than a second ago. A failure that is not
+    /// temporary is reported. The next step tries again.
+    pub fn step(&self, parts: &Parts, now: Now) {
         let plan = self.plan();
         let Some(rules) = &plan.rules else { return };
         let Some(mut progress) = self.progress.try_lock() else {
             return;
         };
-        if progress.next.is_some_and(|next| now < next) || parts.health.check().is_err() {
+        if progress.next.is_some_and(|next| now.at < next) || parts.health.check().is_err() {
             return;
         }
-        progress.next = Some(now + INTERVAL);
+        let clock_ms = now.wall_ms;
+        progress.next = Some(now.at + INTERVAL);
         let mapped = self.mapped_bytes();
-        let reading = progress.clock.read(clock_ms, now, || known_times(parts));
+        let reading = progress
+            .clock
+            .read(clock_ms, now.steady, || known_times(parts));
         if let Some(damage) = jump(&parts.root, clock_ms, reading) {
             parts.report.add(damage);
         }

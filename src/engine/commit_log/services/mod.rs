@@ -14,6 +14,7 @@ use crate::engine::service::duty;
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
 use crate::engine::service::hold::Hold;
+use crate::engine::service::retention::Now;
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::service::watch::Watch;
 use crate::error::Result;
@@ -231,7 +232,7 @@ impl Services {
             if !parts.log.state.is_shared() {
                 self.rolling.step(parts, clock_ms);
             }
-            self.retain(parts, clock_ms, Instant::now());
+            self.retain(parts, self.retention.now(parts));
             if shown.elapsed() >= PAUSE
                 && let Some(meters) = self.meters.get()
             {
@@ -259,8 +260,8 @@ impl Services {
     }
 
     /// One step of retention.
-    pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
-        self.retention.step(parts, clock_ms, now);
+    pub fn retain(&self, parts: &Parts, now: Now) {
+        self.retention.step(parts, now);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::engine::partition_log::write::files;
 use crate::engine::partition_log::write::parts::{One, Parts};
 use crate::engine::report::Report;
 use crate::engine::service::hold::{Hold, Kept};
-use crate::engine::service::retention::{INTERVAL, Limits, Times, jump};
+use crate::engine::service::retention::{INTERVAL, Limits, Now, Times, jump};
 use crate::engine::service::shutdown::Shutdown;
 use crate::engine::service::trusted_clock::TrustedClock;
 use crate::error::{Error, Result};
@@ -47,6 +47,8 @@ pub struct Retention {
     /// Whether messages stay until they are in every archive.
     keeps_unarchived: AtomicBool,
     report: Arc<Report>,
+    /// Where the steady clock begins.
+    begin: Instant,
     shutdown: Shutdown,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Held while first offsets are raised, and while segments are removed.
@@ -89,6 +91,7 @@ impl Retention {
             holds,
             keeps_unarchived: AtomicBool::new(options.keep_unarchived),
             report: Arc::clone(report),
+            begin: Instant::now(),
             limits: Mutex::new(Limits::new(options)?.map(Arc::new)),
             options: options.clone(),
             policy: options.compaction.cleanup_policy.clone(),
@@ -137,7 +140,7 @@ impl Retention {
                 // Removes what the previous process with this duty was about to remove.
                 is_complete = self.complete(parts).is_ok();
             }
-            self.step(parts, parts.clock.now_ms(), Instant::now());
+            self.step(parts, self.now(parts));
         }
     }
 
@@ -162,19 +165,25 @@ impl Retention {
         drop(self.progress.lock());
     }
 
-    /// Removes what is due, unless the last step was less than a second before `now`. `wall_ms` is
-    /// the wall clock. A failure is reported, and the next step tries again.
-    pub fn step(&self, parts: &Parts, wall_ms: i64, now: Instant) {
+    /// This moment, by the clocks of the store.
+    pub fn now(&self, parts: &Parts) -> Now {
+        Now::of(&*parts.clock, self.begin)
+    }
+
+    /// Removes what is due, unless the last step was less than a second ago. A failure is reported,
+    /// and the next step tries again.
+    pub fn step(&self, parts: &Parts, now: Now) {
         let Some(mut progress) = self.progress.try_lock() else {
             return;
         };
-        let is_early = progress.next.is_some_and(|next| now < next);
+        let is_early = progress.next.is_some_and(|next| now.at < next);
         if is_early || parts.health.is_closed() || parts.health.check().is_err() {
             return;
         }
-        progress.next = Some(now + INTERVAL);
+        let wall_ms = now.wall_ms;
+        progress.next = Some(now.at + INTERVAL);
         let known = std::mem::take(&mut progress.known_times);
-        let reading = progress.clock.read(wall_ms, now, || known);
+        let reading = progress.clock.read(wall_ms, now.steady, || known);
         if let Some(damage) = jump(&parts.root, wall_ms, reading) {
             self.report.add(damage);
         }

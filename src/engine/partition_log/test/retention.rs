@@ -229,6 +229,30 @@ fn a_clock_that_jumps_is_not_trusted_for_an_hour() {
     assert_eq!(store.start("t"), 6);
 }
 
+/// The clock of a store was compared with a steady clock that no test moves.
+#[test]
+fn a_clock_that_a_test_moves_is_trusted_however_far_it_moves() {
+    let store = Stepped::new(by_age(24));
+    store.send("t", [NOW; 7]);
+    let mut at = Instant::now();
+    let mut start = || {
+        store.engine.flush(&mut || true).unwrap();
+        at += Duration::from_secs(2);
+        store.engine.step_retention_at(at);
+        store.start("t")
+    };
+    assert_eq!(start(), 0);
+    store.clock.advance(23 * HOUR_MS.cast_unsigned());
+    assert_eq!(start(), 0);
+    store.clock.advance(2 * HOUR_MS.cast_unsigned());
+    assert_eq!(start(), 6);
+    assert_eq!(store.engine.report().damage(), []);
+    // One that is set is not.
+    store.clock.set(NOW + 400 * 24 * HOUR_MS);
+    start();
+    assert_eq!(store.engine.report().damage()[0].kind, DamageKind::Clock);
+}
+
 #[test]
 fn compaction_does_not_trust_a_clock_that_jumps_for_an_hour() {
     let store = Stepped::new(Options {

@@ -11,7 +11,7 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::recovery::assemble::Opened;
 use crate::engine::commit_log::recovery::open::open;
 use crate::engine::commit_log::services::Services;
-use crate::engine::service::retention::INTERVAL;
+use crate::engine::service::retention::{INTERVAL, Now};
 use crate::machine::Machine;
 use crate::mapped::queue::list_files;
 use crate::options::Options;
@@ -150,7 +150,8 @@ impl Bench {
     fn step_after(&mut self, passed: Duration, clock_ms: i64) -> Vec<u64> {
         self.at += passed;
         self.clock_ms = Some(clock_ms);
-        self.services.retain(self.parts(), clock_ms, self.at);
+        self.services
+            .retain(self.parts(), Now::stepped(clock_ms, self.at));
         self.files("commitlog")
     }
 

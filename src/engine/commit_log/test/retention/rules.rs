@@ -3,7 +3,7 @@
 use super::{Bench, HOUR, by_age, by_size};
 use crate::clock::{Clock, ManualClock, RealClock};
 use crate::engine::commit_log::verify::verify as verify_all;
-use crate::engine::service::retention::INTERVAL;
+use crate::engine::service::retention::{INTERVAL, Now};
 use crate::machine::Machine;
 use crate::options::Options;
 use std::fs;
@@ -113,6 +113,32 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     assert_eq!(bench.parts().report.damage().len(), 2);
 }
 
+/// The clock of a store was compared with a steady clock that no test moves.
+#[test]
+fn a_clock_that_a_test_moves_is_trusted_however_far_it_moves() {
+    let (now, hour) = (RealClock.now_ms(), DAY_MS / 24);
+    let clock = ManualClock::at(now);
+    let machine = Machine {
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..Machine::real()
+    };
+    let mut bench = Bench::on(&machine, by_a_day);
+    bench.fill("a", &[now, now + 20 * hour]);
+    let mut step = || {
+        bench.at += INTERVAL;
+        let moment = bench.services.retention.now(bench.parts());
+        let at = bench.at;
+        bench.services.retain(bench.parts(), Now { at, ..moment });
+        bench.files("commitlog")
+    };
+    assert_eq!(step(), [0, 1, 2]);
+    clock.advance(23 * hour.cast_unsigned());
+    assert_eq!(step(), [0, 1, 2]);
+    clock.advance(2 * hour.cast_unsigned());
+    assert_eq!(step(), [1, 2]);
+    assert_eq!(bench.parts().report.damage(), []);
+}
+
 #[test]
 fn a_clock_that_was_set_between_two_openings_takes_nothing_for_an_hour() {
     let now = RealClock.now_ms();
@@ -140,9 +166,9 @@ fn steps_are_a_second_apart() {
     let parts = Arc::clone(bench.parts());
     let services = Arc::clone(&bench.services);
     let soon = bench.at + INTERVAL - Duration::from_millis(1);
-    services.retain(&parts, 3000, soon);
+    services.retain(&parts, Now::stepped(3000, soon));
     assert_eq!(bench.files("commitlog"), [0, 1, 2]);
-    services.retain(&parts, 3000, bench.at + INTERVAL);
+    services.retain(&parts, Now::stepped(3000, bench.at + INTERVAL));
     assert_eq!(bench.files("commitlog"), [2]);
 }
 

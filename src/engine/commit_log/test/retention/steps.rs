@@ -14,7 +14,7 @@ use crate::engine::commit_log::verify::stretch::{stretches, verify_stretch};
 use crate::engine::commit_log::verify::verify as verify_all;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::hold::Hold;
-use crate::engine::service::retention::INTERVAL;
+use crate::engine::service::retention::{INTERVAL, Now};
 use crate::engine::{Check, Cursor, Filter, Rows, Stretch};
 use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
@@ -94,7 +94,7 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     let services = &bench.services;
     let retired = services.retention.retire(&parts, 3 * FILE_LEN);
     assert!(retired.is_err());
-    services.retain(&parts, i64::MAX, bench.at);
+    services.retain(&parts, Now::stepped(i64::MAX, bench.at));
     assert_eq!(parts.log.files.first().unwrap().start(), FILE_LEN);
     assert_eq!(parts.log.min_position(), 3 * FILE_LEN);
     assert!(parts.health.check().is_ok());
