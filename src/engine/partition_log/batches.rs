@@ -253,17 +253,28 @@ impl Batches {
     }
 
     /// [`Walk::lose`], limited by the next batch, the next segment and the end of the partition,
-    /// because the offsets that the lost batch states may be wrong.
-    pub(super) fn lose(&mut self, disk: &dyn Disk, found: &FoundBatch) -> Result<u64> {
-        let limit = self.next_base().min(self.end);
+    /// because the offsets that the lost batch states may be wrong. Returns where the batch ends,
+    /// and the offset after it.
+    pub(super) fn lose(&mut self, disk: &dyn Disk, found: &FoundBatch) -> Result<(u64, u64)> {
+        let next_base = self.next_base();
+        let limit = next_base.min(self.end);
         let Some(walk) = &mut self.walk else {
-            return Ok(self.at);
+            return Ok((found.position + u64::from(found.header.len), self.at));
         };
         let after = walk.lose(found)?;
+        let mut end = walk.position;
         while !matches!(self.ahead.back(), Some(Step::Batch(_) | Step::End))
             && self.ahead.len() < AHEAD_MAX
         {
             self.ahead.push_back(walk.next(disk)?);
+        }
+        // A length that leads to no batch may be wrong. Then the damage begins with the batch.
+        if let Some(Step::Damage(bytes, _)) = self.ahead.front()
+            && bytes.start <= found.position
+            && (bytes.end < walk.reader.len || next_base < u64::MAX)
+        {
+            end = bytes.end;
+            self.ahead.pop_front();
         }
         let next = match self.ahead.back() {
             Some(Step::Batch(next)) => Some(next.header.first_offset()),
@@ -272,6 +283,6 @@ impl Batches {
         };
         // The old formats may not state the first offset.
         let next = next.filter(|next| *next > 0).unwrap_or(limit);
-        Ok(after.min(next).min(limit))
+        Ok((end, after.min(next).min(limit)))
     }
 }

@@ -307,9 +307,10 @@ impl QueueCursor {
         self.batch = None;
         let FoundBatch { position, header } = found;
         let at = self.batches.at;
-        let after = self.batches.lose(&*self.shared.disk, found)?.max(at);
+        let (end, after) = self.batches.lose(&*self.shared.disk, found)?;
+        let after = after.max(at);
         let lost = at.max(header.first_offset().min(after))..after;
-        let bytes = *position..*position + u64::from(header.len);
+        let bytes = *position..end;
         if let Some((segment, _)) = self.batches.segment() {
             let damage = Damage::new(DamageKind::Log, &segment.path, bytes, flaw);
             self.partition.report(&self.shared.report, damage, lost);

@@ -206,8 +206,9 @@ impl Search {
             Ok(None) if header.is_control() || !header.is_transactional() => None,
             Ok(None) => Some(Event::Data(*found)),
             Err(flaw) => {
-                let bytes = found.position..found.position + u64::from(header.len);
-                self.at = self.batches.lose(disk, found)?.max(first);
+                let (end, after) = self.batches.lose(disk, found)?;
+                self.at = after.max(first);
+                let bytes = found.position..end;
                 let damage = damage(self.batches.segment(), bytes, flaw);
                 damage.map(|damage| {
                     Event::Hole(Hole {

@@ -38,8 +38,9 @@ fn log_damage(all: &[Damage]) -> BTreeMap<u64, u64> {
     found
 }
 
-/// A batch with a damaged length was reported twice, with the wrong length and with the right one.
-/// A repair saved all bytes over which the wrong length led.
+/// A batch with a damaged length was reported twice, with the wrong length and with the right one,
+/// and readers did not report other damage over which the wrong length led. A repair saved all bytes
+/// over which it led.
 #[test]
 fn a_damaged_length_is_named_once_and_costs_its_batch_alone() {
     for (at, bits) in [(8, 0x40), (9, 0x01), (10, 0x04), (11, 0x40), (11, 0x01)] {
@@ -55,6 +56,10 @@ fn a_damaged_length_is_named_once_and_costs_its_batch_alone() {
         }
         fs::write(&log, bytes).unwrap();
         let what = format!("byte {at}, {bits:x}");
+        let reader = open(root.path(), Isolation::ReadUncommitted).unwrap();
+        let read = messages(&reader, "t", 50).len() as u64;
+        assert_eq!(read, MESSAGES - expected.len() as u64, "{what}");
+        assert_eq!(log_damage(&reader.report().damage()), expected, "{what}");
         let engine = writing(root.path(), &Options::default()).unwrap();
         let verified = engine.verify(&mut |_, _| true).unwrap();
         assert_eq!(log_damage(&verified.damage), expected, "{what}");
