@@ -49,6 +49,12 @@ pub const UNSHOWN: &[(&str, &str, What, &str)] = &[
         "a file that a power loss makes long again is cut by the next opening",
     ),
     (
+        "src/engine/directory/salvage.rs",
+        "sync 1",
+        What::FileSystem,
+        "instead of many syncs of files, which stories show",
+    ),
+    (
         "src/engine/partition_log/write/swap.rs",
         "replace 4",
         What::Directory,

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
+/// Up to this many files are synced one by one. Instead of more, the file system is, if that can be
+/// relied on.
+const SYNCS_MAX: usize = if cfg!(test) { 8 } else { 64 };
 
 /// Durably creates a directory for damaged bytes.
 pub fn make_directory(disk: &dyn Disk, path: &Path) -> Result<()> {
@@ -28,38 +31,92 @@ pub fn save(
     (from, range): (&Path, Range<u64>),
     (directory, name): (&Path, &str),
 ) -> Result<Option<PathBuf>> {
-    let io = |error: Error| error.during(Op::Save, from);
-    let found = disk.stat(from).map_err(io)?;
-    let end = found.map_or(0, |entry| entry.len).min(range.end);
-    if !has_data(disk, from, range.start..end).map_err(io)? {
-        return Ok(None);
-    }
-    make_directory(disk, directory)?;
-    let mut path = directory.join(name);
-    let len = end - range.start;
-    let (mut number, mut is_saved, mut others) = (1, false, Vec::new());
-    while let Some(there) = disk.stat(&path).map_err(io)? {
-        is_saved = there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)?;
-        if is_saved {
-            break;
+    let mut pieces = Pieces::new(disk, from, directory);
+    let saved = pieces.add(range, name)?;
+    pieces.sync()?;
+    Ok(saved)
+}
+
+/// Ranges of a file that are saved together.
+pub struct Pieces<'a> {
+    disk: &'a dyn Disk,
+    from: &'a Path,
+    directory: &'a Path,
+    /// Files that may not be durable, in a directory that is.
+    unsynced: Vec<PathBuf>,
+}
+
+impl<'a> Pieces<'a> {
+    /// No range of a file, to be saved in a directory, which is created if necessary.
+    pub fn new(disk: &'a dyn Disk, from: &'a Path, directory: &'a Path) -> Pieces<'a> {
+        Pieces {
+            disk,
+            from,
+            directory,
+            unsynced: Vec::new(),
         }
-        others.push(path);
-        path = directory.join(format!("{name}.{number}"));
-        number += 1;
     }
-    if !is_saved {
-        disk.create(&path, len).map_err(io)?;
-        if let Err(error) = copy(disk, from, range.start..end, &path) {
-            let _ = disk.unlink(&path);
-            return Err(io(error));
+
+    fn error(&self, error: Error) -> Error {
+        error.during(Op::Save, self.from)
+    }
+
+    /// Saves a range as `name`. Returns the path; `None` if the file does not exist or the range
+    /// holds only zeros. Durable once [`Pieces::sync`] returns.
+    pub fn add(&mut self, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
+        let (disk, from) = (self.disk, self.from);
+        let io = |error: Error| error.during(Op::Save, from);
+        let found = disk.stat(from).map_err(io)?;
+        let end = found.map_or(0, |entry| entry.len).min(range.end);
+        if !has_data(disk, from, range.start..end).map_err(io)? {
+            return Ok(None);
         }
+        if self.unsynced.is_empty() {
+            make_directory(disk, self.directory)?;
+        }
+        let mut path = self.directory.join(name);
+        let len = end - range.start;
+        let (mut number, mut is_saved) = (1, false);
+        while let Some(there) = disk.stat(&path).map_err(io)? {
+            is_saved =
+                there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)?;
+            if is_saved {
+                break;
+            }
+            // It is synced, too: an earlier repair may have saved it and died before its sync.
+            let next = self.directory.join(format!("{name}.{number}"));
+            self.unsynced.push(std::mem::replace(&mut path, next));
+            number += 1;
+        }
+        if !is_saved {
+            disk.create(&path, len).map_err(io)?;
+            if let Err(error) = copy(disk, from, range.start..end, &path) {
+                let _ = disk.unlink(&path);
+                return Err(io(error));
+            }
+        }
+        self.unsynced.push(path.clone());
+        Ok(Some(path))
     }
-    // Also syncs what an earlier repair has saved, because it may have died before its sync.
-    for path in others.iter().chain([&path]) {
-        disk.sync_file(path).map_err(io)?;
+
+    /// Makes what was saved durable.
+    pub fn sync(&mut self) -> Result<()> {
+        let all = std::mem::take(&mut self.unsynced);
+        if all.is_empty() {
+            return Ok(());
+        }
+        let volume = match all.len() > SYNCS_MAX {
+            true => self.disk.raw().volume(self.directory).ok().flatten(),
+            false => None,
+        };
+        let synced = match volume {
+            Some(volume) => self.disk.sync_volume(&volume),
+            None => all.iter().try_for_each(|path| self.disk.sync_file(path)),
+        };
+        synced.map_err(|error| self.error(error))?;
+        let synced = self.disk.sync_directory(self.directory);
+        synced.map_err(|error| self.error(error))
     }
-    disk.sync_directory(directory).map_err(io)?;
-    Ok(Some(path))
 }
 
 /// Copies the bytes of a range that are not zero to the start of a file of zeros.

@@ -12,7 +12,7 @@ use super::write::parts::Parts;
 use super::write::swap;
 use crate::disk::{Disk, read_small};
 use crate::engine::RepairStep;
-use crate::engine::directory::salvage;
+use crate::engine::directory::salvage::Pieces;
 use crate::error::Result;
 use crate::record::Flaw;
 use std::ops::Range;
@@ -61,36 +61,30 @@ pub(super) fn rewrite(
         }
     };
     let mut steps = Vec::with_capacity(holes.len());
+    let log = segment.path.file_name().unwrap_or_default();
+    let (log, folder) = (log.to_string_lossy(), segment.path.parent());
+    let mut pieces = Pieces::new(disk, &segment.path, folder.unwrap_or(Path::new(".")));
     for hole in holes {
-        let saved = save(disk, segment, &hole.bytes)?;
+        let len = hole.bytes.end - hole.bytes.start;
+        let name = format!("{log}.{:020}-{len}.damaged", hole.bytes.start);
+        let saved = pieces.add(hole.bytes.clone(), &name)?;
         let lost = hole.lost.clone().take(LOST_MAX);
         let lost = lost.map(|offset| (topic.to_owned(), queue, offset));
         steps.push(RepairStep {
             path: segment.path.clone(),
             position: hole.bytes.start,
-            length: hole.bytes.end - hole.bytes.start,
+            length: len,
             what: format!("removed damaged bytes ({})", hole.reason),
             saved,
             lost: lost.collect(),
         });
     }
+    pieces.sync()?;
     let aborts = read_small(disk, &beside(&segment.path, ".txnindex"), ABORTS_LEN_MAX)?;
     let one = std::slice::from_ref(segment);
     let copy = output.finish(disk, one, &aborts.unwrap_or_default())?;
     swap::replace(&*parts.disk, ends, &copy, one)?;
     Ok(steps)
-}
-
-fn save(
-    disk: &dyn Disk,
-    segment: &Segment,
-    bytes: &Range<u64>,
-) -> Result<Option<std::path::PathBuf>> {
-    let log = segment.path.file_name().unwrap_or_default();
-    let (log, len) = (log.to_string_lossy(), bytes.end - bytes.start);
-    let name = format!("{log}.{:020}-{len}.damaged", bytes.start);
-    let folder = segment.path.parent().unwrap_or(Path::new("."));
-    salvage::save(disk, (&segment.path, bytes.clone()), (folder, &name))
 }
 
 /// Copies the whole batches of a segment. Returns what is between them.
