@@ -26,8 +26,10 @@ use crate::record::common::check::BODY_LEN_MAX;
 
 /// Bytes before the records of a batch in format 2, the longest header.
 pub const HEAD_LEN: usize = 61;
+/// Where a batch states its length.
+pub const LEN_AT: usize = 8;
 /// Bytes before those that the length of a batch counts.
-pub const LEN_END: usize = 12;
+pub const LEN_END: usize = LEN_AT + 4;
 /// Bytes after which the format of a batch is known.
 pub const MAGIC_END: usize = 17;
 /// Maximum length of a batch. A longer one is treated as damage.
@@ -37,6 +39,8 @@ pub const BATCH_LEN_MAX: usize = BODY_LEN_MAX;
 pub const CRC_FROM: usize = 21;
 /// Places of fields of format 2.
 const AT_ATTRIBUTES: usize = 21;
+/// Where a batch states how far its last offset is from its first.
+pub const AT_LAST_DELTA: usize = 23;
 const AT_BASE_TIMESTAMP: usize = 27;
 const AT_MAX_TIMESTAMP: usize = 35;
 /// First byte that the checksum of formats 0 and 1 covers.

@@ -4,9 +4,9 @@
 //! of a batch whose length is damaged. [`confirm`] compares an index with batches, [`lender`] has
 //! memory for bytes that rows keep, [`segment`] is one file of batches, [`snapshot`] has the
 //! producers of a partition where a segment begins, [`room`] is what a writer may leave after its
-//! batches, [`sectors`] tells what a power loss took, [`writers`] what the next writer keeps, and
-//! [`emptied`] which log files have lost everything. [`newest`] has what searches by time have
-//! found out, and [`names`] the names of all files.
+//! batches, [`sectors`] tells what a power loss took, [`proof`] which damaged batches were stored,
+//! [`writers`] what the next writer keeps, and [`emptied`] which log files have lost everything.
+//! [`newest`] has what searches by time have found out, and [`names`] the names of all files.
 
 pub mod confirm;
 pub mod emptied;
@@ -14,6 +14,7 @@ pub mod index;
 pub mod lender;
 pub mod names;
 pub mod newest;
+pub mod proof;
 pub mod reader;
 pub mod room;
 mod search;

@@ -35,6 +35,15 @@ pub enum Here {
     Flawed(Flaw),
 }
 
+/// What the header of a batch states that is not whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Stated {
+    /// Where the batch ends.
+    pub end: u64,
+    /// The offset after it.
+    pub after: u64,
+}
+
 /// An open segment.
 #[derive(Debug)]
 pub struct Reader {
@@ -91,6 +100,17 @@ impl Reader {
             true => Here::Batch(header),
             false => Here::Flawed(Flaw::Field("offset")),
         })
+    }
+
+    /// What the header at a position states, even if the file ends within its batch; `None` if
+    /// there is no header.
+    pub(super) fn stated(&mut self, position: u64) -> Result<Option<Stated>> {
+        let header = Header::parse(self.head(position)?).ok();
+        let header = header.filter(|header| self.segment.can_hold(header.last_offset()));
+        Ok(header.map(|header| Stated {
+            end: position + u64::from(header.len),
+            after: header.last_offset() + 1,
+        }))
     }
 
     /// Up to [`HEAD_LEN`] bytes at a position.

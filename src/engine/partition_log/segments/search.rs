@@ -2,7 +2,7 @@
 //! next one begins.
 
 use super::index::OffsetIndex;
-use super::reader::{Here, Reader};
+use super::reader::{Here, Reader, Stated};
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::record::kafka::Header;
@@ -18,6 +18,15 @@ pub(super) struct Run {
     pub bytes: Range<u64>,
     /// Their offsets.
     pub offsets: Range<u64>,
+}
+
+impl Stated {
+    /// Whether a run lies in a message of this batch, unless it goes on where the batch ends: with
+    /// the next offset, up to the end `data_end` of the data.
+    pub(super) fn holds(&self, run: &Run, data_end: u64) -> bool {
+        let goes_on = run.offsets.start == self.after && run.bytes.end >= data_end;
+        run.bytes.end <= self.end && !goes_on
+    }
 }
 
 impl Reader {

@@ -2,12 +2,16 @@
 //!
 //! A log file is written once, from start to end, and holds zeros before. So a missing sector has
 //! zeros from the first byte on that was to be stored in it. Batches are stored whole, so that byte
-//! is the first of the hole or of the sector. Any other sector was stored.
+//! is the first of the hole or of the sector. Any other sector was stored. If a message contains a
+//! sector of zeros, the checksum of its batch may [prove](super::proof) that it was stored. It does
+//! not cover the first bytes of a batch, and proves nothing about a sector that begins there.
 
+use super::proof::proven;
 use super::segment::Segment;
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::num::index;
+use crate::record::kafka::header::CRC_FROM;
 use std::ops::Range;
 
 /// The fewest bytes that a disk stores as a whole.
@@ -26,9 +30,29 @@ const OFFSET_LEN: u64 = 8;
 pub fn lacks_sector(
     disk: &dyn Disk,
     segment: &Segment,
+    mut bytes: Range<u64>,
+    mut first: u64,
+) -> Result<bool> {
+    while let Some(zeros) = zero_sector(disk, segment, bytes.clone(), first)? {
+        let covered = bytes.start + CRC_FROM as u64;
+        match proven(disk, segment, bytes.clone())? {
+            Some(batch) if (covered..batch.end).contains(&zeros) => {
+                bytes.start = batch.end.min(bytes.end);
+                first = first.saturating_add(batch.offsets);
+            }
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Where the first sector of these bytes is that is missing, or zeros of a message.
+fn zero_sector(
+    disk: &dyn Disk,
+    segment: &Segment,
     bytes: Range<u64>,
     first: u64,
-) -> Result<bool> {
+) -> Result<Option<u64>> {
     let end = bytes.end.min(segment.len);
     // The last sector is read to its end.
     let read_end = end.next_multiple_of(SECTOR).min(segment.len);
@@ -45,7 +69,7 @@ pub fn lacks_sector(
             let is_zero = sector.iter().all(|byte| *byte == 0);
             let is_begin = at == bytes.start;
             if is_zero && !(is_begin && begins_with_zeros(first, next - at)) {
-                return Ok(true);
+                return Ok(Some(at));
             }
             (at, rest) = (next, others);
             if at == until {
@@ -53,7 +77,7 @@ pub fn lacks_sector(
             }
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Whether the first `len` bytes of a batch with the offset `first` are zeros anyway: offsets begin

@@ -21,7 +21,7 @@ const FORMAT: u8 = 2;
 impl Reader {
     /// The end of the batch that begins with `bytes`, if only its length is wrong and another batch
     /// follows it within `bytes` or at their end. `left`: how many bytes may be searched for it.
-    pub(super) fn true_end(&mut self, bytes: Range<u64>, left: &mut u64) -> Result<Option<u64>> {
+    pub fn true_end(&mut self, bytes: Range<u64>, left: &mut u64) -> Result<Option<u64>> {
         let head = self.bytes(bytes.start, HEAD_LEN)?;
         if head.len() < HEAD_LEN || head.get(MAGIC_END - 1) != Some(&FORMAT) {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! The walk over the batches of a segment.
 
-use super::reader::{Here, Reader};
+use super::reader::{Here, Reader, Stated};
 use super::search::Run;
 use super::waypoints::Waypoint;
 use super::writers::Writers;
@@ -33,6 +33,15 @@ pub enum Step {
     Damage(Range<u64>, Flaw),
     /// The end of the segment.
     End,
+}
+
+/// What may have left a flaw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Damage alone: what was there was durable.
+    Damage,
+    /// Damage, or a crash that cut a batch short.
+    Any,
 }
 
 /// What follows a flaw.
@@ -79,9 +88,13 @@ impl Runs {
 
     /// Removes the runs up to the one with which the walk continues after a flaw. A message may
     /// hold the bytes of batches, and the end of the segment may be torn. So this is the longest
-    /// run, or an earlier one whose offsets fit before those of the longest.
-    fn after(&mut self, flaw: u64, next_offset: u64) -> Option<u64> {
+    /// run, or an earlier one whose offsets fit before those of the longest. `torn`: a batch that a
+    /// crash may have cut short, and whose messages may hold runs.
+    fn after(&mut self, flaw: u64, next_offset: u64, torn: Option<Stated>) -> Option<u64> {
         while let Some((run, longest)) = self.runs.pop() {
+            if torn.is_some_and(|torn| torn.holds(&run, self.data_end)) {
+                continue;
+            }
             let own = self.runs.len();
             let fits = || {
                 let longest = self.runs.get(longest);
@@ -212,7 +225,7 @@ impl Walk {
         self.position = match self.reader.after(disk, start, &mut self.left)? {
             None => {
                 let found = match self.is_complete {
-                    true => match self.search_after(disk, start)? {
+                    true => match self.search_after(disk, start, Cause::Damage)? {
                         After::Batch => Some(self.position),
                         After::Nothing { .. } | After::Unknown { .. } => None,
                     },
@@ -301,6 +314,9 @@ impl Walk {
             return Ok(None);
         };
         let after = found.header.last_offset() + 1;
+        if next.first_offset() == after {
+            return Ok(None);
+        }
         let is_next_whole = self
             .reader
             .is_whole_within(self.position, &next, &mut self.left)?;
@@ -326,11 +342,16 @@ impl Walk {
 
     /// Searches the rest of the segment for batches after a flaw, even if the segment is not
     /// complete, and goes on with the first of them.
-    pub fn search_after(&mut self, disk: &dyn Disk, flaw: u64) -> Result<After> {
+    pub fn search_after(&mut self, disk: &dyn Disk, flaw: u64, cause: Cause) -> Result<After> {
         if let Some(end) = self.true_end(flaw..self.reader.len)? {
             self.position = end;
             return Ok(After::Batch);
         }
+        // A batch that a crash has cut short still has its header.
+        let torn = match cause {
+            Cause::Damage => None,
+            Cause::Any => self.reader.stated(flaw)?,
+        };
         let runs = match &mut self.runs {
             Some(runs) => runs,
             none => {
@@ -343,7 +364,7 @@ impl Walk {
                 none.insert(Runs::new(found, searched, data_end))
             }
         };
-        if let Some(position) = runs.after(flaw, self.next_offset) {
+        if let Some(position) = runs.after(flaw, self.next_offset, torn) {
             self.position = position;
             return Ok(After::Batch);
         }
@@ -364,7 +385,11 @@ impl Walk {
             return Ok(None);
         }
         let first = self.next_offset;
-        let found = match self.search_after(disk, flaw)? {
+        let cause = match writers.were_durable(disk, first)? {
+            true => Cause::Damage,
+            false => Cause::Any,
+        };
+        let found = match self.search_after(disk, flaw, cause)? {
             After::Batch => Some(self.position),
             After::Nothing { .. } | After::Unknown { .. } => None,
         };

@@ -48,6 +48,17 @@ impl Writers {
         Ok(disk.probe(&self.lock)? == Holder::Nobody)
     }
 
+    /// Whether a batch with the offset `first` was durable, so that no crash has cut it short.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn were_durable(&self, disk: &dyn Disk, first: u64) -> Result<bool> {
+        let is_clean = disk.stat(&self.root.join(CLEAN))?.is_some();
+        let point = self.recovery_point(disk)?;
+        Ok(is_clean || point.is_some_and(|point| first < point))
+    }
+
     /// Whether the next writer will keep the whole batches that follow a hole of the last segment,
     /// if nobody writes it. `first`: the offset of the batch that should begin at the hole.
     ///
@@ -61,9 +72,7 @@ impl Writers {
         hole: Range<u64>,
         first: u64,
     ) -> Result<bool> {
-        let is_clean = disk.stat(&self.root.join(CLEAN))?.is_some();
-        let point = self.recovery_point(disk)?;
-        if is_clean || point.is_none_or(|point| first < point) {
+        if self.were_durable(disk, first)? || self.recovery_point(disk)?.is_none() {
             return Ok(true);
         }
         Ok(!lacks_sector(disk, segment, hole, first)?)

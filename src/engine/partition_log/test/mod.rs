@@ -27,6 +27,7 @@ mod stats;
 mod stored;
 mod taken;
 mod time;
+mod torn;
 mod transactions;
 mod write;
 

@@ -12,24 +12,29 @@ use std::time::{Duration, SystemTime};
 
 const POINTS: &str = "recovery-point-offset-checkpoint";
 
-/// Opens a directory as the store of a writer that died, with this checkpoint.
-fn recover(made: &Made, checkpoint: Option<&str>) -> PartitionLog {
+/// Makes a directory the store of a writer that died, with this checkpoint.
+pub(super) fn leave(made: &Made, checkpoint: Option<&str>) {
     fs::write(made.root.path().join("forebay.partitionlog"), "7\n").unwrap();
     let path = made.root.path().join(POINTS);
     match checkpoint {
         Some(text) => fs::write(path, text).unwrap(),
         None => drop(fs::remove_file(path)),
     }
+}
+
+/// Opens such a directory.
+pub(super) fn recover(made: &Made, checkpoint: Option<&str>) -> PartitionLog {
+    leave(made, checkpoint);
     writing(made.root.path(), &Options::default()).unwrap()
 }
 
 /// A checkpoint with the recovery point of the partition.
-fn point(offset: u64) -> String {
+pub(super) fn point(offset: u64) -> String {
     format!("0\n1\nt 0 {offset}\n")
 }
 
 /// Damage of the log, without that of tables.
-fn damage(engine: &PartitionLog) -> Vec<Damage> {
+pub(super) fn damage(engine: &PartitionLog) -> Vec<Damage> {
     let mut damage = engine.report().damage();
     damage.retain(|it| it.kind == DamageKind::Log);
     damage
@@ -89,6 +94,105 @@ fn a_damaged_batch_above_the_recovery_point_costs_its_messages_alone() {
     let engine = recover(&made, Some(&point(0)));
     plant(None);
     assert_eq!((offsets(&engine), damage(&engine)), (vec![0, 1], vec![]));
+}
+
+/// The checksum proves that no crash has cut the last batch short. It was removed as a torn end.
+#[test]
+fn a_last_batch_of_which_all_was_stored_is_reported() {
+    let torn = batch(6, &[1]);
+    let len = torn.len();
+    // No checksum covers the offset and the length.
+    let places = [
+        (0, 0x80),
+        (7, 0x04),
+        (8, 0x40),
+        (9, 0x04),
+        (10, 0x40),
+        (11, 0x40),
+        (11, 0x01),
+    ];
+    for (at, bits) in places {
+        for tail in [&[][..], &[0; 3000], &torn[..40]] {
+            // Bytes of another batch hide where one ends whose length is wrong.
+            if at >= 8 && tail.len() == 40 {
+                continue;
+            }
+            let made = Made::new();
+            let mut all: Vec<Vec<u8>> = (0..6).map(|base| batch(base, &[1])).collect();
+            all[5][at] ^= bits;
+            made.segment(0, &all);
+            made.append(0, tail);
+            let engine = recover(&made, Some(&point(0)));
+            let what = format!("byte {at}, {bits:x}, {} bytes after", tail.len());
+            assert_eq!(offsets(&engine), [0, 1, 2, 3, 4], "{what}");
+            let found = damage(&engine);
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            let place = (found[0].position, found[0].length);
+            assert_eq!(place, (5 * len as u64, len as u64), "{what}");
+            assert_eq!(found[0].lost, [("t".to_owned(), 0, 5)], "{what}");
+            let kept = fs::metadata(made.log(0)).unwrap().len();
+            assert_eq!(kept, 6 * len as u64, "{what}");
+            assert_eq!(send(&engine, "t", &[(0, b"6")]), [6], "{what}");
+            engine.close().unwrap();
+            assert_eq!(offsets(&made.open()), [0, 1, 2, 3, 4, 6], "{what}");
+        }
+    }
+}
+
+/// No broker writes such a segment, and the messages after the limit cannot be read. They were cut
+/// off as a torn end.
+#[test]
+fn what_a_segment_holds_above_its_largest_offset_is_kept_and_reported() {
+    let far = 1 << 31;
+    let made = Made::new();
+    let all = [0, 1, far + 7, far + 8].map(|base| batch(base, &[1]));
+    made.segment(0, &all);
+    fs::write(made.root.path().join(POINTS), point(0)).unwrap();
+    let whole = fs::read(made.log(0)).unwrap();
+    let options = Options {
+        adopt: true,
+        ..Options::default()
+    };
+    let engine = writing(made.root.path(), &options).unwrap();
+    assert_eq!(offsets(&engine), [0, 1]);
+    let found = damage(&engine);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let begin = all[0].len() + all[1].len();
+    let rest = whole.len() - begin;
+    let place = (found[0].position, found[0].length);
+    assert_eq!(place, (begin as u64, rest as u64));
+    assert_eq!(send(&engine, "t", &[(0, b"4")]), [4]);
+    assert_eq!(fs::read(made.log(0)).unwrap(), whole);
+}
+
+/// A sector of zeros in a message looks like one that a power loss took. What follows was removed.
+#[test]
+fn a_message_of_zeros_whose_length_is_damaged_does_not_end_the_partition() {
+    let zeros = |base| {
+        let spec = Spec {
+            base,
+            times: &[1],
+            key: Some(&[0; 2000]),
+            ..Spec::default()
+        };
+        spec.bytes()
+    };
+    // The offset, and the length.
+    for (at, bits) in [(7, 0x01), (8, 0x40), (10, 0x40), (11, 0x40)] {
+        let made = Made::new();
+        let mut all = vec![batch(0, &[1]), batch(1, &[1]), zeros(2), batch(3, &[1])];
+        all[2][at] ^= bits;
+        made.segment(0, &all);
+        made.append(0, &[0; 3000]);
+        leave(&made, Some(&point(0)));
+        let what = format!("byte {at}, {bits:x}");
+        assert_eq!(offsets(&made.open()), [0, 1, 3], "{what}");
+        let engine = recover(&made, Some(&point(0)));
+        assert_eq!(offsets(&engine), [0, 1, 3], "{what}");
+        let found = damage(&engine);
+        assert_eq!(found.len(), 1, "{what}: {found:?}");
+        assert_eq!(found[0].lost, [("t".to_owned(), 0, 2)], "{what}");
+    }
 }
 
 /// Only the checkpoint said that the gaps of compaction are not the end.

@@ -85,6 +85,10 @@ fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() 
     let places = [
         (0, 0x80),
         (7, 1),
+        (8, 0x40),
+        (9, 0x04),
+        (10, 0x10),
+        (11, 0x40),
         (16, 1),
         (17, 1),
         (26, 1),
@@ -123,7 +127,7 @@ fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() 
 }
 
 /// The end of a batch that was never stored holds zeros, and so does a sector that a power loss
-/// took. If a length leads elsewhere, nothing proves that it is right.
+/// took. If a length leads elsewhere, nothing but the checksum proves where the batch ends.
 #[test]
 fn an_atomic_batch_that_may_be_torn_is_absent_without_a_word() {
     type How = fn(&mut [u8]);
@@ -135,19 +139,74 @@ fn an_atomic_batch_that_may_be_torn_is_absent_without_a_word() {
         |batch| batch[1000..].fill(0),
         |batch| batch[600..1624].fill(0),
         |batch| batch.fill(0),
-        |batch| batch[10] ^= 0x10,
-        |batch| batch[11] ^= 0x40,
+        |batch| {
+            batch[10] ^= 0x10;
+            batch[900] ^= 1;
+        },
+        |batch| {
+            batch[11] ^= 0x40;
+            batch[1500..].fill(0);
+        },
     ];
     let left = Left::new();
     for (number, how) in cases.into_iter().enumerate() {
         let copy = left.copy(number);
         change(&copy, QUEUES[2], how);
         // Damage in another queue changes nothing.
-        change(&copy, QUEUES[0], |batch| batch[900] ^= 1);
+        let at = [900, 10][number % 2];
+        change(&copy, QUEUES[0], |batch| batch[at] ^= 1);
         let engine = writing(&copy, &Options::default()).unwrap();
         assert_eq!(counts(&engine), [1, 1, 0], "{number}");
         assert_eq!(engine.report().damage(), [], "{number}");
         assert_eq!(send(&engine, "a", &[(1, b"1")]), [1], "{number}");
         engine.close().unwrap();
     }
+}
+
+/// Its rows were removed from the other queues, too, without a report.
+#[test]
+fn a_queue_whose_folder_is_gone_takes_no_rows_of_an_atomic_batch_with_it() {
+    let left = Left::new();
+    let ends = [2, 2, 1];
+    for (number, of) in QUEUES.into_iter().enumerate() {
+        for is_damaged in [false, true] {
+            let what = format!("{of:?}, {is_damaged}");
+            let copy = left.copy(2 * number + usize::from(is_damaged));
+            let folder = copy.join(format!("{}-{}", of.0, of.1));
+            fs::remove_dir_all(&folder).unwrap();
+            let other = QUEUES[(number + 1) % 3];
+            if is_damaged {
+                change(&copy, other, |batch| batch[900] ^= 1);
+            }
+            let engine = writing(&copy, &Options::default()).unwrap();
+            for (there, end) in QUEUES.into_iter().zip(ends).filter(|it| it.0 != of) {
+                let lost = usize::from(is_damaged && there == other);
+                let count = bodies(&engine, there.0, there.1).len();
+                assert_eq!(count, end - lost, "{what}: {there:?}");
+            }
+            let mut found = engine.report().damage();
+            found.retain(|it| it.path == folder);
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            let until = format!("durable up to {}", ends[number]);
+            assert!(found[0].reason.contains(&until), "{what}: {found:?}");
+            // Its offsets are not given again.
+            let next = [ends[number] as u64];
+            assert_eq!(send(&engine, of.0, &[(of.1, b"2")]), next, "{what}");
+            engine.close().unwrap();
+        }
+    }
+}
+
+/// Nothing says that the rows of the queue that is gone were stored if others were not.
+#[test]
+fn an_atomic_batch_that_may_be_torn_is_absent_if_a_folder_is_gone_too() {
+    let left = Left::new();
+    let copy = left.copy(0);
+    fs::remove_dir_all(copy.join("b-0")).unwrap();
+    change(&copy, QUEUES[0], |batch| batch[1000..].fill(0));
+    let engine = writing(&copy, &Options::default()).unwrap();
+    for queue in 0..2 {
+        assert_eq!(bodies(&engine, "a", queue).len(), 1);
+    }
+    assert_eq!(engine.report().damage(), []);
 }

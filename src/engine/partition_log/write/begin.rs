@@ -163,14 +163,14 @@ fn open_partitions(
         ..*opening
     };
     let mut points = points.unwrap_or_default();
-    let lines = points.iter().map(|(key, at)| (key.0.clone(), key.1, *at));
-    let gone = Gone::new(lines, &named);
-    gone.tell(root, opening.report);
     let mut starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
     if tables::lacks_starts(disk, root, opening.is_own)? {
         starts = tables::starts_by_epochs(disk, root, &named)?;
     }
     let cut = intent::complete(opening, root, &mut points, &starts)?;
+    let lines = points.iter().map(|(key, at)| (key.0.clone(), key.1, *at));
+    let gone = Gone::new(lines, &named);
+    gone.tell(root, opening.report);
     let mut recovery = Recovery {
         clean: opening.is_clean,
         truncated_bytes: cut,
@@ -191,6 +191,7 @@ fn open_partitions(
             start: of(&starts),
             limit: u64::MAX,
             followed: 0,
+            doubted: u64::MAX,
         };
         let found = opening.open(folder, known)?;
         if !opening.is_clean {

@@ -8,9 +8,10 @@ use super::holes::{self, Hole};
 use super::indexes::Indexes;
 use super::opening::{Known, Opening};
 use crate::disk::Disk;
+use crate::engine::partition_log::segments::proof::all_proven;
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
-use crate::engine::partition_log::segments::walk::{After, FoundBatch, Step, Walk};
+use crate::engine::partition_log::segments::walk::{After, Cause, FoundBatch, Step, Walk};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Flaw;
@@ -78,9 +79,10 @@ impl Checked {
         disk: &dyn Disk,
         walk: &mut Walk,
         (mut bytes, flaw): (Range<u64>, Flaw),
+        cause: Cause,
     ) -> Result<()> {
         let first = walk.next_offset;
-        match walk.search_after(disk, bytes.start)? {
+        match walk.search_after(disk, bytes.start, cause)? {
             After::Batch => {
                 bytes.end = walk.position;
                 self.meet(bytes, (first, None), flaw);
@@ -161,7 +163,8 @@ impl Opening<'_> {
                     }
                 }
                 Step::Damage(bytes, flaw) if bytes.end >= walk.reader.len => {
-                    it.search_after(disk, &mut walk, (bytes, flaw))?;
+                    let cause = self.cause(it.next, known);
+                    it.search_after(disk, &mut walk, (bytes, flaw), cause)?;
                 }
                 Step::Damage(bytes, flaw) => it.meet(bytes, (walk.next_offset, None), flaw),
                 Step::End => break,
@@ -169,6 +172,14 @@ impl Opening<'_> {
         }
         it.indexes.close();
         Ok((it, count))
+    }
+
+    /// What may have left a flaw at an offset.
+    fn cause(&self, offset: u64, known: Known) -> Cause {
+        match self.is_clean || offset < known.point {
+            true => Cause::Damage,
+            false => Cause::Any,
+        }
     }
 
     /// Whether the next segment, which begins at the offset `later`, belongs to the partition.
@@ -202,6 +213,11 @@ impl Opening<'_> {
             found.next = next.max(after);
             self.tell(segment, found, Some(later.unwrap_or(end)));
             return Ok(later.is_some());
+        }
+        if self.ends_with_stored(segment, found, known)? {
+            let next = Some(found.next);
+            self.tell(segment, found, next);
+            return Ok(false);
         }
         let Some(later) = later else {
             return Ok(false);
@@ -260,6 +276,35 @@ impl Opening<'_> {
             }
         }
         Ok(!planted(Bug::EndAtHole))
+    }
+
+    /// Whether a segment ends with damaged batches of which the checksum proves that all bytes were
+    /// stored. They are not the torn end of a crash, so they are kept. Holes after them are.
+    fn ends_with_stored(&self, segment: &Segment, it: &mut Checked, known: Known) -> Result<bool> {
+        let mut last = None;
+        let holes = it.holes.iter().enumerate();
+        for (number, hole) in holes.take_while(|it| it.1.first < known.doubted) {
+            if let Some(stored) = all_proven(&**self.disk, segment, hole.bytes.clone())? {
+                last = Some((number, stored));
+            }
+        }
+        let Some((number, stored)) = last else {
+            return Ok(false);
+        };
+        let torn = it.holes.split_off(number + 1);
+        if !self.are_damage(segment, it, known)? {
+            it.holes.extend(torn);
+            return Ok(false);
+        }
+        if let Some(hole) = it.holes.last_mut() {
+            let after = hole.first.saturating_add(stored.offsets);
+            hole.after = Some(after);
+            hole.bytes.end = stored.end.min(segment.len);
+            it.len = hole.bytes.end;
+            it.next = it.next.max(after);
+        }
+        it.is_damaged = true;
+        Ok(true)
     }
 
     /// Whether a segment may end within a batch, in its last hole, because the power failed. The

@@ -19,6 +19,10 @@
 //! [`holes`](super::holes) that batches follow: damage is kept and reported, and costs the other
 //! partitions nothing. The recovery points move past the rows before the intent goes: otherwise
 //! damage at the end of a partition would count as a torn tail.
+//!
+//! Saving an intent makes the folders of its partitions durable, so no crash removes one of them.
+//! If a folder is missing and the other partitions have all their rows, its rows count as appended.
+//! Its recovery point moves past them too, and it is reported as [`gone`](super::gone).
 
 use super::files::{self, RECOVERY_POINT};
 use super::opening::{Known, Opening};
@@ -30,7 +34,7 @@ use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::table::json;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,12 +88,12 @@ fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
             offsets: Some(offsets).filter(|it| !it.is_empty())?,
         })
     };
-    value
-        .get("partitions")?
-        .as_array()?
-        .iter()
-        .map(share)
-        .collect()
+    let shares = value.get("partitions")?.as_array()?.iter().map(share);
+    let shares = shares.collect::<Option<Vec<Share>>>()?;
+    // A partition that is named again and again would be recovered as often.
+    let names: HashSet<_> = shares.iter().map(|it| (&it.topic, it.queue)).collect();
+    let is_one_each = names.len() == shares.len();
+    is_one_each.then_some(shares)
 }
 
 /// The offsets of the last atomic batch in each partition; none if no intent exists.
@@ -172,13 +176,14 @@ fn is_followed(opening: &Opening<'_>, root: &Path, shares: &[Share]) -> Result<b
     Ok(false)
 }
 
-/// Whether all bytes of these rows were stored.
+/// Whether all bytes of these rows were stored, in the partitions that have a folder.
 fn are_stored(opening: &Opening<'_>, root: &Path, shares: &[Share]) -> Result<bool> {
     let disk = &**opening.disk;
     for share in shares {
-        match folder(disk, root, share)? {
-            Some(folder) if stored::are_stored(disk, &folder, &share.offsets)? => {}
-            _ => return Ok(false),
+        if let Some(folder) = folder(disk, root, share)?
+            && !stored::are_stored(disk, &folder, &share.offsets)?
+        {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -204,20 +209,27 @@ fn decide(
     let disk = &**opening.disk;
     let of = |table: &Table, key: &(String, u32)| table.get(key).copied().unwrap_or_default();
     let (mut there, mut is_whole, mut truncated) = (Vec::new(), true, 0);
+    let (mut is_any, mut is_gone) = (false, false);
     // In both cases all rows had been appended.
     let is_followed = is_followed(opening, root, shares)? || are_stored(opening, root, shares)?;
     let mut is_damaged = false;
     for share in shares {
         let key = (share.topic.to_string(), share.queue);
         let Some(folder) = folder(disk, root, share)? else {
-            is_whole = false;
+            is_gone = true;
             continue;
         };
+        is_any = true;
         let known = Known {
             point: of(points, &key),
             start: of(starts, &key),
             limit: u64::MAX,
             followed: if is_followed { share.offsets.end } else { 0 },
+            doubted: if is_followed {
+                u64::MAX
+            } else {
+                share.offsets.start
+            },
         };
         let found = opening.open(folder.clone(), known)?;
         truncated += found.truncated;
@@ -227,7 +239,7 @@ fn decide(
             there.push((key, folder, share.offsets.start));
         }
     }
-    if is_whole && is_damaged {
+    if is_whole && (is_damaged || is_gone && is_any) {
         for share in shares {
             let key = (share.topic.to_string(), share.queue);
             let point = points.entry(key).or_default();
@@ -250,6 +262,7 @@ fn decide(
             start: of(starts, &key),
             limit,
             followed: 0,
+            doubted: limit,
         };
         truncated += opening.open(folder, known)?.truncated;
         // All that is left of it is durable.

@@ -37,6 +37,9 @@ pub struct Known {
     pub limit: u64,
     /// All offsets below were appended: damage there is kept, even at the end.
     pub followed: u64,
+    /// What is damaged from this offset on is cut off, unless something follows it: it belongs to
+    /// an atomic batch of which a part may be missing.
+    pub doubted: u64,
 }
 
 impl Opening<'_> {

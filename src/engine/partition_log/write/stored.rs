@@ -3,23 +3,22 @@
 //! Before a batch is stored, its place holds zeros. A process that dies while it stores leaves
 //! zeros at the end, and a power loss zeros in whole sectors. So all of a batch was stored if its
 //! length leads to another batch or to the end of what the file holds, no sector of it is missing,
-//! and it does not end with many zeros.
+//! and it does not end with many zeros. If its length is damaged, its checksum may prove the end.
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::{self, State};
+use crate::engine::partition_log::segments::proof::proven;
 use crate::engine::partition_log::segments::reader::{Here, Reader};
 use crate::engine::partition_log::segments::sectors::lacks_sector;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::Result;
 use crate::num::be_u32;
 use crate::record::kafka::HEAD_LEN;
-use crate::record::kafka::header::{BATCH_LEN_MAX, LEN_END};
+use crate::record::kafka::header::{BATCH_LEN_MAX, LEN_AT, LEN_END};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where a batch states how many bytes follow its length.
-const LEN_AT: usize = 8;
 /// A damaged batch that ends with more zeros counts as torn. An empty value and no headers at its
 /// end have no more.
 const LAST_ZEROS: usize = 3;
@@ -62,7 +61,7 @@ fn batches(disk: &dyn Disk, segment: &Arc<Segment>, offsets: Range<u64>) -> Resu
         before = header.last_offset() + 1;
     }
     let data_end = reader.data_end(disk, position)?;
-    let mut next = offsets.start;
+    let (mut next, mut left) = (offsets.start, 2 * reader.len);
     while next < offsets.end {
         if let Here::Batch(header) = reader.here(position)?
             && header.first_offset() == next
@@ -72,7 +71,8 @@ fn batches(disk: &dyn Disk, segment: &Arc<Segment>, offsets: Range<u64>) -> Resu
             next = header.last_offset() + 1;
             continue;
         }
-        let Some(end) = end_of(disk, &reader, (position, next))? else {
+        let damaged = position..data_end;
+        let Some(end) = end_of(disk, &mut reader, (damaged, next), &mut left)? else {
             return Ok(false);
         };
         next = match reader.here(end)? {
@@ -87,8 +87,31 @@ fn batches(disk: &dyn Disk, segment: &Arc<Segment>, offsets: Range<u64>) -> Resu
     Ok(next == offsets.end)
 }
 
-/// Where a damaged batch ends if all its bytes were stored; `None` if some may not have been.
-fn end_of(disk: &dyn Disk, reader: &Reader, (position, first): (u64, u64)) -> Result<Option<u64>> {
+/// Where the damaged batch ends that begins with these bytes, if all of it was stored; `None` if
+/// some of it may not have been. `left`: how many bytes may be searched for it.
+fn end_of(
+    disk: &dyn Disk,
+    reader: &mut Reader,
+    (bytes, first): (Range<u64>, u64),
+    left: &mut u64,
+) -> Result<Option<u64>> {
+    let position = bytes.start;
+    let mut end = reader.true_end(bytes.clone(), left)?;
+    if end.is_none() {
+        end = proven(disk, &reader.segment, bytes)?.map(|batch| batch.end);
+    }
+    if end.is_none() {
+        end = stated_end(reader, position)?;
+    }
+    let Some(end) = end else {
+        return Ok(None);
+    };
+    let is_torn = lacks_sector(disk, &reader.segment, position..end, first)?;
+    Ok(Some(end).filter(|_| !is_torn))
+}
+
+/// Where a batch ends by its length, if it does not end with more zeros than a batch may.
+fn stated_end(reader: &Reader, position: u64) -> Result<Option<u64>> {
     let head = reader.bytes(position, LEN_END)?;
     if head.len() < LEN_END {
         return Ok(None);
@@ -99,7 +122,5 @@ fn end_of(disk: &dyn Disk, reader: &Reader, (position, first): (u64, u64)) -> Re
         return Ok(None);
     }
     let last = reader.bytes(end - LAST_ZEROS as u64 - 1, LAST_ZEROS + 1)?;
-    let is_whole = last.iter().any(|byte| *byte != 0)
-        && !lacks_sector(disk, &reader.segment, position..end, first)?;
-    Ok(is_whole.then_some(end))
+    Ok(last.iter().any(|byte| *byte != 0).then_some(end))
 }

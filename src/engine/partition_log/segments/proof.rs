@@ -1,0 +1,114 @@
+//! What the checksum of a damaged batch proves.
+//!
+//! It covers neither the offset nor the length of a batch. If nothing else is damaged, the checksum
+//! proves where the batch ends, and that all of it was stored: no crash has cut it short.
+
+use super::segment::Segment;
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::num::{be_u32, index};
+use crate::record::kafka::HEAD_LEN;
+use crate::record::kafka::header::{
+    AT_LAST_DELTA, BATCH_LEN_MAX, CRC_FROM, LEN_AT, LEN_END, MAGIC_END,
+};
+use std::ops::Range;
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+/// The format whose batches are like this.
+const FORMAT: u8 = 2;
+/// Zeros with which a batch may end: a last record without a value and headers has three.
+const LAST_ZEROS: u64 = 8;
+
+/// A batch of which all bytes were stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proven {
+    /// Where it ends.
+    pub end: u64,
+    /// Number of its offsets.
+    pub offsets: u64,
+}
+
+/// The batch that begins with these bytes of a segment, if its checksum proves that all of it was
+/// stored. It ends where its header says, or with these bytes, or a few zeros later.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<Option<Proven>> {
+    let mut head = [0; HEAD_LEN];
+    let have = disk.read_at(&segment.path, bytes.start, &mut head)?;
+    if have < HEAD_LEN || head.get(MAGIC_END - 1) != Some(&FORMAT) {
+        return Ok(None);
+    }
+    let len = u64::from(be_u32(&head, LEN_AT)) + LEN_END as u64;
+    let offsets = u64::from(be_u32(&head, AT_LAST_DELTA)) + 1;
+    let (least, most) = (bytes.start + HEAD_LEN as u64, BATCH_LEN_MAX as u64);
+    let is_possible = |end: &u64| (least..=bytes.start + most).contains(end);
+    let stated = (bytes.start + len).min(bytes.end);
+    let mut ends = vec![stated];
+    ends.extend(bytes.end..=bytes.end + LAST_ZEROS);
+    let (mut sum, mut at) = (0, bytes.start + CRC_FROM as u64);
+    for end in ends.into_iter().filter(is_possible) {
+        let stored = at..end.min(bytes.end);
+        let Some(next) = continued(disk, segment, sum, stored)? else {
+            return Ok(None);
+        };
+        sum = next;
+        for _ in at.max(bytes.end)..end {
+            sum = crc32c::crc32c_append(sum, &[0]);
+        }
+        at = end;
+        if sum == be_u32(&head, MAGIC_END) {
+            return Ok(Some(Proven { end, offsets }));
+        }
+    }
+    Ok(None)
+}
+
+/// The batches that these bytes begin with, one after another, as far as all of them were stored:
+/// where the last one ends, and the number of their offsets.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn all_proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<Option<Proven>> {
+    let mut all: Option<Proven> = None;
+    loop {
+        let start = all.map_or(bytes.start, |it| it.end);
+        let next = match start < bytes.end {
+            true => proven(disk, segment, start..bytes.end)?,
+            false => None,
+        };
+        let Some(next) = next else {
+            return Ok(all);
+        };
+        let before = all.map_or(0, |it| it.offsets);
+        all = Some(Proven {
+            end: next.end,
+            offsets: before.saturating_add(next.offsets),
+        });
+    }
+}
+
+/// Continues a checksum with bytes of a segment; `None` if the file ends before.
+fn continued(
+    disk: &dyn Disk,
+    segment: &Segment,
+    mut sum: u32,
+    bytes: Range<u64>,
+) -> Result<Option<u32>> {
+    let mut at = bytes.start;
+    let mut buffer = vec![0; index(bytes.end.saturating_sub(at)).min(CHUNK)];
+    while at < bytes.end {
+        let len = index(bytes.end - at).min(CHUNK);
+        let chunk = buffer.get_mut(..len).unwrap_or_default();
+        let have = disk.read_at(&segment.path, at, chunk)?;
+        if have == 0 {
+            return Ok(None);
+        }
+        sum = crc32c::crc32c_append(sum, chunk.get(..have).unwrap_or_default());
+        at += have as u64;
+    }
+    Ok(Some(sum))
+}
