@@ -63,7 +63,7 @@ pub const UNSHOWN: &[(&str, &str, What, &str)] = &[
     ),
     (
         "src/engine/partition_log/write/swap.rs",
-        "complete 1",
+        "finish 1",
         What::Directory,
         "the next opening does again what a crash has undone, unless another compaction has \
          begun and crashed meanwhile",

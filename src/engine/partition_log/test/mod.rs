@@ -20,6 +20,7 @@ mod producers;
 mod promised;
 mod recovery;
 mod removal;
+mod replaced;
 mod retention;
 mod roll;
 mod shared;

@@ -11,6 +11,9 @@
 //! for the name of that index. The old segments are renamed before the suffix goes: without the
 //! suffix nothing says which of them the new one covers. The new one ends with the last offset of
 //! the old ones, so that it covers them all.
+//!
+//! A replacement that was damaged is undone as long as all old segments are there. Otherwise it is
+//! completed, and only its whole batches say which segments it covers.
 
 use super::ends::Ends;
 use super::indexes::Indexes;
@@ -20,11 +23,15 @@ use crate::engine::partition_log::segments::names::{self, ENDINGS, beside, with_
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::snapshot::SNAPSHOT;
+use crate::engine::partition_log::segments::walk::{Step, Walk};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The ending of log files.
+const LOG: &str = ".log";
 
 /// Replaces segments by `cleaned`, whose files are durable except for their names. Readers switch
 /// to it. Durable on return.
@@ -117,36 +124,55 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
     // The names that make a replacement invalid go last.
     let undone: Vec<_> = all(Suffix::Swap).filter(is_undone).collect();
     remove(disk, folder, undone.into_iter())?;
-    remove(
-        disk,
-        folder,
-        all(Suffix::Cleaned).chain(all(Suffix::Deleted)),
-    )?;
+    remove(disk, folder, all(Suffix::Cleaned))?;
     let swaps: Vec<_> = all(Suffix::Swap).filter(|it| !is_undone(it)).collect();
-    if swaps.is_empty() {
-        return Ok(true);
+    if !swaps.is_empty() {
+        finish(disk, folder, rules, (&files, &swaps))?;
     }
-    let mut covered: Option<Range<u64>> = None;
-    for file in swaps.iter().filter(|it| it.ending == ".log") {
-        let log = folder.join(file.name);
-        let next = rebuild(disk, &log, file.base, rules)?;
-        // The replacement may have no batches.
-        let next = next.max(file.base + 1);
-        let before = covered.unwrap_or(file.base..next);
-        covered = Some(before.start.min(file.base)..before.end.max(next));
+    // They go last, because they show that the old segments are not all there.
+    remove(disk, folder, all(Suffix::Deleted))?;
+    Ok(true)
+}
+
+/// Completes a replacement by these files, or undoes it.
+fn finish(
+    disk: &dyn Disk,
+    folder: &Path,
+    rules: &Rules,
+    (files, swaps): (&[File<'_>], &[&File<'_>]),
+) -> Result<()> {
+    let all = |suffix| files.iter().filter(move |it| it.suffix == suffix);
+    let logs = || swaps.iter().filter(|it| it.ending == LOG);
+    let (covered, mut are_whole) = covered(disk, folder, swaps)?;
+    let old = || all(Suffix::None).filter(|it| covered.contains(&it.base));
+    let first = |it: &&File<'_>| it.ending == LOG && it.base == covered.start;
+    let is_begun = all(Suffix::Deleted).next().is_some() || !old().any(|it| first(&it));
+    if let Some(last) = old().filter(|it| it.ending == LOG).max_by_key(|it| it.base)
+        && !is_begun
+    {
+        // No checksum covers an offset. The new segment cannot end after the last of the old ones.
+        let mut reader = open(disk, &folder.join(last.name), last.base)?;
+        let begin = reader.seek_end(disk)?;
+        are_whole &= end_of(disk, reader, begin)?.0 >= covered.end;
     }
-    let covered = covered.unwrap_or_default();
+    if !are_whole && !is_begun {
+        let others = swaps.iter().filter(|it| it.ending != LOG);
+        remove(disk, folder, others.copied())?;
+        return remove(disk, folder, logs().copied());
+    }
+    for file in logs() {
+        rebuild(disk, &folder.join(file.name), file.base, rules)?;
+    }
     let is_swap = |base| swaps.iter().any(|it| it.base == base);
-    let is_old = |file: &&File<'_>| {
-        covered.contains(&file.base) && (file.ending != SNAPSHOT || !is_swap(file.base))
-    };
-    remove(disk, folder, all(Suffix::None).filter(is_old))?;
-    for file in &swaps {
+    let is_old = |it: &&File<'_>| it.ending != SNAPSHOT || !is_swap(it.base);
+    // The first log file goes before all others: while it is there, so are they.
+    remove(disk, folder, old().filter(first))?;
+    remove(disk, folder, old().filter(is_old).filter(|it| !first(it)))?;
+    for file in swaps {
         let log = folder.join(format!("{:020}.log.swap", file.base));
         rename_all(disk, &log, &with_suffix(&log, ""))?;
     }
-    disk.sync_directory(folder)?;
-    Ok(true)
+    disk.sync_directory(folder)
 }
 
 /// A file of a segment by its name.
@@ -211,18 +237,59 @@ fn remove<'a>(
     }
 }
 
-/// Writes the indexes of a replacement anew, because a crash may have left only some of its files.
-/// Returns the offset after its last batch.
-fn rebuild(disk: &dyn Disk, log: &Path, base: u64, rules: &Rules) -> Result<u64> {
+/// Opens the log file of a replacement.
+fn open(disk: &dyn Disk, log: &Path, base: u64) -> Result<Reader> {
     let len = disk.stat(log)?.map_or(0, |entry| entry.len);
     let segment = Arc::new(Segment {
         base,
         path: log.to_owned(),
         len,
     });
-    let reader = Reader::open(disk, &segment)?;
-    let (mut indexes, next) = Indexes::rebuild(disk, reader, base, rules)?;
+    Reader::open(disk, &segment)
+}
+
+/// The offsets that a replacement covers, and whether it is whole. Only its whole batches count: a
+/// damaged header may state any offset.
+fn covered(disk: &dyn Disk, folder: &Path, swaps: &[&File<'_>]) -> Result<(Range<u64>, bool)> {
+    let (mut covered, mut are_whole): (Option<Range<u64>>, _) = (None, true);
+    for file in swaps.iter().filter(|it| it.ending == LOG) {
+        let reader = open(disk, &folder.join(file.name), file.base)?;
+        let (next, is_whole) = end_of(disk, reader, 0)?;
+        are_whole &= is_whole;
+        // The replacement may have no batches.
+        let next = next.max(file.base + 1);
+        let before = covered.unwrap_or(file.base..next);
+        covered = Some(before.start.min(file.base)..before.end.max(next));
+    }
+    Ok((covered.unwrap_or_default(), are_whole))
+}
+
+/// The offset after the last whole batch of a segment, and whether all of its batches are whole
+/// from a position on.
+fn end_of(disk: &dyn Disk, reader: Reader, begin: u64) -> Result<(u64, bool)> {
+    let (mut next, mut is_whole) = (reader.segment.base, true);
+    let mut walk = Walk::new(reader, begin);
+    walk.is_complete = true;
+    loop {
+        match walk.next(disk)? {
+            Step::Batch(found) if walk.reader.is_whole(found.position, &found.header)? => {
+                walk.judge(true);
+                next = found.header.last_offset() + 1;
+            }
+            Step::Batch(found) => {
+                walk.judge(false);
+                walk.lose(&found)?;
+                is_whole = false;
+            }
+            Step::Damage(..) => is_whole = false,
+            Step::End => return Ok((next, is_whole)),
+        }
+    }
+}
+
+/// Writes the indexes of a replacement anew, because a crash may have left only some of its files.
+fn rebuild(disk: &dyn Disk, log: &Path, base: u64, rules: &Rules) -> Result<()> {
+    let (mut indexes, _) = Indexes::rebuild(disk, open(disk, log, base)?, base, rules)?;
     indexes.close();
-    indexes.save(disk, log)?;
-    Ok(next)
+    indexes.save(disk, log)
 }
