@@ -41,6 +41,8 @@ pub const CRC_FROM: usize = 21;
 const AT_ATTRIBUTES: usize = 21;
 /// Where a batch states how far its last offset is from its first.
 pub const AT_LAST_DELTA: usize = 23;
+/// Where a batch states how many records it has.
+pub const AT_RECORDS: usize = HEAD_LEN - 4;
 const AT_BASE_TIMESTAMP: usize = 27;
 const AT_MAX_TIMESTAMP: usize = 35;
 /// First byte that the checksum of formats 0 and 1 covers.

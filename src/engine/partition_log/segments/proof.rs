@@ -1,7 +1,8 @@
 //! What the checksum of a damaged batch proves.
 //!
-//! It covers neither the offset nor the length of a batch. If nothing else is damaged, the checksum
-//! proves where the batch ends, and that all of it was stored: no crash has cut it short.
+//! In format 2 it covers the bytes after it, but neither offset, length nor format. If only these
+//! are damaged, it proves where the batch ends, and that all of it was stored: no crash has cut it
+//! short.
 
 use super::segment::Segment;
 use crate::disk::Disk;
@@ -15,14 +16,12 @@ use std::ops::Range;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
-/// The format whose batches are like this.
-const FORMAT: u8 = 2;
 /// Zeros with which a batch may end: a last record without a value and headers has three.
 const LAST_ZEROS: u64 = 8;
 
 /// A batch of which all bytes were stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proven {
+pub struct Stored {
     /// Where it ends.
     pub end: u64,
     /// Number of its offsets.
@@ -35,10 +34,10 @@ pub struct Proven {
 /// # Errors
 ///
 /// Those of reading.
-pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<Option<Proven>> {
+pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<Option<Stored>> {
     let mut head = [0; HEAD_LEN];
     let have = disk.read_at(&segment.path, bytes.start, &mut head)?;
-    if have < HEAD_LEN || head.get(MAGIC_END - 1) != Some(&FORMAT) {
+    if have < HEAD_LEN {
         return Ok(None);
     }
     let len = u64::from(be_u32(&head, LEN_AT)) + LEN_END as u64;
@@ -60,35 +59,10 @@ pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<O
         }
         at = end;
         if sum == be_u32(&head, MAGIC_END) {
-            return Ok(Some(Proven { end, offsets }));
+            return Ok(Some(Stored { end, offsets }));
         }
     }
     Ok(None)
-}
-
-/// The batches that these bytes begin with, one after another, as far as all of them were stored:
-/// where the last one ends, and the number of their offsets.
-///
-/// # Errors
-///
-/// Those of reading.
-pub fn all_proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<Option<Proven>> {
-    let mut all: Option<Proven> = None;
-    loop {
-        let start = all.map_or(bytes.start, |it| it.end);
-        let next = match start < bytes.end {
-            true => proven(disk, segment, start..bytes.end)?,
-            false => None,
-        };
-        let Some(next) = next else {
-            return Ok(all);
-        };
-        let before = all.map_or(0, |it| it.offsets);
-        all = Some(Proven {
-            end: next.end,
-            offsets: before.saturating_add(next.offsets),
-        });
-    }
 }
 
 /// Continues a checksum with bytes of a segment; `None` if the file ends before.

@@ -39,8 +39,8 @@ fn log_damage(all: &[Damage]) -> BTreeMap<u64, u64> {
 }
 
 /// A batch with a damaged length was reported twice, with the wrong length and with the right one,
-/// and readers did not report other damage over which the wrong length led. A repair saved all bytes
-/// over which it led.
+/// and readers did not report other damage over which the wrong length led. A repair saved all
+/// bytes over which it led.
 #[test]
 fn a_damaged_length_is_named_once_and_costs_its_batch_alone() {
     for (at, bits) in [(8, 0x40), (9, 0x01), (10, 0x04), (11, 0x40), (11, 0x01)] {

@@ -31,7 +31,7 @@ fn a_batch_in_a_message_of_which_a_crash_left_the_begin_is_not_one_of_the_log() 
         let bytes = batches(inner.clone());
         let (torn, at) = holder(5, &[&bytes[..], &[7; 3000]].concat());
         let end = at + bytes.len();
-        for left in [end + 1, end + 70, end + 1500, torn.len() - 2] {
+        for left in [end + 1, end + 70, end + 1500, torn.len() - 6] {
             for room in [0, 70_000] {
                 for checkpoint in [Some(point(0)), Some(point(5)), None] {
                     let made = Made::new();

@@ -7,8 +7,8 @@
 use super::holes::{self, Hole};
 use super::indexes::Indexes;
 use super::opening::{Known, Opening};
+use super::stored;
 use crate::disk::Disk;
-use crate::engine::partition_log::segments::proof::all_proven;
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{After, Cause, FoundBatch, Step, Walk};
@@ -278,15 +278,17 @@ impl Opening<'_> {
         Ok(!planted(Bug::EndAtHole))
     }
 
-    /// Whether a segment ends with damaged batches of which the checksum proves that all bytes were
-    /// stored. They are not the torn end of a crash, so they are kept. Holes after them are.
+    /// Whether a segment ends with damaged batches of which all bytes were stored. They are not the
+    /// torn end of a crash, so they are kept. Holes after them are.
     fn ends_with_stored(&self, segment: &Segment, it: &mut Checked, known: Known) -> Result<bool> {
+        let disk = &**self.disk;
         let mut last = None;
         let holes = it.holes.iter().enumerate();
         for (number, hole) in holes.take_while(|it| it.1.first < known.doubted) {
-            if let Some(stored) = all_proven(&**self.disk, segment, hole.bytes.clone())? {
-                last = Some((number, stored));
-            }
+            // A broker ends a partition at a batch whose checksum is wrong.
+            let of = (&hole.bytes, hole.first);
+            let stored = stored::run(disk, segment, of, self.is_own)?;
+            last = stored.map(|stored| (number, stored)).or(last);
         }
         let Some((number, stored)) = last else {
             return Ok(false);

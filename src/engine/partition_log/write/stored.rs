@@ -1,4 +1,4 @@
-//! Whether all bytes of an atomic batch were stored, even if some were damaged later.
+//! Whether all bytes of batches were stored, even if some were damaged later.
 //!
 //! Before a batch is stored, its place holds zeros. A process that dies while it stores leaves
 //! zeros at the end, and a power loss zeros in whole sectors. So all of a batch was stored if its
@@ -7,14 +7,14 @@
 
 use crate::disk::Disk;
 use crate::engine::partition_log::segments::names::{self, State};
-use crate::engine::partition_log::segments::proof::proven;
+use crate::engine::partition_log::segments::proof::{Stored, proven};
 use crate::engine::partition_log::segments::reader::{Here, Reader};
 use crate::engine::partition_log::segments::sectors::lacks_sector;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::Result;
-use crate::num::be_u32;
+use crate::num::{be_u32, be_u64};
 use crate::record::kafka::HEAD_LEN;
-use crate::record::kafka::header::{BATCH_LEN_MAX, LEN_AT, LEN_END};
+use crate::record::kafka::header::{AT_LAST_DELTA, AT_RECORDS, BATCH_LEN_MAX, LEN_AT, LEN_END};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 /// A damaged batch that ends with more zeros counts as torn. An empty value and no headers at its
 /// end have no more.
 const LAST_ZEROS: usize = 3;
+/// Bytes of the offset with which a batch begins.
+const OFFSET_LEN: usize = 8;
 
 /// Whether all batches with these offsets were stored in a partition.
 ///
@@ -101,7 +103,7 @@ fn end_of(
         end = proven(disk, &reader.segment, bytes)?.map(|batch| batch.end);
     }
     if end.is_none() {
-        end = stated_end(reader, position)?;
+        end = stated_end(disk, &reader.segment, position)?;
     }
     let Some(end) = end else {
         return Ok(None);
@@ -111,16 +113,75 @@ fn end_of(
 }
 
 /// Where a batch ends by its length, if it does not end with more zeros than a batch may.
-fn stated_end(reader: &Reader, position: u64) -> Result<Option<u64>> {
-    let head = reader.bytes(position, LEN_END)?;
-    if head.len() < LEN_END {
+fn stated_end(disk: &dyn Disk, segment: &Segment, position: u64) -> Result<Option<u64>> {
+    let mut head = [0; LEN_END];
+    if disk.read_at(&segment.path, position, &mut head)? < LEN_END {
         return Ok(None);
     }
     let len = be_u32(&head, LEN_AT) as usize + LEN_END;
     let end = position + len as u64;
-    if !(HEAD_LEN..=BATCH_LEN_MAX).contains(&len) || end > reader.len {
+    if !(HEAD_LEN..=BATCH_LEN_MAX).contains(&len) || end > segment.len {
         return Ok(None);
     }
-    let last = reader.bytes(end - LAST_ZEROS as u64 - 1, LAST_ZEROS + 1)?;
-    Ok(last.iter().any(|byte| *byte != 0).then_some(end))
+    let mut last = [0; LAST_ZEROS + 1];
+    let have = disk.read_at(&segment.path, end - last.len() as u64, &mut last)?;
+    let is_stored = have == last.len() && last.iter().any(|byte| *byte != 0);
+    Ok(is_stored.then_some(end))
+}
+
+/// The damaged batches with which these bytes at the end of a segment begin, up to the first one
+/// of which a part may be missing: where the last one ends, and the number of their offsets. The
+/// caller checks that no sector is missing. `first`: the first offset. `is_own`: a length counts,
+/// too; in a foreign segment only the checksum does.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn run(
+    disk: &dyn Disk,
+    segment: &Segment,
+    (bytes, first): (&Range<u64>, u64),
+    is_own: bool,
+) -> Result<Option<Stored>> {
+    let mut run: Option<Stored> = None;
+    loop {
+        let start = run.map_or(bytes.start, |it| it.end);
+        let before = run.map_or(0, |it| it.offsets);
+        let rest = start..bytes.end;
+        let next = match proven(disk, segment, rest.clone())? {
+            None if is_own => last(disk, segment, (&rest, first.saturating_add(before)))?,
+            next => next,
+        };
+        let Some(next) = next.filter(|_| !rest.is_empty()) else {
+            return Ok(run);
+        };
+        run = Some(Stored {
+            end: next.end,
+            offsets: before.saturating_add(next.offsets),
+        });
+    }
+}
+
+/// The damaged batch with which these bytes at the end of a segment begin, if its length leads to
+/// their end, to the end of a few zeros after them or to another batch, and it does not end with
+/// more zeros than a batch may. If no sector of it is missing, all of it was stored.
+/// `first`: its first offset.
+fn last(
+    disk: &dyn Disk,
+    segment: &Segment,
+    (bytes, first): (&Range<u64>, u64),
+) -> Result<Option<Stored>> {
+    let Some(end) = stated_end(disk, segment, bytes.start)? else {
+        return Ok(None);
+    };
+    let mut head = [0; HEAD_LEN];
+    disk.read_at(&segment.path, bytes.start, &mut head)?;
+    let (delta, count) = (be_u32(&head, AT_LAST_DELTA), be_u32(&head, AT_RECORDS));
+    // One of them may be damaged.
+    let offsets = u64::from(count.min(delta.saturating_add(1)).max(1));
+    let mut next = [0; OFFSET_LEN];
+    let have = disk.read_at(&segment.path, end, &mut next)?;
+    let ends = bytes.end..=bytes.end + LAST_ZEROS as u64;
+    let is_followed = have == OFFSET_LEN && be_u64(&next, 0) == first.saturating_add(offsets);
+    Ok((is_followed || ends.contains(&end)).then_some(Stored { end, offsets }))
 }
