@@ -77,10 +77,24 @@ def _reader(data: Any) -> Any:
 def _has_pairs(kind: Any) -> bool:
     """Return whether a type is one of properties: a map, a list of pairs, or null for none."""
     types = require("pyarrow", "arrow").types
-    if types.is_null(kind) or types.is_map(kind):
+    if types.is_null(kind):
         return True
+    if types.is_map(kind):
+        return _is_bytes(kind.key_type) and _is_bytes(kind.item_type)
     is_list = types.is_list(kind) or types.is_large_list(kind)
-    return bool(is_list and types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
+    if not is_list or not types.is_struct(kind.value_type):
+        return False
+    parts = [kind.value_type.field(at).type for at in range(kind.value_type.num_fields)]
+    return len(parts) == 2 and all(_is_bytes(part) for part in parts)
+
+
+def _is_bytes(kind: Any) -> bool:
+    """Return whether a producer accepts a type for the name or value of a property."""
+    types = require("pyarrow", "arrow").types
+    if types.is_dictionary(kind):
+        return _is_bytes(kind.value_type)
+    names = "string large_string string_view binary large_binary binary_view fixed_size_binary"
+    return any(getattr(types, f"is_{name}")(kind) for name in names.split())
 
 
 def _merged(given: Iterable[Any] | None, added: Mapping[str, str]) -> list[Any]:

@@ -77,7 +77,14 @@ def test_a_table_is_refused_in_the_words_of_the_producer(store):
     orders = forebay.hooks.producer(plain, stamp)
     null = pa.table({"body": [b"a"], "properties": pa.array([[None]], PAIRS)})
     unknown = pa.table({"body": [b"a"], "nonsense": [1]})
-    for data in (null, unknown, pa.table({"body": [b"a"], "properties": ["p"]}), None, [b"a"]):
+    text = pa.table({"body": [b"a"], "properties": ["p"]})
+    numbers = (
+        pa.map_(pa.string(), pa.int64()),
+        pa.list_(pa.struct([("name", pa.string()), ("value", pa.int64())])),
+        pa.list_(pa.struct([("name", pa.string())])),
+    )
+    mistyped = [pa.table({"body": [b"a"], "properties": pa.array([[]], kind)}) for kind in numbers]
+    for data in (null, unknown, text, *mistyped, None, [b"a"]):
         with pytest.raises((forebay.InvalidOptionError, TypeError)) as expected:
             plain.send_arrow(data)
         with pytest.raises(expected.type) as refused:
