@@ -19,8 +19,12 @@
 //! `config/delayOffset.json` holds `next` of each level, as in RocketMQ. It is written after the
 //! log is durable up to what was delivered. After a crash, messages delivered since the last write
 //! are delivered again, and none is lost. A broker writes the table without waiting for its log.
-//! After a power loss `next` may then be after the end of the queue, and later messages get the
-//! offsets in between. So `next` is compared with the end of the queue when the store was opened.
+//! After a power loss `next` may then be higher than the end of the queue. Messages sent later get
+//! offsets below `next` and would count as delivered. So `next` is compared with the end of the
+//! queue when the store was opened. In `mode="share"` another process may have delivered what was
+//! sent since then, so `next` is compared with the end of the queue at the first step of a process.
+//! Messages below `next` that were sent before that step stay undelivered if the queue had reached
+//! `next` by then.
 
 use super::deliver::{Delivered, deliver_or_warn};
 use super::seen::Seen;

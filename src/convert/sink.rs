@@ -42,7 +42,8 @@ struct Out {
 }
 
 impl<'a> Sink<'a> {
-    /// A sink with topics of these names, which must exist. `renamed`: how it calls others.
+    /// A sink with topics of these names, which must exist. `renamed` gives the target's names of
+    /// topics that messages mention.
     pub fn new<'n>(
         engine: &'a dyn Engine,
         (topics, renamed): (impl Iterator<Item = &'n str>, Renamed),

@@ -29,8 +29,8 @@ pub struct Begin {
     pub checksums_from: u64,
     /// Position that the log must reach, according to the marks that were found.
     pub promised: u64,
-    /// First position of the log when Forebay last had it open; `None` if unknown, as where another
-    /// system has halted since.
+    /// First position of the log when Forebay last had it open; `None` if unknown, for example
+    /// after another system wrote the store and did not close it.
     pub began: Option<u64>,
     /// Position up to which the log is durable, according to the marks.
     pub durable: u64,
