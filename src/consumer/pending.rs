@@ -60,6 +60,12 @@ impl Pending {
         Some(block * BLOCK)
     }
 
+    /// Offsets of the messages whose time is `at` or earlier, in the order of their times.
+    pub(super) fn until(&self, at: i64) -> impl Iterator<Item = u64> {
+        let messages = self.by_time.range(..=(at, u64::MAX));
+        messages.map(|(_, offset)| *offset)
+    }
+
     /// Offsets below `end` of messages that wait, in order.
     pub(super) fn below(&self, end: u64) -> Vec<u64> {
         if self.low().is_none_or(|low| low >= end) {
@@ -84,6 +90,7 @@ mod tests {
         fn an_index_equals_its_model(
             steps in prop::collection::vec((any::<bool>(), 0..9i64, 0..4_000u64), 1..300),
             end in 0..4_000u64,
+            until in 0..9i64,
         ) {
             let mut pending = Pending::default();
             let mut model = BTreeSet::new();
@@ -106,6 +113,8 @@ mod tests {
                     model.iter().map(|it| it.1).filter(|it| *it < end).collect();
                 below.sort_unstable();
                 prop_assert_eq!(pending.below(end), below);
+                let early = model.iter().filter(|it| it.0 <= until).map(|it| it.1);
+                prop_assert!(pending.until(until).eq(early));
             }
         }
     }

@@ -15,9 +15,10 @@
 //! oldest message that waits. So no message is delivered twice after a process dies. After a power
 //! loss one can be, if a consumer had seen a delivery that was not durable.
 //!
-//! A message whose topic is refused is set [`aside`](super::aside), and counts as delivered but for
-//! the list of such messages in `forebay.delay`. It is tried again with growing pauses, and by each
-//! opening.
+//! A message whose topic is refused is set [`aside`](super::aside). `forebay.delay` describes it as
+//! delivered, and lists it in `aside` so that it is tried again; `forebay.pending` lists it as one
+//! that waits. It is tried again with growing pauses, and by each opening. While too many messages
+//! are refused to be listed, the tables stay as they are, like those of a process that has died.
 //!
 //! Otherwise `forebay.delay` describes the delivered messages by one time: those with an earlier or
 //! equal time. This is impossible while a message waits whose time is not after that of a delivered
@@ -49,8 +50,8 @@ use std::ops::Range;
 const STEP_MAX: usize = if cfg!(test) { 100 } else { 1_000 };
 /// The waiting messages are listed again after at least this many further messages.
 const UNLISTED_MAX: u64 = if cfg!(test) { 8 } else { 65_536 };
-/// Maximum number of refused messages that the next opening knows of.
-const ASIDE_MAX: usize = 10_000;
+/// Maximum number of refused messages in `forebay.delay`.
+const ASIDE_MAX: usize = if cfg!(test) { 4 } else { 10_000 };
 /// Messages that are carried forward are appended in chunks of this many encoded bytes.
 const CARRY_LEN: usize = 1 << 20;
 
@@ -143,26 +144,19 @@ impl Timer {
             true => handle.engine.readable_position(),
             false => handle.engine.flush(&mut || true)?,
         };
-        let table = state.table(position);
+        let Some(table) = state.table(position) else {
+            // The files hold older tables, which stay true. The next delivery tries again.
+            state.is_saved = true;
+            return Ok(());
+        };
         table.save(&*place.disk, &place.own(names::DELAY))?;
         state.is_saved = true;
         let unlisted = state.read.saturating_sub(state.listed);
-        if unlisted > UNLISTED_MAX.max(state.pending.len() as u64)
+        let waiting = state.pending.len() + state.aside.len();
+        if unlisted > UNLISTED_MAX.max(waiting as u64)
             && let Some(last) = last_before(handle, state.read)?
         {
-            let waiting = state.pending.all();
-            let listed = PendingTable {
-                delivered: TimerTable {
-                    end: state.read,
-                    delivered_ms: waiting
-                        .first()
-                        .map_or(i64::MAX, |it| it.0.saturating_sub(1)),
-                    position,
-                    ..TimerTable::default()
-                },
-                last,
-                waiting,
-            };
+            let listed = state.list(position, last);
             listed.save(&*place.disk, &place.own(names::PENDING))?;
             state.listed = state.read;
         }
@@ -267,8 +261,9 @@ impl State {
         })
     }
 
-    /// The table that describes the delivered messages. All deliveries end at or below `position`.
-    fn table(&mut self, position: u64) -> TimerTable {
+    /// The table that describes the delivered messages; `None` if too many were refused. All
+    /// deliveries end at or below `position`.
+    fn table(&mut self, position: u64) -> Option<TimerTable> {
         let waits = self.pending.low().unwrap_or(self.read);
         self.low = waits.min(self.read).max(self.low);
         let first = self.pending.first().map(|(at, _)| at);
@@ -285,13 +280,37 @@ impl State {
         }
         // Otherwise the last description stays true: later deliveries are after its position.
         self.told.low = self.low;
-        // Those that the previous process had set aside may not have been tried again yet.
+        // Those that the previous process had set aside may not have been tried again yet. The
+        // description covers them, by `low` or by `delivered_ms`.
         let mut aside = self.pending.below(self.low);
+        let by_time = self.pending.until(self.told.delivered_ms);
+        aside.extend(by_time.filter(|offset| (self.low..self.told.end).contains(offset)));
         aside.extend(self.aside.offsets());
+        if aside.len() > ASIDE_MAX {
+            return None;
+        }
         aside.sort_unstable();
-        aside.truncate(ASIDE_MAX);
         self.told.aside = aside;
-        self.told.clone()
+        Some(self.told.clone())
+    }
+
+    /// The list of the messages that wait, refused ones included: it may be read without the other
+    /// table. All deliveries end at or below `position`; `last` identifies the last message read.
+    fn list(&self, position: u64, last: (u64, i64)) -> PendingTable {
+        let mut waiting = self.pending.all();
+        waiting.extend(self.aside.all());
+        waiting.sort_unstable();
+        let first = waiting.first();
+        PendingTable {
+            delivered: TimerTable {
+                end: self.read,
+                delivered_ms: first.map_or(i64::MAX, |it| it.0.saturating_sub(1)),
+                position,
+                ..TimerTable::default()
+            },
+            last,
+            waiting,
+        }
     }
 
     /// Adds what was sent since the last call.
@@ -333,12 +352,12 @@ impl State {
             let again = self.aside.first().filter(|(at, _)| *at <= steady);
             match (due, again) {
                 (Some((at, offset)), _) => {
-                    self.deliver_one(to, offset, &mut delivered)?;
+                    self.deliver_one(to, (at, offset), &mut delivered)?;
                     self.pending.remove(at, offset);
                     self.delivered_ms = self.delivered_ms.max(at);
                     self.is_saved = false;
                 }
-                (None, Some((_, offset))) => self.deliver_one(to, offset, &mut delivered)?,
+                (None, Some((_, message))) => self.deliver_one(to, message, &mut delivered)?,
                 (None, None) => {
                     let next = self.pending.first().map(|(at, _)| at);
                     let again = self.aside.first();
@@ -355,7 +374,7 @@ impl State {
     fn deliver_one(
         &mut self,
         (handle, topic): (&Handle, &Topic),
-        offset: u64,
+        (at, offset): (i64, u64),
         delivered: &mut Delivered<'_>,
     ) -> Result<()> {
         // A message that cannot be read can never be delivered.
@@ -367,7 +386,7 @@ impl State {
                 Outcome::Delivered(end) => delivered.add(Some(end)),
                 Outcome::Impossible(reason) => warn(handle, &message, reason),
                 Outcome::Refused(reason) => {
-                    if self.aside.put(offset, handle.clock.steady_ms()) {
+                    if self.aside.put((at, offset), handle.clock.steady_ms()) {
                         let reason = format!("{reason}; it is tried again");
                         warn(handle, &message, reason);
                     }

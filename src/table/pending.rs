@@ -13,9 +13,10 @@
 //! 56  16 n   time (i64) and offset (u64) of each message that waits, in this order
 //! ```
 //!
-//! Integers are big-endian. The file is a cache: with it, the next opening need not read the timer
-//! topic from its oldest waiting message on. It is written again after as many further messages as
-//! it would hold, so its cost per message is small.
+//! Integers are big-endian. A message that was refused waits too: it is tried again. The file is a
+//! cache: with it, the next opening need not read the timer topic from its oldest waiting message
+//! on. It is written again after as many further messages as it would hold, so its cost per message
+//! is small.
 
 use super::timer::TimerTable;
 use super::{Reason, TABLE_LEN_MAX, load};

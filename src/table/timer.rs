@@ -32,7 +32,7 @@ pub struct TimerTable {
     pub delivered_ms: i64,
     /// The position of the log from which on all other deliveries are.
     pub position: u64,
-    /// Offsets of messages that wait although their time says otherwise.
+    /// Offsets of messages that still wait although `low` or `delivered_ms` covers them.
     pub aside: Vec<u64>,
 }
 

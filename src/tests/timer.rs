@@ -1,5 +1,6 @@
 //! Messages with a delivery time, by a clock that the test moves.
 
+mod refused;
 mod set_clock;
 
 use super::consumer::{BEGIN_MS, Bed, bodies, body, on_each, poll, receipts, system, wait};
@@ -14,6 +15,7 @@ use crate::{
 };
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -419,6 +421,18 @@ fn a_list_of_another_log_hides_no_message_and_delivers_none() {
     assert_eq!(settled(&other.store, 30), (1..=30).collect::<Vec<_>>());
 }
 
+/// Sends a message to the topic that [`Lacking`] has.
+fn send_other(store: &Store, delay: Delay) {
+    let pears = store.producer("pears", Some(0)).unwrap();
+    let draft = Draft {
+        body: b"2",
+        ..Draft::default()
+    };
+    pears
+        .send_delayed(&draft, delay, Durability::Default)
+        .unwrap();
+}
+
 /// A partition log that lacks the topic of a delayed message, like one that was restored from its
 /// archive. Message 1 is meant for the missing topic, message 2 for one that exists.
 struct Lacking {
@@ -432,6 +446,11 @@ struct Lacking {
 
 impl Lacking {
     fn new(refused: i32) -> Lacking {
+        Lacking::with(refused, 1..2)
+    }
+
+    /// With all these messages for the missing topic.
+    fn with(refused: i32, missing: Range<usize>) -> Lacking {
         let root = tempfile::tempdir().unwrap();
         let clock = ManualClock::at(BEGIN_MS);
         let number = Arc::new(AtomicI32::new(0));
@@ -447,15 +466,10 @@ impl Lacking {
             }
         });
         let store = Lacking::open(&root, &clock, &disk);
-        send(&store, 1, after(1_000));
-        let pears = store.producer("pears", Some(0)).unwrap();
-        let draft = Draft {
-            body: b"2",
-            ..Draft::default()
-        };
-        pears
-            .send_delayed(&draft, after(1_000), Durability::Default)
-            .unwrap();
+        for number in missing {
+            send(&store, number, after(1_000));
+        }
+        send_other(&store, after(1_000));
         store.close().unwrap();
         for queue in 0..2 {
             let folder = root.path().join(format!("orders-{queue}"));
