@@ -45,6 +45,8 @@ pub fn repair(
     if found.found.damage.is_empty() && found.index_from.is_none() {
         // Changes of an interrupted repair may be only in the page cache.
         parts.full_pass()?;
+        // An opening has mended the damage that was reported before.
+        forget(parts);
         return Ok(repair);
     }
     let done = changes(parts, retention, &mut found, &mut repair.steps);
