@@ -21,8 +21,8 @@
 //! are refused to be listed, the tables stay as they are, like those of a process that has died.
 //!
 //! Otherwise `forebay.delay` describes the delivered messages by one time: those with an earlier or
-//! equal time. This is impossible while a message waits whose time is not after that of a delivered
-//! one. It happens if the clock was set back, if the time of a message had passed when it was sent,
+//! equal time. One time is not enough while a waiting message has the time of a delivered one, or an
+//! earlier one. This happens if the clock was set back, if the time of a message had passed when it was sent,
 //! and between two steps that deliver messages of the same time. Meanwhile the table keeps its last
 //! description, with the position from which later deliveries are searched.
 
@@ -472,7 +472,9 @@ fn of_this_log(
     bounds: &Range<u64>,
     (table, listed): (TimerTable, Option<PendingTable>),
 ) -> Result<(TimerTable, Option<PendingTable>)> {
-    let is_told = table.end <= bounds.end && is_reached(engine, table.position);
+    // A table that keeps an earlier description may have a later `low`.
+    let end = table.end.max(table.low);
+    let is_told = end <= bounds.end && is_reached(engine, table.position);
     let listed = match listed {
         Some(listed) if is_listed(engine, topic, bounds, &listed)? => Some(listed),
         _ => None,

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! No message with an offset below `low` of the timer topic waits. Of those below `end`, none with
-//! a time at or before `delivered_ms` waits. Every other delivery is at or after `position` of the
-//! log.
+//! a time at or before `delivered_ms` waits. The deliveries of all other messages begin at or after
+//! `position` of the log.
+//!
 //! A member `aside` lists the offsets of further messages that wait because their topic was
 //! refused; without any, the member is missing.
 //!

@@ -1,5 +1,5 @@
-//! Messages with a delivery time that one time does not tell apart from those that are delivered:
-//! the wall clock was set back, or a step has delivered some of those that have the same time.
+//! Waiting messages whose times are not all later than those of delivered ones: the wall clock was
+//! set back, or a step has delivered some of those that have the same time.
 
 use super::{after, delivered, numbers, send, settled, until};
 use crate::clock::ManualClock;
