@@ -16,8 +16,9 @@ use std::time::Duration;
 
 /// Time between two checks whether a delayed message is readable, in ms.
 const READABLE_EACH_MS: i64 = 10;
-/// Time between two attempts to save progress while another process has its table locked, in ms.
-const BLOCKED_EACH_MS: i64 = 100;
+/// Time before the second attempt to save progress while another process has its table locked, in
+/// ms. It then doubles up to [`SAVE_EACH_MS`], since each attempt repeats the whole save.
+const BLOCKED_MS: i64 = 100;
 
 /// Since when another process keeps the service from saving progress, if one does.
 #[derive(Debug, Default)]
@@ -31,8 +32,8 @@ struct Since {
 }
 
 impl Blocked {
-    /// Notes an attempt at `now`, and the error if the table was locked. Returns what is to be told
-    /// of it, once that has lasted as long as a caller waits.
+    /// Notes an attempt at `now`, and the error if the table was locked. Returns the error to warn
+    /// of once the table has been locked for [`LOCK_TIMEOUT`].
     fn note(&self, now: i64, held: Option<Error>) -> Option<Error> {
         let mut blocked = self.0.lock();
         let Some(Error::Busy { what, .. }) = held else {
@@ -49,6 +50,13 @@ impl Blocked {
         }
         since.is_told = true;
         Some(Error::Busy { what, waited_ms })
+    }
+
+    /// The pause after an attempt at `now`; `None` if that was not kept from saving. A pause as
+    /// long as all before it doubles the time.
+    fn pause_ms(&self, now: i64) -> Option<i64> {
+        let since = *self.0.lock();
+        since.map(|it| now.saturating_sub(it.began).clamp(BLOCKED_MS, SAVE_EACH_MS))
     }
 }
 
@@ -143,11 +151,11 @@ impl Consumers {
                 None
             }
         };
-        if held.is_some() {
-            let again = steady + BLOCKED_EACH_MS;
-            self.save_at.fetch_min(again, Ordering::AcqRel);
+        let told = self.blocked.note(steady, held);
+        if let Some(pause) = self.blocked.pause_ms(steady) {
+            self.save_at.fetch_min(steady + pause, Ordering::AcqRel);
         }
-        if let Some(error) = self.blocked.note(steady, held) {
+        if let Some(error) = told {
             let reason = error.to_string();
             self.warn(Warning::Delayed { reason });
         }
@@ -158,5 +166,31 @@ impl Consumers {
     pub(super) fn save_delivery(&self) -> Result<()> {
         let delayed = self.delay.save(&self.handle, self.now());
         delayed.and(self.timer.save(&self.handle))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Awaited;
+
+    #[test]
+    fn the_pauses_between_saves_double_while_the_table_is_locked() {
+        let (blocked, mut now) = (Blocked::default(), 7);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let what = Awaited::Progress {
+                lock: "consumerOffset.lock".into(),
+            };
+            let waited_ms = 0;
+            blocked.note(now, Some(Error::Busy { what, waited_ms }));
+            let pause = blocked.pause_ms(now);
+            pauses.extend(pause);
+            now += pause.unwrap_or_default();
+        }
+        let doubled = [100, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000];
+        assert_eq!(pauses, doubled);
+        blocked.note(now, None);
+        assert_eq!(blocked.pause_ms(now), None);
     }
 }
