@@ -184,10 +184,10 @@ impl Occupation {
     }
 
     /// Gives up the queue of a producer with `epoch`: at once, or with the next change by this
-    /// process if another one has the table locked. A step of the peers comes soon.
+    /// process if another process or thread changes the table. The peers retry within 100 ms.
     pub(super) fn give_up(&self, row: u32, epoch: u16) {
         self.given_up.lock().push((row, epoch));
-        if let Ok(locked) = self.lock() {
+        if let Ok(locked) = self.lock_beside(Threads::Avoid) {
             locked.end();
         }
     }

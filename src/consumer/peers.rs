@@ -143,6 +143,7 @@ fn run(consumers: &Loan<Consumers>, ended: &AtomicBool, table: &GroupTable) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::consumer::group_index::PRODUCERS;
     use crate::consumer::patience::{Threads, is_locked};
     use crate::disk::{Disk, RealDisk};
     use crate::engine::directory::group_table;
@@ -274,6 +275,22 @@ mod tests {
         drop(held);
         owner.remove_left(0).unwrap();
         assert_eq!(bed.left(), [1, 3]);
+    }
+
+    /// The thread of an event loop may close a producer, or drop one.
+    #[test]
+    fn who_gives_a_queue_up_waits_for_no_thread_that_changes_the_table() {
+        let bed = Bed::new([1_000; 3]);
+        let process = bed.processes.first().unwrap();
+        let mut locked = process.lock().unwrap();
+        let owner = locked.own_member(1_000, 0).unwrap();
+        let owned = locked.assign(PRODUCERS, "orders", 0, (owner, 0));
+        let (row, epoch) = owned.unwrap();
+        process.give_up(row, epoch);
+        assert_eq!(bed.table().row(row).owner(), Some(owner));
+        drop(locked);
+        process.remove_left(0).unwrap();
+        assert_eq!(bed.table().row(row).owner(), None);
     }
 
     #[test]
