@@ -761,7 +761,7 @@ class Consumer:
     def _try_ack(
         self, messages: Message | Iterable[Message]
     ) -> tuple[list[Message], BaseException | None]:
-        """Settle those messages for which this need not wait for another thread or process.
+        """Settle the messages that can be settled without waiting for another thread or process.
 
         Return the others, and the error of the first one that cannot be settled.
         """
@@ -951,12 +951,13 @@ class ConsumerIterator:
     def _ready(self) -> Message | None:
         """Acknowledge the last message and return the next one that was taken ahead.
 
-        Returns None if this has to wait for another thread or process.
+        Returns None if this has to wait for another thread or process. Raises the error of the last
+        `_try_poll`.
         """
     def _try_poll(self) -> Pause | None:
         """Acknowledge the last message, and take messages ahead without waiting for any.
 
-        If there are none, return what to wait for.
+        If there are none, return what to wait for. `_ready` raises the error, if there was one.
         """
 
 @final
@@ -2503,7 +2504,7 @@ class Store:
         BusyError
             If another process had the table of consumers' progress locked for 5 s. The store is
             closed; messages that were settled since the progress was last stored are delivered
-            again.
+            again, unless other processes share the store.
         """
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -109,8 +109,8 @@ impl Group {
         found.map(|_| number)
     }
 
-    /// Where many processes join at once, most of them wait for the table. What can be done before
-    /// is done once, and no lock is held meanwhile.
+    /// Where many processes join at once, most of them wait for the table. Preparation runs once,
+    /// before the wait; no lock is held while waiting.
     fn join_shared(
         &self,
         occupation: &Arc<Occupation>,

@@ -46,7 +46,7 @@ impl Arbiter for Producers {
             locked: RefCell::new(locked),
             generation: crate::disk::fork_generation(),
         };
-        // Who is asked whether the caller goes on may want the same lock.
+        // The interrupt function runs user code, which may want the same lock.
         interrupt::forbid(|| decide(&ruling))?;
         ruling.locked.into_inner().end();
         Ok(())

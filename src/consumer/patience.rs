@@ -63,8 +63,8 @@ impl Patience {
     }
 }
 
-/// Whether a call waits for threads of this process that use what it needs. Most of them are done
-/// at once, but one may read from the disk meanwhile.
+/// Whether a call waits for locks that other threads of this process hold. Most of them are done at
+/// once, but one may read from the disk meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
     /// It waits.

@@ -224,7 +224,7 @@ impl Progress {
         };
         let (disk, path) = (&*place.disk, path_of(place));
         let (mut turn, _held) = self.lock(disk, &path, timeout)?;
-        // Who is asked whether the caller goes on may want the same lock.
+        // The interrupt function runs user code, which may want the same lock.
         interrupt::forbid(|| {
             let mut table = current(turn.take(), disk, &path)?;
             let progress = read(&table)?;

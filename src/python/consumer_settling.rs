@@ -54,7 +54,7 @@ impl Consumer {
         Ok(self.ask(py, |core| core.ack(receipts))??)
     }
 
-    /// Settle those messages for which this need not wait for another thread or process.
+    /// Settle the messages that can be settled without waiting for another thread or process.
     ///
     /// Return the others, and the error of the first one that cannot be settled.
     #[pyo3(name = "_try_ack")]

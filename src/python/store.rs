@@ -304,7 +304,7 @@ impl Store {
     /// BusyError
     ///     If another process had the table of consumers' progress locked for 5 s. The store is
     ///     closed; messages that were settled since the progress was last stored are delivered
-    ///     again.
+    ///     again, unless other processes share the store.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         call_answering(py, &self.core, crate::Store::close)
     }
