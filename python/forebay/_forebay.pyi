@@ -951,8 +951,8 @@ class ConsumerIterator:
     def _ready(self) -> Message | None:
         """Acknowledge the last message and return the next one that was taken ahead.
 
-        Returns None if this has to wait for another thread or process. Raises the error of the last
-        `_try_poll`.
+        Returns None if this has to wait for another thread or process. Raises the error of the
+        last `_try_poll`.
         """
     def _try_poll(self) -> Pause | None:
         """Acknowledge the last message, and take messages ahead without waiting for any.

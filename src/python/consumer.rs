@@ -116,6 +116,13 @@ impl Consumer {
         }
     }
 
+    /// Gives back messages that nobody has seen.
+    fn return_unseen(&self, py: Python<'_>, messages: &[Bound<'_, Message>]) {
+        let receipts = messages.iter().filter_map(|it| it.get().receipt());
+        let (core, receipts) = (&self.core, receipts.collect::<Vec<_>>());
+        py.detach(|| core.give_back(receipts));
+    }
+
     /// Fills a list with up to `max` messages, as [`Consumer::take`], in slices between which
     /// signals are handled. After an error the list has what was taken before.
     fn fill(
@@ -221,8 +228,7 @@ impl Consumer {
                 .iter()
                 .filter_map(|it| it.cast_into::<Message>().ok())
                 .collect();
-            let receipts = taken.iter().filter_map(|it| it.get().receipt());
-            self.core.give_back(receipts);
+            self.return_unseen(py, &taken);
         }
         filled.map(|()| list)
     }
@@ -243,9 +249,8 @@ impl Consumer {
 
     /// Have messages delivered again at once: nobody has seen them.
     #[pyo3(name = "_give_back")]
-    fn give_back(&self, messages: Vec<Bound<'_, Message>>) {
-        let receipts = messages.iter().filter_map(|it| it.get().receipt());
-        self.core.give_back(receipts);
+    fn give_back(&self, py: Python<'_>, messages: Vec<Bound<'_, Message>>) {
+        self.return_unseen(py, &messages);
     }
 
     /// Handle messages with a function until the consumer or its store closes, or a signal comes.

@@ -28,9 +28,28 @@ pub(crate) struct ConsumerIterator {
 #[derive(Default)]
 struct Ahead {
     messages: VecDeque<Delivery>,
-    /// One that may be handed out.
+    /// One that could be handed out when it was put here.
     next: Option<Delivery>,
     last: Option<Receipt>,
+    /// The error of a poll. A task that was cancelled during the poll has not seen it.
+    failed: Option<PyErr>,
+}
+
+impl Ahead {
+    /// The next message, and whether it could be handed out when it was put here.
+    fn pop(&mut self) -> Option<(Delivery, bool)> {
+        match self.next.take() {
+            Some(next) => Some((next, true)),
+            None => Some((self.messages.pop_front()?, false)),
+        }
+    }
+
+    /// Keeps a message that may be handed out. Another thread may have put one here meanwhile.
+    fn put(&mut self, next: Delivery) {
+        if let Some(other) = self.next.replace(next) {
+            self.messages.push_front(other);
+        }
+    }
 }
 
 impl ConsumerIterator {
@@ -65,36 +84,50 @@ impl ConsumerIterator {
     }
 
     /// The next message that was taken ahead and may be handed out.
-    fn advance(&self, consumer: &Consumer) -> Option<Delivery> {
-        if let Some(next) = self.state.lock().next.take() {
-            return Some(next);
-        }
+    fn advance(&self, consumer: &Consumer, py: Python<'_>) -> Option<Delivery> {
+        let core = &*consumer.core;
         loop {
-            let delivery = self.state.lock().messages.pop_front()?;
+            let (delivery, _) = self.state.lock().pop()?;
+            let receipt = &delivery.receipt;
             // It may have waited here for so long that it was delivered again, or an earlier
             // message of an ordered queue may have been refused meanwhile.
-            if consumer.core.renew(&delivery.receipt).is_ok() {
+            let renewed = match core.try_renew(receipt) {
+                Ok(false) => py.detach(|| core.renew(receipt)),
+                renewed => renewed.map(drop),
+            };
+            if renewed.is_ok() {
                 return Some(delivery);
             }
-            consumer.core.give_back([&delivery.receipt]);
+            py.detach(|| core.give_back([receipt]));
         }
     }
 
     /// As [`ConsumerIterator::advance`]; none if it would have to wait for another thread or
     /// process, or if the next message cannot be handed out.
     fn try_advance(&self, consumer: &Consumer) -> Option<Delivery> {
-        let delivery = {
-            let mut state = self.state.lock();
-            if let Some(next) = state.next.take() {
-                return Some(next);
+        let (delivery, is_checked) = self.state.lock().pop()?;
+        match consumer.core.try_renew(&delivery.receipt) {
+            Ok(true) => Some(delivery),
+            // Otherwise a lock that is always busy would keep it from being handed out.
+            Ok(false) if is_checked => Some(delivery),
+            _ => {
+                self.state.lock().messages.push_front(delivery);
+                None
             }
-            state.messages.pop_front()?
-        };
-        if matches!(consumer.core.try_renew(&delivery.receipt), Ok(true)) {
-            return Some(delivery);
         }
-        self.state.lock().messages.push_front(delivery);
-        None
+    }
+
+    /// Acknowledges the last message, and takes messages ahead.
+    fn take_ahead(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<Option<Pause>> {
+        self.acknowledge(consumer, py)?;
+        if let Some(next) = self.advance(consumer, py) {
+            self.state.lock().put(next);
+            return Ok(None);
+        }
+        let polled = consumer.call(py, |core| core.try_poll(consumer.prefetch))?;
+        let pause = polled.taken.is_empty().then(|| Pause::of(&polled));
+        self.state.lock().messages.extend(polled.taken);
+        Ok(pause)
     }
 
     fn hand_out(&self, delivery: Delivery) -> Message {
@@ -113,7 +146,7 @@ impl ConsumerIterator {
         loop {
             let consumer = self.consumer.get();
             self.acknowledge(consumer, py)?;
-            if let Some(delivery) = self.advance(consumer) {
+            if let Some(delivery) = self.advance(consumer, py) {
                 return Ok(Some(self.hand_out(delivery)));
             }
             let got = consumer.take(py, consumer.prefetch, None)?;
@@ -123,9 +156,14 @@ impl ConsumerIterator {
 
     /// Acknowledge the last message and return the next one that was taken ahead.
     ///
-    /// Returns None if this has to wait for another thread or process.
+    /// Returns None if this has to wait for another thread or process. Raises the error of the last
+    /// `_try_poll`.
     #[pyo3(name = "_ready")]
     fn ready(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let failed = self.state.lock().failed.take();
+        if let Some(error) = failed {
+            return Err(error);
+        }
         let consumer = self.consumer.get();
         if !self.try_acknowledge(consumer, py)? {
             return Ok(None);
@@ -136,19 +174,14 @@ impl ConsumerIterator {
 
     /// Acknowledge the last message, and take messages ahead without waiting for any.
     ///
-    /// If there are none, return what to wait for.
+    /// If there are none, return what to wait for. `_ready` raises the error, if there was one.
     #[pyo3(name = "_try_poll")]
-    fn try_poll(&self, py: Python<'_>) -> PyResult<Option<Pause>> {
-        let consumer = self.consumer.get();
-        self.acknowledge(consumer, py)?;
-        if let Some(next) = self.advance(consumer) {
-            self.state.lock().next = Some(next);
-            return Ok(None);
-        }
-        let polled = consumer.call(py, |core| core.try_poll(consumer.prefetch))?;
-        let pause = polled.taken.is_empty().then(|| Pause::of(&polled));
-        self.state.lock().messages.extend(polled.taken);
-        Ok(pause)
+    fn try_poll(&self, py: Python<'_>) -> Option<Pause> {
+        let taken = self.take_ahead(self.consumer.get(), py);
+        taken.unwrap_or_else(|error| {
+            self.state.lock().failed = Some(error);
+            None
+        })
     }
 }
 
@@ -156,7 +189,12 @@ impl Drop for ConsumerIterator {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let unseen = state.next.iter().chain(&state.messages);
-        let unseen = unseen.map(|it| &it.receipt);
-        self.consumer.get().core.give_back(unseen);
+        let unseen: Vec<&Receipt> = unseen.map(|it| &it.receipt).collect();
+        let core = &*self.consumer.get().core;
+        let give_back = || core.give_back(unseen.iter().copied());
+        // While the interpreter exits, no thread waits for it.
+        if Python::try_attach(|py| py.detach(give_back)).is_none() {
+            give_back();
+        }
     }
 }
