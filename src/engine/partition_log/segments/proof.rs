@@ -16,8 +16,8 @@ use std::ops::Range;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
-/// Zeros with which a batch may end: a last record without a value and headers has three.
-const LAST_ZEROS: u64 = 8;
+/// How many zeros after the last other byte are tried as part of the batch.
+const LAST_ZEROS: u64 = 512;
 
 /// A batch of which all bytes were stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,9 @@ pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<O
     let len = u64::from(be_u32(&head, LEN_AT)) + LEN_END as u64;
     let offsets = u64::from(be_u32(&head, AT_LAST_DELTA)) + 1;
     let (least, most) = (bytes.start + HEAD_LEN as u64, BATCH_LEN_MAX as u64);
-    let is_possible = |end: &u64| (least..=bytes.start + most).contains(end);
+    let is_possible = |end: &u64| {
+        (least..=bytes.start + most).contains(end) && (*end <= segment.len || *end == bytes.end)
+    };
     let stated = (bytes.start + len).min(bytes.end);
     let mut ends = vec![stated];
     ends.extend(bytes.end..=bytes.end + LAST_ZEROS);

@@ -5,11 +5,14 @@ use super::index::OffsetIndex;
 use super::reader::{Here, Reader, Stated};
 use crate::disk::Disk;
 use crate::error::Result;
+use crate::num::index;
 use crate::record::kafka::Header;
 use std::ops::Range;
 
 /// How many entries of an index are tried near damaged bytes.
 const ENTRIES_TRIED: usize = 16;
+/// Bytes of the offset with which a batch begins.
+const OFFSET_LEN: usize = 8;
 
 /// Consecutive batches: each begins where the one before ends, and their offsets rise.
 #[derive(Clone, Debug)]
@@ -18,14 +21,20 @@ pub(super) struct Run {
     pub bytes: Range<u64>,
     /// Their offsets.
     pub offsets: Range<u64>,
+    /// Whether its first batch states only its last offset, as packed ones of the old formats do.
+    is_first_unknown: bool,
 }
 
 impl Stated {
-    /// Whether a run lies in a message of this batch, unless it goes on where the batch ends: with
-    /// the next offset, up to the end `data_end` of the data.
-    pub(super) fn holds(&self, run: &Run, data_end: u64) -> bool {
-        let goes_on = run.offsets.start == self.after && run.bytes.end >= data_end;
-        run.bytes.end <= self.end && !goes_on
+    /// Whether a run seems to lie in a message of this batch. One that starts with the offset after
+    /// the batch and [leads on](Reader::leads_on) does not.
+    pub(super) fn holds(&self, reader: &mut Reader, run: &Run, data_end: u64) -> Result<bool> {
+        if run.bytes.end > self.end {
+            return Ok(false);
+        }
+        let is_next =
+            run.offsets.start == self.after || run.is_first_unknown && run.offsets.end > self.after;
+        Ok(!(is_next && reader.leads_on(run, data_end)?))
     }
 }
 
@@ -146,6 +155,19 @@ impl Reader {
         Ok((runs, bytes.end))
     }
 
+    /// Whether a run leads to the end of the data, or to the begin of a batch with the next offset:
+    /// a crash may have cut that one short.
+    fn leads_on(&mut self, run: &Run, data_end: u64) -> Result<bool> {
+        // Even of the offset only a part may be there.
+        let have = index(data_end.saturating_sub(run.bytes.end)).min(OFFSET_LEN);
+        let next = self.bytes(run.bytes.end, have)?;
+        if run.offsets.end.to_be_bytes().starts_with(&next) {
+            return Ok(true);
+        }
+        let stated = self.stated(run.bytes.end)?;
+        Ok(run.is_first_unknown && stated.is_some_and(|it| it.after > run.offsets.end))
+    }
+
     /// The run of whole batches that begins with this one.
     fn run(&mut self, position: u64, header: Header, left: &mut u64) -> Result<Run> {
         let (mut end, mut last) = (position + u64::from(header.len), header);
@@ -159,6 +181,7 @@ impl Reader {
         Ok(Run {
             bytes: position..end,
             offsets: header.first_offset()..last.last_offset() + 1,
+            is_first_unknown: header.magic < 2 && header.first_offset() == 0,
         })
     }
 

@@ -90,9 +90,16 @@ impl Runs {
     /// hold the bytes of batches, and the end of the segment may be torn. So this is the longest
     /// run, or an earlier one whose offsets fit before those of the longest. `torn`: a batch that a
     /// crash may have cut short, and whose messages may hold runs.
-    fn after(&mut self, flaw: u64, next_offset: u64, torn: Option<Stated>) -> Option<u64> {
+    fn after(
+        &mut self,
+        reader: &mut Reader,
+        (flaw, next_offset): (u64, u64),
+        torn: Option<Stated>,
+    ) -> Result<Option<u64>> {
         while let Some((run, longest)) = self.runs.pop() {
-            if torn.is_some_and(|torn| torn.holds(&run, self.data_end)) {
+            if let Some(torn) = torn
+                && torn.holds(reader, &run, self.data_end)?
+            {
                 continue;
             }
             let own = self.runs.len();
@@ -102,10 +109,10 @@ impl Runs {
                     && longest.is_some_and(|(it, _)| run.offsets.end <= it.offsets.start)
             };
             if run.bytes.start > flaw && (longest == own || fits()) {
-                return Some(run.bytes.start);
+                return Ok(Some(run.bytes.start));
             }
         }
-        None
+        Ok(None)
     }
 }
 
@@ -364,7 +371,8 @@ impl Walk {
                 none.insert(Runs::new(found, searched, data_end))
             }
         };
-        if let Some(position) = runs.after(flaw, self.next_offset, torn) {
+        let at = (flaw, self.next_offset);
+        if let Some(position) = runs.after(&mut self.reader, at, torn)? {
             self.position = position;
             return Ok(After::Batch);
         }

@@ -10,7 +10,7 @@ use crate::plant::{Bug, plant};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-const POINTS: &str = "recovery-point-offset-checkpoint";
+pub(super) const POINTS: &str = "recovery-point-offset-checkpoint";
 
 /// Makes a directory the store of a writer that died, with this checkpoint.
 pub(super) fn leave(made: &Made, checkpoint: Option<&str>) {
@@ -142,6 +142,59 @@ fn a_last_batch_of_which_all_was_stored_is_reported() {
             engine.close().unwrap();
             assert_eq!(offsets(&made.open()), [0, 1, 2, 3, 4, 6], "{what}");
         }
+    }
+}
+
+/// One flipped bit of the number of records gave acknowledged offsets to other messages.
+#[test]
+fn no_offset_of_a_damaged_last_batch_is_given_again() {
+    // The number of records, and the last offset.
+    for (at, bits) in [(57, 0x10), (60, 0x40), (23, 0x10), (26, 0x40)] {
+        for tail in [0, 3000] {
+            let made = Made::new();
+            let mut last = batch(5, &[1; 100]);
+            last[at] ^= bits;
+            made.segment(0, &[batch(0, &[1; 5]), last]);
+            made.append(0, &vec![0; tail]);
+            let engine = recover(&made, Some(&point(0)));
+            let what = format!("byte {at}, {bits:x}, {tail} zeros");
+            assert_eq!(offsets(&engine), [0, 1, 2, 3, 4], "{what}");
+            let found = damage(&engine);
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            assert_eq!(found[0].lost.len(), 100, "{what}");
+            assert_eq!(send(&engine, "t", &[(0, b"6")]), [105], "{what}");
+        }
+    }
+}
+
+/// A power loss has taken a sector of the next batch, which was never durable. It condemned the
+/// damaged batch before it.
+#[test]
+fn a_damaged_last_batch_is_kept_before_a_torn_one_without_a_sector() {
+    let spec = |base, key| Spec {
+        base,
+        times: &[1],
+        key: Some(key),
+        ..Spec::default()
+    };
+    let mut damaged = spec(1, &[7; 700]).bytes();
+    damaged[100] ^= 1;
+    let torn = spec(2, &[7; 2000]).bytes();
+    let before = [batch(0, &[1]), damaged].concat();
+    let sector = (before.len() + 100).next_multiple_of(512);
+    for lost in [before.len()..sector, sector..sector + 512] {
+        let made = Made::new();
+        let mut bytes = [&before[..], &torn].concat();
+        bytes[lost.clone()].fill(0);
+        let end = bytes.len();
+        bytes[end - 40..].fill(0);
+        made.segment(0, &[bytes]);
+        let engine = recover(&made, Some(&point(0)));
+        assert_eq!(offsets(&engine), [0], "{lost:?}");
+        let found = damage(&engine);
+        assert_eq!(found.len(), 1, "{lost:?}: {found:?}");
+        assert_eq!(found[0].lost, [("t".to_owned(), 0, 1)], "{lost:?}");
+        assert_eq!(send(&engine, "t", &[(0, b"2")]), [2], "{lost:?}");
     }
 }
 

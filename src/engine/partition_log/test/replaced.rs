@@ -58,3 +58,33 @@ fn a_damaged_replacement_is_dropped_while_all_old_segments_are_there() {
     fs::rename(made.log(2), made.file("00000000000000000002.log.deleted")).unwrap();
     assert_eq!(offsets(&recover(&made, Some(&point(6)))), [3, 4, 5]);
 }
+
+/// A replacement that ends at the end of a batch was completed, however much of it was gone.
+#[test]
+fn a_replacement_that_has_lost_batches_is_dropped_while_all_old_segments_are_there() {
+    for replacement in [
+        vec![],
+        batch(0, &[1]),
+        [batch(0, &[1]), batch(2, &[1])].concat(),
+    ] {
+        let made = interrupted(&[0, 2, 4], &replacement);
+        let engine = recover(&made, Some(&point(6)));
+        assert_eq!(offsets(&engine), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(damage(&engine), []);
+    }
+}
+
+/// It made the replacement count as one that has begun to take the place of the others.
+#[test]
+fn a_segment_that_retention_has_removed_does_not_complete_a_damaged_replacement() {
+    let made = interrupted(&[2, 4], &[]);
+    let mut damaged = batch(3, &[1]);
+    damaged[65] ^= 1;
+    fs::remove_file(made.file(SWAP)).unwrap();
+    let name = |base: u64, suffix: &str| made.file(&format!("{base:020}.log.{suffix}"));
+    fs::write(name(2, "swap"), [batch(2, &[1]), damaged].concat()).unwrap();
+    fs::write(name(0, "deleted"), batch(0, &[1])).unwrap();
+    let engine = recover(&made, Some(&point(6)));
+    assert_eq!(offsets(&engine), [2, 3, 4, 5]);
+    assert_eq!(damage(&engine), []);
+}

@@ -1,9 +1,11 @@
 //! Damage in an atomic batch that nothing follows, whose writer died.
 
+use super::recovery::POINTS;
 use super::write::{bodies, send, send_whole, torn, writing};
 use super::*;
 use crate::machine::Drive;
 use crate::num::be_u32;
+use crate::options::Compression;
 
 const QUEUES: [(&str, u32); 3] = [("a", 0), ("a", 1), ("b", 0)];
 
@@ -16,11 +18,16 @@ struct Left {
 
 impl Left {
     fn new() -> Left {
+        Left::packed(None)
+    }
+
+    fn packed(compression: Option<Compression>) -> Left {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("store");
         let options = Options {
             default_queues: Some(2),
             segment_bytes: Some(16 << 10),
+            compression,
             ..Options::default()
         };
         // Nothing changes the files while they are copied.
@@ -126,6 +133,38 @@ fn damage_in_an_atomic_batch_of_which_no_byte_is_missing_costs_its_rows_alone() 
     }
 }
 
+/// An lz4 frame ends with four zeros: each damaged batch counted as torn.
+#[test]
+fn damage_in_a_last_batch_that_is_packed_with_lz4_costs_its_rows_alone() {
+    let left = Left::packed(Some(Compression::Lz4));
+    // One byte of the attributes, and one of the bytes with which the frame begins.
+    for (case, (at, bits)) in [(17, 1), (22, 2), (62, 1), (70, 1)].into_iter().enumerate() {
+        for is_atomic in [false, true] {
+            let what = format!("byte {at}, {bits:x}, {is_atomic}");
+            let copy = left.copy(2 * case + usize::from(is_atomic));
+            let of = QUEUES[case % 3];
+            let begin = change(&copy, of, |batch| {
+                assert_eq!(batch[batch.len() - 4..], [0; 4]);
+                batch[at] ^= bits;
+            });
+            if !is_atomic {
+                fs::remove_file(copy.join("forebay.intent")).unwrap();
+            }
+            let engine = writing(&copy, &Options::default()).unwrap();
+            let mut expected = [2, 2, 1];
+            expected[case % 3] -= 1;
+            assert_eq!(counts(&engine), expected, "{what}");
+            let found = engine.report().damage();
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            assert_eq!(found[0].position, begin, "{what}");
+            let offset = [1, 1, 0][case % 3];
+            assert_eq!(found[0].lost, [(of.0.to_owned(), of.1, offset)], "{what}");
+            assert_eq!(send(&engine, of.0, &[(of.1, b"2")]), [offset + 1], "{what}");
+            engine.close().unwrap();
+        }
+    }
+}
+
 /// The end of a batch that was never stored holds zeros, and so does a sector that a power loss
 /// took. If a length leads elsewhere, nothing but the checksum proves where the batch ends.
 #[test]
@@ -209,4 +248,21 @@ fn an_atomic_batch_that_may_be_torn_is_absent_if_a_folder_is_gone_too() {
         assert_eq!(bodies(&engine, "a", queue).len(), 1);
     }
     assert_eq!(engine.report().damage(), []);
+}
+
+/// The line would have stayed in the recovery points, which a broker cannot read then.
+#[test]
+fn a_name_in_an_intent_that_no_queue_can_have_gets_no_recovery_point() {
+    let left = Left::new();
+    let copy = left.copy(0);
+    let intent = copy.join("forebay.intent");
+    let text = fs::read_to_string(&intent).unwrap();
+    let first = "\"partitions\":[";
+    assert!(text.contains(first));
+    let more = format!("{first}[\"x y/z\",0,0,5],");
+    fs::write(&intent, text.replace(first, &more)).unwrap();
+    let engine = writing(&copy, &Options::default()).unwrap();
+    assert_eq!(counts(&engine), [2, 2, 1]);
+    let points = fs::read_to_string(copy.join(POINTS)).unwrap();
+    assert!(!points.contains("x y/z"), "{points}");
 }

@@ -103,3 +103,30 @@ fn batches_that_go_on_after_one_that_seems_to_hold_them_are_kept() {
         assert_eq!(found[0].lost, [("t".to_owned(), 0, 2)]);
     }
 }
+
+/// They were cut off without a report, because the torn batch kept them from the end of the data.
+#[test]
+fn batches_that_go_on_up_to_a_torn_one_are_kept() {
+    let torn = batch(8, &[1]);
+    for left in [8, 12, 30, 61, torn.len() - 4] {
+        for room in [0, 70_000] {
+            let made = Made::new();
+            let mut all: Vec<Vec<u8>> = (0..8).map(|base| batch(base, &[1])).collect();
+            all[2][9] ^= 0x04;
+            all[2][65] ^= 1;
+            made.segment(0, &all);
+            made.append(0, &torn[..left]);
+            made.append(0, &vec![0; room]);
+            leave(&made, Some(&point(0)));
+            let what = format!("{left} bytes, {room} zeros");
+            let whole = [0, 1, 3, 4, 5, 6, 7];
+            assert_eq!(offsets(&made.open()), whole, "{what}");
+            let engine = recover(&made, Some(&point(0)));
+            assert_eq!(offsets(&engine), whole, "{what}");
+            let found = damage(&engine);
+            assert_eq!(found.len(), 1, "{what}: {found:?}");
+            assert_eq!(found[0].lost, [("t".to_owned(), 0, 2)], "{what}");
+            assert_eq!(send(&engine, "t", &[(0, b"8")]), [8], "{what}");
+        }
+    }
+}

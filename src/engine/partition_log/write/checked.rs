@@ -214,7 +214,7 @@ impl Opening<'_> {
             self.tell(segment, found, Some(later.unwrap_or(end)));
             return Ok(later.is_some());
         }
-        if self.ends_with_stored(segment, found, known)? {
+        if later != Some(next) && self.ends_with_stored(segment, found, known)? {
             let next = Some(found.next);
             self.tell(segment, found, next);
             return Ok(false);
@@ -279,29 +279,35 @@ impl Opening<'_> {
     }
 
     /// Whether a segment ends with damaged batches of which all bytes were stored. They are not the
-    /// torn end of a crash, so they are kept. Holes after them are.
+    /// torn end of a crash, so they are kept. Holes after them are the torn end, and are cut off.
     fn ends_with_stored(&self, segment: &Segment, it: &mut Checked, known: Known) -> Result<bool> {
         let disk = &**self.disk;
-        let mut last = None;
+        let (mut last, mut left) = (None, 2 * segment.len);
         let holes = it.holes.iter().enumerate();
         for (number, hole) in holes.take_while(|it| it.1.first < known.doubted) {
             // A broker ends a partition at a batch whose checksum is wrong.
             let of = (&hole.bytes, hole.first);
-            let stored = stored::run(disk, segment, of, self.is_own)?;
+            let stored = stored::run(disk, segment, of, self.is_own, &mut left)?;
             last = stored.map(|stored| (number, stored)).or(last);
         }
         let Some((number, stored)) = last else {
             return Ok(false);
         };
         let torn = it.holes.split_off(number + 1);
+        // The rest of the last hole may be torn.
+        let kept_end = stored.end.min(segment.len);
+        let end = it.holes.last_mut();
+        let end = end.map(|hole| std::mem::replace(&mut hole.bytes.end, kept_end));
         if !self.are_damage(segment, it, known)? {
+            if let (Some(hole), Some(end)) = (it.holes.last_mut(), end) {
+                hole.bytes.end = end;
+            }
             it.holes.extend(torn);
             return Ok(false);
         }
         if let Some(hole) = it.holes.last_mut() {
             let after = hole.first.saturating_add(stored.offsets);
             hole.after = Some(after);
-            hole.bytes.end = stored.end.min(segment.len);
             it.len = hole.bytes.end;
             it.next = it.next.max(after);
         }

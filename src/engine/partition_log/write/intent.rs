@@ -90,7 +90,7 @@ fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
     };
     let shares = value.get("partitions")?.as_array()?.iter().map(share);
     let shares = shares.collect::<Option<Vec<Share>>>()?;
-    // A partition that is named again and again would be recovered as often.
+    // Each name costs a recovery, so a partition may be named only once.
     let names: HashSet<_> = shares.iter().map(|it| (&it.topic, it.queue)).collect();
     let is_one_each = names.len() == shares.len();
     is_one_each.then_some(shares)
@@ -209,10 +209,9 @@ fn decide(
     let disk = &**opening.disk;
     let of = |table: &Table, key: &(String, u32)| table.get(key).copied().unwrap_or_default();
     let (mut there, mut is_whole, mut truncated) = (Vec::new(), true, 0);
-    let (mut is_any, mut is_gone) = (false, false);
+    let (mut is_any, mut is_gone, mut is_damaged) = (false, false, false);
     // In both cases all rows had been appended.
     let is_followed = is_followed(opening, root, shares)? || are_stored(opening, root, shares)?;
-    let mut is_damaged = false;
     for share in shares {
         let key = (share.topic.to_string(), share.queue);
         let Some(folder) = folder(disk, root, share)? else {
@@ -240,7 +239,8 @@ fn decide(
         }
     }
     if is_whole && (is_damaged || is_gone && is_any) {
-        for share in shares {
+        let named = |it: &&Share| names::check_topic(&it.topic).is_ok();
+        for share in shares.iter().filter(named) {
             let key = (share.topic.to_string(), share.queue);
             let point = points.entry(key).or_default();
             *point = share.offsets.end.max(*point);

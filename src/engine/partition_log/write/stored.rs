@@ -22,6 +22,16 @@ use std::sync::Arc;
 /// A damaged batch that ends with more zeros counts as torn. An empty value and no headers at its
 /// end have no more.
 const LAST_ZEROS: usize = 3;
+/// Zeros at the end of an lz4 frame, after those. Where they are missing, nothing is.
+const LZ4_END: usize = 4;
+/// The bytes with which an lz4 frame begins.
+const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
+/// The codec in the last byte of a batch's attributes, and its number for lz4.
+const CODEC: (u8, u8) = (0x7, 3);
+/// Bytes of the shortest record.
+const RECORD_LEN: u64 = 7;
+/// How many times longer the records of a packed batch may be, for a guess at their number.
+const PACKED: u64 = 1024;
 /// Bytes of the offset with which a batch begins.
 const OFFSET_LEN: usize = 8;
 
@@ -114,8 +124,8 @@ fn end_of(
 
 /// Where a batch ends by its length, if it does not end with more zeros than a batch may.
 fn stated_end(disk: &dyn Disk, segment: &Segment, position: u64) -> Result<Option<u64>> {
-    let mut head = [0; LEN_END];
-    if disk.read_at(&segment.path, position, &mut head)? < LEN_END {
+    let mut head = [0; HEAD_LEN + LZ4_MAGIC.len()];
+    if disk.read_at(&segment.path, position, &mut head)? < HEAD_LEN {
         return Ok(None);
     }
     let len = be_u32(&head, LEN_AT) as usize + LEN_END;
@@ -124,15 +134,28 @@ fn stated_end(disk: &dyn Disk, segment: &Segment, position: u64) -> Result<Optio
         return Ok(None);
     }
     let mut last = [0; LAST_ZEROS + 1];
-    let have = disk.read_at(&segment.path, end - last.len() as u64, &mut last)?;
+    let last_end = match is_lz4(&head) {
+        true => end - LZ4_END as u64,
+        false => end,
+    };
+    let have = disk.read_at(&segment.path, last_end - last.len() as u64, &mut last)?;
     let is_stored = have == last.len() && last.iter().any(|byte| *byte != 0);
     Ok(is_stored.then_some(end))
 }
 
-/// The damaged batches with which these bytes at the end of a segment begin, up to the first one
-/// of which a part may be missing: where the last one ends, and the number of their offsets. The
-/// caller checks that no sector is missing. `first`: the first offset. `is_own`: a length counts,
-/// too; in a foreign segment only the checksum does.
+/// Whether a batch is packed with lz4, as its attributes or the begin of its frame say: one of them
+/// may be damaged.
+fn is_lz4(head: &[u8]) -> bool {
+    let (mask, lz4) = CODEC;
+    let attributes = head.get(AT_LAST_DELTA - 1);
+    attributes.is_some_and(|it| it & mask == lz4)
+        || head.get(HEAD_LEN..).is_some_and(|it| it == LZ4_MAGIC)
+}
+
+/// Counts the damaged batches at the start of these bytes, up to the first that may lack a part.
+/// Returns where the last of them ends, and how many offsets they have. The caller checks that no
+/// sector is missing. `first`: the first offset. `is_own`: a length counts, too; in a foreign
+/// segment only the checksum does. `left`: how many bytes may be read for it.
 ///
 /// # Errors
 ///
@@ -142,13 +165,21 @@ pub fn run(
     segment: &Segment,
     (bytes, first): (&Range<u64>, u64),
     is_own: bool,
+    left: &mut u64,
 ) -> Result<Option<Stored>> {
     let mut run: Option<Stored> = None;
     loop {
         let start = run.map_or(bytes.start, |it| it.end);
         let before = run.map_or(0, |it| it.offsets);
         let rest = start..bytes.end;
-        let next = match proven(disk, segment, rest.clone())? {
+        let proof = match left.checked_sub(rest.end.saturating_sub(start)) {
+            Some(after) => {
+                *left = after;
+                proven(disk, segment, rest.clone())?
+            }
+            None => None,
+        };
+        let next = match proof {
             None if is_own => last(disk, segment, (&rest, first.saturating_add(before)))?,
             next => next,
         };
@@ -162,9 +193,9 @@ pub fn run(
     }
 }
 
-/// The damaged batch with which these bytes at the end of a segment begin, if its length leads to
-/// their end, to the end of a few zeros after them or to another batch, and it does not end with
-/// more zeros than a batch may. If no sector of it is missing, all of it was stored.
+/// The damaged batch with which these bytes at the end of a segment begin, if another batch, or the
+/// end of these bytes and a few zeros, follows where its length says that it ends. It must not end
+/// with more zeros than a batch may. If no sector of it is missing, all of it was stored.
 /// `first`: its first offset.
 fn last(
     disk: &dyn Disk,
@@ -174,14 +205,32 @@ fn last(
     let Some(end) = stated_end(disk, segment, bytes.start)? else {
         return Ok(None);
     };
-    let mut head = [0; HEAD_LEN];
+    let mut head = [0; HEAD_LEN + LZ4_MAGIC.len()];
     disk.read_at(&segment.path, bytes.start, &mut head)?;
     let (delta, count) = (be_u32(&head, AT_LAST_DELTA), be_u32(&head, AT_RECORDS));
     // One of them may be damaged.
-    let offsets = u64::from(count.min(delta.saturating_add(1)).max(1));
+    let (count, delta) = (u64::from(count).max(1), u64::from(delta) + 1);
+    let (fewer, more) = (count.min(delta), count.max(delta));
     let mut next = [0; OFFSET_LEN];
     let have = disk.read_at(&segment.path, end, &mut next)?;
-    let ends = bytes.end..=bytes.end + LAST_ZEROS as u64;
-    let is_followed = have == OFFSET_LEN && be_u64(&next, 0) == first.saturating_add(offsets);
-    Ok((is_followed || ends.contains(&end)).then_some(Stored { end, offsets }))
+    if have == OFFSET_LEN {
+        let after = be_u64(&next, 0);
+        let known = [more, fewer].into_iter();
+        let mut known = known.filter(|it| first.saturating_add(*it) == after);
+        if let Some(offsets) = known.next() {
+            return Ok(Some(Stored { end, offsets }));
+        }
+    }
+    // Offsets that are never given do no harm. An offset that is given again does.
+    let is_packed = head
+        .get(AT_LAST_DELTA - 1)
+        .is_some_and(|it| it & CODEC.0 != 0);
+    let len = end - bytes.start - HEAD_LEN as u64;
+    let most = len.saturating_mul(if is_packed { PACKED } else { 1 }) / RECORD_LEN;
+    let offsets = if more <= most { more } else { fewer };
+    let zeros = LAST_ZEROS + if is_lz4(&head) { LZ4_END } else { 0 };
+    let ends = bytes.end..=bytes.end + zeros as u64;
+    // No part of the next batch may be there.
+    let is_last = ends.contains(&end) || have == OFFSET_LEN && next == [0; OFFSET_LEN];
+    Ok(is_last.then_some(Stored { end, offsets }))
 }

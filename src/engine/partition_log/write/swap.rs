@@ -146,14 +146,17 @@ fn finish(
     let (covered, mut are_whole) = covered(disk, folder, swaps)?;
     let old = || all(Suffix::None).filter(|it| covered.contains(&it.base));
     let first = |it: &&File<'_>| it.ending == LOG && it.base == covered.start;
-    let is_begun = all(Suffix::Deleted).next().is_some() || !old().any(|it| first(&it));
+    // Retention removes segments before these.
+    let is_deleted = all(Suffix::Deleted).any(|it| it.base >= covered.start);
+    let is_begun = is_deleted || !old().any(|it| first(&it));
     if let Some(last) = old().filter(|it| it.ending == LOG).max_by_key(|it| it.base)
         && !is_begun
     {
-        // No checksum covers an offset. The new segment cannot end after the last of the old ones.
+        // No checksum covers an offset, and the new segment may have lost its end. It ends where
+        // the last of the old ones does.
         let mut reader = open(disk, &folder.join(last.name), last.base)?;
         let begin = reader.seek_end(disk)?;
-        are_whole &= end_of(disk, reader, begin)?.0 >= covered.end;
+        are_whole &= end_of(disk, reader, begin)?.0 == covered.end;
     }
     if !are_whole && !is_begun {
         let others = swaps.iter().filter(|it| it.ending != LOG);
