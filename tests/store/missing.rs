@@ -78,22 +78,33 @@ fn after_a_halt_it_is_reported_too() {
     }
 }
 
-/// A broker removes old files as well. Where it has added messages, it may have.
+/// A broker removes old files as well. Where it has added messages, or has not closed the store, it
+/// may have.
 #[test]
 fn nothing_is_missing_from_a_log_that_another_system_has_continued() {
-    let (place, mut world) = closed(900);
-    let page = fs::read(place.root().join("forebay.state")).unwrap();
-    let store = write(&place.root());
-    world.send(&store, 100);
-    store.close().unwrap();
-    fs::write(place.root().join("forebay.state"), page).unwrap();
-    remove_first(&place.root(), 1);
-    world.retire(FILE_LEN);
-    for open in [read, write] {
-        let store = open(&place.root());
-        assert_eq!(store.damage(), []);
-        world.check(&store);
+    for (abort, count) in [
+        (None, 100),
+        (Some(""), 100),
+        (Some("4711"), 100),
+        (Some("4711"), 0),
+    ] {
+        let (place, mut world) = closed(900);
+        let page = fs::read(place.root().join("forebay.state")).unwrap();
+        let store = write(&place.root());
+        world.send(&store, count);
         store.close().unwrap();
+        fs::write(place.root().join("forebay.state"), page).unwrap();
+        if let Some(text) = abort {
+            fs::write(place.root().join("abort"), text).unwrap();
+        }
+        remove_first(&place.root(), 1);
+        world.retire(FILE_LEN);
+        for open in [read, write] {
+            let store = open(&place.root());
+            assert_eq!(store.damage(), [], "{abort:?}");
+            world.check(&store);
+            store.close().unwrap();
+        }
     }
 }
 

@@ -60,11 +60,16 @@ fn promised(state: &StatePage, kept: bool) -> u64 {
     }
 }
 
-/// The first position of the log that the marks tell. `foreign`: another system has halted since,
-/// if the store was not closed.
-fn began(state: &StatePage, foreign: bool) -> Option<u64> {
-    let is_known = state.epoch() > 0 && (state.is_clean() || !foreign);
-    is_known.then(|| state.get(Mark::Minimum))
+/// The first position of the log that the marks tell. `crashed`: the store has `abort`. `foreign`:
+/// Forebay did not write that file last.
+fn began(state: &StatePage, crashed: bool, foreign: bool) -> Option<u64> {
+    let is_known = match (state.is_clean(), crashed) {
+        (true, false) => true,
+        (false, true) => !foreign,
+        // Another system runs, or has halted, since Forebay closed the store or died.
+        (true, true) | (false, false) => false,
+    };
+    (is_known && state.epoch() > 0).then(|| state.get(Mark::Minimum))
 }
 
 impl Begin {
@@ -97,7 +102,7 @@ pub fn begin(found: &Found) -> Result<Begin> {
         marked: false,
         checksums_from: u64::MAX,
         promised: promised(state, kept),
-        began: began(state, foreign),
+        began: began(state, crashed, foreign),
         durable: 0,
         index_until: None,
         inventory,
