@@ -80,7 +80,8 @@ impl Told {
     ///
     /// If there are too many, also returns the one that has waited longest, and the caller must end
     /// it. If it were dropped, readers that take turns would start over each time, and none would
-    /// get past its fillers.
+    /// get past its fillers. Until it has ended, readers of its fillers find it: otherwise they
+    /// would begin another search and might report the same message in another hole.
     #[must_use]
     pub fn begin(&self, number: u64, begun: Begun) -> (Looked, Option<Begun>) {
         let mut known = self.0.lock();
@@ -93,7 +94,7 @@ impl Told {
             true => None,
             false => known.searches.iter().position(waits),
         };
-        let oldest = oldest.and_then(|at| known.searches.remove(at));
+        let oldest = oldest.and_then(|at| known.searches.get(at)).cloned();
         known.searches.push_back(begun.clone());
         (Looked::Begun(begun), oldest)
     }
@@ -114,6 +115,7 @@ impl Known {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -165,11 +167,14 @@ mod tests {
             assert!(oldest.is_none());
         }
         // A reader holds it.
-        assert!(
-            told.begin(0, first.clone())
-                .1
-                .is_some_and(|it| it.numbers == (1..2))
-        );
+        let oldest = told.begin(0, first.clone()).1.unwrap();
+        assert_eq!(oldest.numbers, 1..2);
+        // Until it has ended, other readers of its fillers wait for it.
+        let (looked, none) = told.begin(1, begun(1..2));
+        let is_same = |begun: &Begun| Arc::ptr_eq(&begun.search, &oldest.search);
+        assert!(matches!(looked, Looked::Begun(begun) if is_same(&begun)) && none.is_none());
+        told.add(&oldest.numbers);
+        assert!(matches!(told.of(1), Some(Looked::Told(_))));
         assert!(is_begun(&told, 2));
         assert!(told.begin(100, begun(100..101)).1.is_none());
         let (_, oldest) = told.begin(200, begun(200..201));
