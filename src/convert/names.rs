@@ -201,6 +201,8 @@ fn refused(name: &str, target: EngineKind) -> Error {
 pub struct Renamed {
     /// Those that are converted.
     topics: NameMap,
+    /// The names that these have in the target.
+    taken: BTreeSet<String>,
     target: EngineKind,
 }
 
@@ -209,16 +211,18 @@ impl Renamed {
     pub fn new(topics: &[(String, String)], target: EngineKind) -> Renamed {
         Renamed {
             topics: topics.iter().cloned().collect(),
+            taken: topics.iter().map(|(_, to)| to.clone()).collect(),
             target,
         }
     }
 
-    /// The name in the target of a topic that need not be converted; `None` if it is the same.
+    /// The name in the target of a topic that need not be converted; `None` if it is the same. A
+    /// topic that is not converted gets a name that no converted topic has.
     pub fn of(&self, name: &str) -> Option<String> {
         let to = match self.topics.get(name) {
             Some(to) => to.clone(),
-            None if has_form(name, self.target) => return None,
-            None => cut(&by_rule(name, self.target), len_max(self.target)),
+            None if has_form(name, self.target) && !self.taken.contains(name) => return None,
+            None => free(&by_rule(name, self.target), &self.taken, self.target),
         };
         (to != name).then_some(to)
     }
@@ -292,6 +296,21 @@ mod tests {
         let renamed = Renamed::new(&[], EngineKind::PartitionLog);
         assert_eq!(renamed.of("%RETRY%g").unwrap(), "retry.g");
         assert_eq!(renamed.of("orders"), None);
+    }
+
+    /// A dead letter of a topic that was not converted was sent to another topic when it was
+    /// redriven.
+    #[test]
+    fn topics_that_are_not_converted_get_no_name_of_a_converted_one() {
+        let topics = [("a_b", "a_b"), ("c.d", "orders"), ("e.f", "e_f")];
+        let topics = topics.map(|(from, to)| (from.to_owned(), to.to_owned()));
+        let renamed = Renamed::new(&topics, EngineKind::CommitLog);
+        let of = |name: &str| renamed.of(name).unwrap_or_default();
+        assert_eq!(of("a.b"), "a_b_2");
+        assert_eq!(of("orders"), "orders_2");
+        assert_eq!(of("e_f"), "e_f_2");
+        assert_eq!(renamed.of("a_b"), None);
+        assert_eq!(of("e.f"), "e_f");
     }
 
     #[test]
