@@ -21,10 +21,10 @@
 //! are refused to be listed, the tables stay as they are, like those of a process that has died.
 //!
 //! Otherwise `forebay.delay` describes the delivered messages by one time: those with an earlier or
-//! equal time. One time is not enough while a waiting message has the time of a delivered one, or an
-//! earlier one. This happens if the clock was set back, if the time of a message had passed when it was sent,
-//! and between two steps that deliver messages of the same time. Meanwhile the table keeps its last
-//! description, with the position from which later deliveries are searched.
+//! equal time. One time is not enough while a waiting message has the time of a delivered one, or
+//! an earlier one. This happens if the clock was set back, if the time of a message had passed when
+//! it was sent, and between two steps that deliver messages of the same time. Meanwhile the table
+//! keeps its last description, with the position from which later deliveries are searched.
 
 use super::aside::Aside;
 use super::deliver::{Delivered, Outcome, deliver, warn};
