@@ -18,6 +18,15 @@ THRESHOLDS: list[Threshold] = [
     ("append", "1 KiB: send", "at least", ("1 KiB: limit", 0.6)),
     ("append", "batches of 1,000, 100 B: send", "at least", 8e6),
     ("append", "4 sending threads", "at least", ("1 sending thread", 0.9)),
+    *(
+        (
+            "append",
+            f"partition log, {codec}, batches of 100",
+            "at least",
+            (f"{codec} alone, batches of 100", 0.85),
+        )
+        for codec in ("lz4", "zstd")
+    ),
     (
         "topics",
         "10000 topics in turn: send",
@@ -87,6 +96,8 @@ THRESHOLDS: list[Threshold] = [
     ("share", "8 senders, 8 consumers, each message acknowledged", "at least", 100e3),
     ("share", "to a poll, while busy: p50", "at most", 20),
     ("share", "to a poll, from idle: p50", "at most", 100),
+    ("share", "to a poll, a third leads, while busy: p50", "at most", 20),
+    ("share", "to a poll, a third leads, from idle: p50", "at most", 100),
     ("share", "queues of a process that dies, after its window", "at most", 1e3),
     ("share", "queues of a process that hangs, after its window", "at most", 1e3),
     ("python", "read(1,000)", "at least", 2e6),
@@ -113,8 +124,7 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 
 def main() -> None:
-    benches = ("append", "topics", "read", "open", "durable", "wait", "consume", "share", "python")
-    figures = {bench: load(bench) for bench in benches}
+    figures = {bench: load(bench) for bench, *_ in THRESHOLDS}
     print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'target':>21}")
     for bench, name, sense, asked in THRESHOLDS:
         if name not in figures[bench]:

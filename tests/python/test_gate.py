@@ -1,7 +1,11 @@
 """The gate itself: what it starts ends, failures are reported, and nothing is skipped silently."""
 
+import contextlib
+import io
 import os
 import re
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,3 +90,27 @@ def test_the_first_failure_ends_what_runs_beside_it(tmp_path):
     status = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         pass
+
+
+def test_the_summary_of_the_benches_names_every_target(tmp_path):
+    copy = tmp_path / "benches" / "summary.py"
+    copy.parent.mkdir()
+    shutil.copy(ROOT / "benches" / "summary.py", copy)
+    summary = runpy.run_path(str(copy))
+    saved = tmp_path / "target" / "bench"
+    saved.mkdir(parents=True)
+
+    def lines() -> list[str]:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            summary["main"]()
+        return printed.getvalue().splitlines()[1:]
+
+    assert len(lines()) == len(summary["THRESHOLDS"])
+    assert not any("met" in line for line in lines())
+    for bench, name, _, asked in summary["THRESHOLDS"]:
+        base = [asked[0]] if isinstance(asked, tuple) else []
+        with (saved / f"{bench}.tsv").open("a") as kept:
+            kept.writelines(f"{figure}\tunits\t1.0\t1.0\t1.0\t1\n" for figure in [name, *base])
+    assert len(lines()) == len(summary["THRESHOLDS"])
+    assert all(re.search(r"(met|NOT MET)\b", line) for line in lines())
