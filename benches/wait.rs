@@ -1,5 +1,5 @@
 //! How long a message takes from `send` in one process to the tail of a reader in another, and how
-//! much that slows the sender.
+//! much that slows the sender. The limit is a channel between two threads.
 //!
 //! Groups: `latency`, `rate`. The writer is this program again, as a child. Both read the clock of
 //! the machine; a message carries the time at which its send began.
@@ -45,12 +45,16 @@ fn main() {
             ("while busy", PACED, BUSY_PAUSE),
             ("from idle", IDLE, IDLE_PAUSE),
         ] {
-            let runs: Vec<[f64; 2]> = (0..rounds())
-                .map(|_| writer.latency(count, pause))
-                .collect();
-            for (at, quantile) in ["p50", "p99"].iter().enumerate() {
-                let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
-                report.add(&format!("{name}: {quantile}"), "us", &values);
+            let (mut runs, mut limits) = (Vec::new(), Vec::new());
+            for _ in 0..rounds() {
+                runs.push(writer.latency(count, pause));
+                limits.push(channel_latency(count, pause));
+            }
+            for (what, runs) in [("", runs), ("limit, ", limits)] {
+                for (at, quantile) in ["p50", "p99"].iter().enumerate() {
+                    let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
+                    report.add(&format!("{name}: {what}{quantile}"), "us", &values);
+                }
             }
         }
     }
@@ -96,17 +100,46 @@ fn write(path: &Path) {
         for _ in 0..count {
             let sent = Instant::now();
             send();
-            if pause >= Duration::from_millis(1) {
-                std::thread::sleep(pause);
-            } else if !pause.is_zero() {
-                while sent.elapsed() < pause {
-                    std::hint::spin_loop();
-                }
-            }
+            rest(sent, pause);
         }
         println!("{}", began.elapsed().as_secs_f64());
     }
     store.close().unwrap();
+}
+
+/// Waits after a send that began at `sent`.
+fn rest(sent: Instant, pause: Duration) {
+    if pause >= Duration::from_millis(1) {
+        std::thread::sleep(pause);
+    } else if !pause.is_zero() {
+        while sent.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// As `Writer::latency`, from one thread to another that sleeps until something is in a channel.
+fn channel_latency(count: u64, pause: Duration) -> [f64; 2] {
+    let (sender, receiver) = std::sync::mpsc::channel::<u64>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..count {
+                let sent = Instant::now();
+                sender.send(now_ns()).unwrap();
+                rest(sent, pause);
+            }
+        });
+        let took = receiver
+            .iter()
+            .map(|sent| now_ns().saturating_sub(sent) as f64 / 1e3);
+        quantiles(took.collect())
+    })
+}
+
+/// Median and 99th percentile.
+fn quantiles(mut took: Vec<f64>) -> [f64; 2] {
+    took.sort_by(f64::total_cmp);
+    [took[took.len() / 2], took[took.len() * 99 / 100]]
 }
 
 /// The process that writes, and its store.
@@ -167,8 +200,7 @@ impl Writer {
             }
         }
         self.answer();
-        took.sort_by(f64::total_cmp);
-        [took[took.len() / 2], took[took.len() * 99 / 100]]
+        quantiles(took)
     }
 
     /// Messages a second of one thread.
