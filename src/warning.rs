@@ -39,7 +39,7 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
-    /// Messages that a group had not consumed were retired.
+    /// Messages were retired that a group had not consumed, or that waited for their delay.
     Retired {
         /// The topic.
         topic: Box<str>,

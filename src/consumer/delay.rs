@@ -25,8 +25,14 @@
 //! sent since then, so `next` is compared with the end of the queue at the first step of a process.
 //! Messages below `next` that were sent before that step stay undelivered if the queue had reached
 //! `next` by then.
+//!
+//! A refused message is nowhere but here once the original is settled. So retention keeps the log
+//! from the first message on that is not delivered according to the saved table
+//! ([`Delay::keep_from`]). To append such messages again, as those with a delivery time, would
+//! begin their delay again, or move them to a topic that a broker does not deliver.
 
 use super::deliver::{Delivered, deliver_or_warn};
+use super::hold::position_from;
 use super::seen::Seen;
 use super::service::Due;
 use crate::clock::Moment;
@@ -41,6 +47,7 @@ use crate::region::Access;
 use crate::sync::Mutex;
 use crate::table::TablePlace;
 use crate::table::levels::{self, LevelTable};
+use crate::warning::Warning;
 use std::sync::Arc;
 
 /// Maximum number of messages that one step of a level delivers, so that other levels get their
@@ -168,6 +175,32 @@ impl Delay {
         Ok(newest.map(|epoch| epoch.start))
     }
 
+    /// The position of the first message that is not delivered; `u64::MAX` if there is none. Reads
+    /// the saved table: after a crash, messages are delivered from there on. Takes no lock that is
+    /// held during a flush, because the thread that flushes calls this.
+    pub(super) fn keep_from(&self, handle: &Handle) -> Result<u64> {
+        let (engine, Some(place)) = (&*handle.engine, &self.place) else {
+            return Ok(u64::MAX);
+        };
+        if handle.joint().is_some() && schedule_of(engine).is_none() {
+            // The table of topics does not list it, if another process has created it.
+            engine.refresh(None)?;
+        }
+        let Some(schedule) = schedule_of(engine) else {
+            return Ok(u64::MAX);
+        };
+        let saved = LevelTable::open(&*place.disk, &place.config(levels::FILE_NAME))?;
+        let mut keep = u64::MAX;
+        for queue in engine.queues(&schedule) {
+            let end = engine.bounds(&schedule, queue)?.map_or(0, |it| it.end);
+            let next = saved.get(queue.saturating_add(1)).unwrap_or(0);
+            // A table of a longer log says nothing about this queue.
+            let next = if next <= end { next } else { 0 };
+            keep = keep.min(position_from(engine, SCHEDULE_TOPIC, queue, next)?);
+        }
+        Ok(keep)
+    }
+
     /// Whether [`Delay::save`] would write.
     pub(super) fn is_unsaved(&self) -> bool {
         let state = self.state.lock();
@@ -220,8 +253,8 @@ impl State {
             return Ok(Due::At(now.wall_ms.saturating_add(left)));
         }
         known.head = None;
-        let stored = self.table.get(level).unwrap_or(0);
-        let mut next = stored.clamp(bounds.start, bounds.end);
+        self.pass_retired(handle, schedule, level, bounds.start);
+        let mut next = self.table.get(level).unwrap_or(0).max(bounds.start);
         if next >= bounds.end {
             return Ok(Due::Never);
         }
@@ -283,6 +316,20 @@ impl State {
             self.set(level, before);
         }
         Ok(())
+    }
+
+    /// Passes over messages that were removed before they were delivered, and warns of them. The
+    /// retention of a broker removes them.
+    fn pass_retired(&mut self, handle: &Handle, schedule: &Topic, level: u32, start: u64) {
+        let next = self.table.get(level).unwrap_or(0);
+        if next < start {
+            handle.warnings().add(Warning::Retired {
+                topic: schedule.name.clone(),
+                queue: level - 1,
+                messages: start - next,
+            });
+            self.set(level, start);
+        }
     }
 
     fn set(&mut self, level: u32, next: u64) {

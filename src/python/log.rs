@@ -62,8 +62,8 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
             queue,
             messages,
         } => {
-            let text = "retention removed %d messages of topic %s queue %d before the group \
-                        consumed them";
+            let text = "retention removed %d messages of topic %s queue %d before they were \
+                        delivered";
             warn(py, (text, messages, &**topic, queue))
         }
         Warning::NoQueue {

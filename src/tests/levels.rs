@@ -1,11 +1,13 @@
 //! Delay levels that a store is opened with.
 
 use super::consumer::{Bed, bodies, open_as, poll, receipts, wait};
-use crate::engine::Durability;
+use crate::engine::{Durability, Meanings};
 use crate::{
     Consumer, ConsumerOptions, DelayLevels, Draft, Error, Filter, Options, SCHEDULE_TOPIC, Store,
+    Warning,
 };
 use std::fs;
+use std::time::{Duration, Instant};
 
 fn with_levels(levels: &str) -> Options {
     Options {
@@ -114,4 +116,132 @@ fn a_store_may_have_more_levels_than_rocketmq_and_fewer_later() {
     assert!(!seen.contains(&20), "{seen:?}");
     bed.pass(1);
     assert_eq!(bodies(&wait(&reader)), [20]);
+}
+
+/// Small files, of which retention leaves two.
+fn removing(keep_unconsumed: bool) -> Options {
+    Options {
+        commitlog_file_size: Some(64 << 10),
+        queue_file_entries: Some(64),
+        index: Some(false),
+        retention_bytes: Some(128 << 10),
+        keep_unconsumed,
+        disk_reserve: Some(0),
+        flush_interval: Duration::from_millis(10),
+        ..Options::default()
+    }
+}
+
+/// Fills several files.
+fn fill(store: &Store) {
+    let producer = store.producer("filler", Some(0)).unwrap();
+    let draft = Draft {
+        body: &[0; 1_000],
+        ..Draft::default()
+    };
+    for _ in 0..400 {
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    }
+}
+
+/// Waits until retention has removed a part of the log that ends above `position`.
+fn removed_above(store: &Store, position: u64) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while store.stats().unwrap().min_position <= position {
+        assert!(Instant::now() < deadline, "nothing was removed");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn position(store: &Store, topic: &str, queue: u32, offset: i64) -> u64 {
+    let message = store.get(topic, queue, offset).unwrap();
+    message.record().position().cast_unsigned()
+}
+
+/// The warnings of messages that were removed too early.
+fn retired(store: &Store) -> Vec<Warning> {
+    let mut warnings = store.take_warnings();
+    warnings.retain(|it| matches!(it, Warning::Retired { .. }));
+    warnings
+}
+
+/// Once its original is settled, a refused message waits nowhere else. Retention once removed it
+/// there, and also from the retry topic if no consumer of the group had begun to read that.
+#[test]
+fn retention_leaves_messages_that_wait_for_their_level_and_retries_that_nobody_has_seen() {
+    for keep_unconsumed in [true, false] {
+        let bed = Bed::new("store");
+        let path = bed.path.with_file_name("removing");
+        let store = open_as(&path, &bed.clock, removing(keep_unconsumed));
+        let pass = |ms| {
+            bed.clock.advance(ms);
+            store.clock_moved().unwrap();
+        };
+        let join = || {
+            let options = ConsumerOptions::default();
+            store.consumer(&["orders"], "billing", options).unwrap()
+        };
+        fill(&store);
+        let reader = join();
+        send(&store, b"1", 0).unwrap();
+        reader.nack(&wait(&reader)[0], Some(18)).unwrap();
+        // The retry topic exists since the refusal, and the group has no progress there.
+        drop(reader);
+        send(&store, b"2", 17).unwrap();
+        let refused = position(&store, SCHEDULE_TOPIC, 17, 0);
+        fill(&store);
+        removed_above(&store, 0);
+        assert_eq!(store.keep_from().unwrap(), refused);
+        pass(2 * 3_600_000);
+        // The progress of the delivery is saved.
+        pass(5_000);
+        let of_retry = match keep_unconsumed {
+            true => position(&store, &Meanings::ROCKETMQ.retry_topic("billing"), 0, 0),
+            false => u64::MAX,
+        };
+        assert_eq!(store.keep_from().unwrap(), of_retry);
+        if keep_unconsumed {
+            fill(&store);
+            removed_above(&store, refused);
+        }
+        let (reader, mut got) = (join(), Vec::new());
+        while got.len() < 2 {
+            got.extend(wait(&reader));
+        }
+        assert_eq!(bodies(&got), [1, 2]);
+        assert_eq!(retired(&store), []);
+        drop(reader);
+        store.close().unwrap();
+    }
+}
+
+/// The retention of a broker does not wait for them.
+#[test]
+fn messages_that_were_removed_before_their_delivery_are_reported_once() {
+    let bed = Bed::new("store");
+    let path = bed.path.with_file_name("removing");
+    let store = open_as(&path, &bed.clock, removing(true));
+    for number in 0..3 {
+        send(&store, format!("{number}").as_bytes(), 1).unwrap();
+    }
+    let last = position(&store, SCHEDULE_TOPIC, 0, 2);
+    for ms in [1_000, 5_000] {
+        bed.clock.advance(ms);
+        store.clock_moved().unwrap();
+    }
+    fill(&store);
+    removed_above(&store, last);
+    store.close().unwrap();
+    let table = path.join("config/delayOffset.json");
+    fs::write(table, r#"{"offsetTable":{1:1}}"#).unwrap();
+    let store = open_as(&path, &bed.clock, removing(true));
+    store.clock_moved().unwrap();
+    let expected = Warning::Retired {
+        topic: SCHEDULE_TOPIC.into(),
+        queue: 0,
+        messages: 2,
+    };
+    assert_eq!(retired(&store), [expected]);
+    store.clock_moved().unwrap();
+    assert_eq!(retired(&store), []);
 }

@@ -4,7 +4,7 @@
 use super::intake::{count, publish, stage, thread::wait};
 use crate::record::Draft;
 use crate::stages::CommitState;
-use crate::{ConsumerOptions, Delay, Durability, EngineKind, Mode, Options, Store};
+use crate::{ConsumerOptions, Delay, Durability, EngineKind, Mode, Options, SCHEDULE_TOPIC, Store};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -259,6 +259,26 @@ fn what_a_group_of_another_process_has_not_consumed_stays() {
     other.close().unwrap();
     leader.close().unwrap();
     is_whole(&path);
+}
+
+/// A refused message waits in a topic that the table of topics does not list.
+#[test]
+fn what_a_consumer_of_another_process_has_refused_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let leader = open(&path, removing());
+    let other = open(&path, options());
+    let consumer = other.consumer(&["orders"], "billing", ConsumerOptions::default());
+    let consumer = consumer.unwrap();
+    send(&other);
+    let taken = consumer.poll(1, LONG).unwrap();
+    consumer.nack(&taken[0], Some(18)).unwrap();
+    consumer.close().unwrap();
+    let refused = other.get(SCHEDULE_TOPIC, 17, 0).unwrap();
+    let refused = refused.record().position().cast_unsigned();
+    assert_eq!(leader.keep_from().unwrap(), refused);
+    other.close().unwrap();
+    leader.close().unwrap();
 }
 
 #[test]
