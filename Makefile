@@ -60,7 +60,7 @@ SHARED := $(CURDIR)/.ci/cargo
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test proof lint format stub bench docs clean
+.PHONY: help dev demo test proof proof-rust proof-python lint format stub bench docs clean
 .PHONY: tools packages built lane-rust lane-python lint-rust lint-core lint-python test-rust test-python test-compat test-faults
 .PHONY: test-stubs test-oldest test-spark-extra test-extras docs-rust docs-python screenshots
 
@@ -211,12 +211,17 @@ stub: tools $(EXTENSION)  ## write the docstrings of the built module into pytho
 
 # With FOREBAY_PROOF, randomised tests draw many more cases; proptest takes its number of cases from a variable of its
 # own. They take hours, so no step and no test has a limit here.
-proof: export FOREBAY_PROOF := 1
-proof: export STEP_LIMIT := 0
-proof: export PYTEST_TIMEOUT := 0
-proof: dev $(SPARK_READY)  ## the same tests, much longer and with optimisation
+proof proof-rust proof-python: export FOREBAY_PROOF := 1
+proof proof-rust proof-python: export STEP_LIMIT := 0
+proof proof-rust proof-python: export PYTEST_TIMEOUT := 0
+proof: proof-rust proof-python  ## the same tests, much longer and with optimisation (make -k goes on after a failure)
+
+# The logs have what each harness did, and its seeds.
+proof-rust: tools
 	@PROPTEST_CASES=20000 FOREBAY_SIM_CRASHES=10000000 FOREBAY_SIM_STORIES=10000 $(STEP) "cargo test, long" \
-		$(CARGO) test --locked --release
+		$(CARGO) test --locked --release -- --show-output
+
+proof-python: dev $(SPARK_READY)
 	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) $(WHEEL)
 	@$(STEP) "pytest, long" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) -rA
 	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-oldest test-spark-extra test-extras

@@ -7,7 +7,7 @@ use crate::seeds::{Seeds, in_proof, number};
 use std::time::Instant;
 
 /// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
-pub const CRASHES: u64 = 10_000;
+const CRASHES: u64 = 10_000;
 /// Short stories of each kind; the long run reads `FOREBAY_SIM_STORIES`.
 const STORIES: u64 = 80;
 /// Every planted bug must be found within this many crashes.
@@ -69,7 +69,7 @@ pub fn find_each(bugs: &[Planted], crashes: u64, tell: Tell) {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// The crashes of a run.
+/// The crashes of a run of the commit log's stories. Those that take longer have a part of it.
 pub fn crashes() -> u64 {
     number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES)
 }

@@ -2,11 +2,10 @@
 //! break it.
 
 use crate::plant::Bug;
-use crate::seeds::number;
 use crate::sim::compactions::Compactions;
 use crate::sim::partitions::Partitions;
 use crate::sim::telling::{
-    CRASHES, CRASHES_TO_FIND, find, find_each, hold_through, tell, tell_all,
+    CRASHES_TO_FIND, crashes, find, find_each, hold_through, tell, tell_all,
 };
 use crate::sim::{openings, partition_cases, partition_repairs};
 
@@ -19,8 +18,7 @@ fn an_interrupted_repair_of_a_partition_log_is_completed_by_the_next_one() {
 
 #[test]
 fn what_a_partition_has_acknowledged_outlives_every_power_loss() {
-    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES / 4);
-    hold_through(crashes, tell::<Partitions>);
+    hold_through(crashes() / 4, tell::<Partitions>);
 }
 
 #[test]
@@ -77,8 +75,7 @@ fn the_simulator_finds_planted_bugs_of_partitions() {
 
 #[test]
 fn compaction_keeps_the_latest_message_of_each_key_through_every_crash() {
-    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES / 60);
-    hold_through(crashes, tell::<Compactions>);
+    hold_through(crashes() / 60, tell::<Compactions>);
 }
 
 #[test]
