@@ -5,7 +5,7 @@ use super::{ConvertSpec, OFFSET, STORE_TIME};
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::options::EngineKind;
-use crate::record::names::{REAL_TOPIC, RETRY_TOPIC};
+use crate::record::names::{DEAD_ORIGIN_TOPIC, REAL_TOPIC, RETRY_TOPIC};
 use crate::record::{Batch, Copied, Row};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const BATCH_LEN: usize = 512 << 10;
 /// Properties that belong to an earlier conversion.
 const FORMER: [&str; 2] = [OFFSET, STORE_TIME];
 /// Properties that name a topic.
-const NAMING: [&str; 2] = [REAL_TOPIC, RETRY_TOPIC];
+const NAMING: [&str; 3] = [REAL_TOPIC, RETRY_TOPIC, DEAD_ORIGIN_TOPIC];
 
 /// The target.
 pub struct Sink<'a> {
@@ -98,7 +98,7 @@ impl<'a> Sink<'a> {
         };
         let offset = row.queue_offset();
         let (old, stored) = (offset.to_string(), row.store_timestamp().to_string());
-        let mut with: SmallVec<[(&str, &str); 4]> = SmallVec::new();
+        let mut with: SmallVec<[(&str, &str); 5]> = SmallVec::new();
         if self.renumber {
             with.push((OFFSET, old.as_str()));
         }
@@ -111,7 +111,7 @@ impl<'a> Sink<'a> {
                 .map(|(property, to)| (*property, to.as_str())),
         );
         let former = FORMER.into_iter();
-        let without: SmallVec<[&str; 4]> = former.chain(renamed.iter().map(|it| it.0)).collect();
+        let without: SmallVec<[&str; 5]> = former.chain(renamed.iter().map(|it| it.0)).collect();
         let to = Copied {
             topic: &out.topic.name,
             queue: row.queue_id().cast_unsigned(),
@@ -134,7 +134,7 @@ impl<'a> Sink<'a> {
     }
 
     /// The properties of a message whose topic has another name in the target, with that name.
-    fn renamed(&self, row: &Row<'_>) -> SmallVec<[(&'static str, String); 2]> {
+    fn renamed(&self, row: &Row<'_>) -> SmallVec<[(&'static str, String); 3]> {
         let to = |property: &'static str| {
             let topic = str::from_utf8(row.property(property)?).ok()?;
             Some((property, self.renamed.of(topic)?))

@@ -306,6 +306,33 @@ def test_topics_that_messages_name_are_named_as_in_the_target(tmp_path):
         assert named_in(store) == ("orders", "retry.g")
 
 
+def test_dead_letters_of_newer_brokers_keep_their_original_topic(tmp_path):
+    """They name it in another property, which a conversion to a partition log dropped."""
+    source = tmp_path / "events"
+    topic = "orders|new"
+    options = {"default_queues": 1, "commitlog_file_size": 1 << 20, "checksum": False}
+    with forebay.open(source, **options) as store:
+        store.send(topic, b"x")
+        said = {"dlq_ORIGIN_TOPIC": topic, "dlq_ORIGIN_MESSAGE_ID": "0A"}
+        store.send("%DLQ%g", b"x", properties=said)
+    # No sender can set the properties of a broker.
+    log = source / "commitlog" / f"{0:020}"
+    log.write_bytes(log.read_bytes().replace(b"dlq_ORIGIN", b"DLQ_ORIGIN"))
+    forebay.convert(source, tmp_path / "log", engine="partitionlog")
+    forebay.convert(tmp_path / "log", tmp_path / "back", engine="commitlog")
+    for path, named in ((source, topic), (tmp_path / "log", "orders_new")):
+        with forebay.open(path) as store:
+            letter = store.get(dead_topic(store, "g"), 0, 0)
+            assert origin(letter)["original_topic"] == named
+            assert letter.system_properties["DLQ_ORIGIN_MESSAGE_ID"] == "0A"
+            Redriver(store, "g").redrive(None, lambda *_: None)
+            assert store.topics[named].queues[0].max_offset == 2
+    with forebay.open(tmp_path / "back", mode="r") as store:
+        letter = store.get("%DLQ%g", 0, 0)
+        assert origin(letter)["original_topic"] == "orders_new"
+        assert letter.system_properties["DLQ_ORIGIN_MESSAGE_ID"] == "0A"
+
+
 def test_a_time_that_no_engine_writes_is_refused_by_the_message(tmp_path):
     write(tmp_path / "logs" / "t-0", [[(5, None, b"x", []), (1 << 58, None, b"y", [])]])
     rule = r"timestamp of t queue 0 offset 1 must be in the years 1 to 9999"

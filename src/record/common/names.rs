@@ -23,6 +23,10 @@ pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
 /// Property of a retried message: the id of the message that was sent.
 pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
 
+/// Property of a dead letter of a newer broker: the topic that the message was sent to.
+pub const DEAD_ORIGIN_TOPIC: &str = "DLQ_ORIGIN_TOPIC";
+/// Property of a dead letter of a newer broker: the id of the message that was sent.
+pub const DEAD_ORIGIN_MESSAGE_ID: &str = "DLQ_ORIGIN_MESSAGE_ID";
 /// Property of a dead letter: the reason for its rejection.
 pub const DEAD_REASON: &str = "FOREBAY_REASON";
 
@@ -63,8 +67,8 @@ pub const RESERVED: &[&str] = &[
     "RECONSUME_TIME",
     "MAX_RECONSUME_TIMES",
     "ORIGIN_MESSAGE_ID",
-    "DLQ_ORIGIN_TOPIC",
-    "DLQ_ORIGIN_MESSAGE_ID",
+    DEAD_ORIGIN_TOPIC,
+    DEAD_ORIGIN_MESSAGE_ID,
     "TRAN_MSG",
     "PGROUP",
     "TRAN_PREPARED_QUEUE_OFFSET",

@@ -28,6 +28,8 @@ const PREFIXED: &[&str] = &[
     names::REAL_QID,
     names::RETRY_TOPIC,
     names::ORIGIN_MESSAGE_ID,
+    names::DEAD_ORIGIN_TOPIC,
+    names::DEAD_ORIGIN_MESSAGE_ID,
 ];
 /// System properties that have it already.
 const UNCHANGED: &[&str] = &[names::DELIVER_AT, names::TIMER_OFFSET];
