@@ -20,11 +20,9 @@
 //! log is durable up to what was delivered. After a crash, messages delivered since the last write
 //! are delivered again, and none is lost. A broker writes the table without waiting for its log.
 //! After a power loss `next` may then be higher than the end of the queue. Messages sent later get
-//! offsets below `next` and would count as delivered. So `next` is compared with the end of the
-//! queue when the store was opened. In `mode="share"` another process may have delivered what was
-//! sent since then, so `next` is compared with the end of the queue at the first step of a process.
-//! Messages below `next` that were sent before that step stay undelivered if the queue had reached
-//! `next` by then.
+//! offsets below `next` and would count as delivered. So `next` is lowered to the end of the queue
+//! when the epoch of the log began, unless the table names that epoch: a process of the epoch has
+//! written it, and may have delivered what was sent since.
 //!
 //! A refused message is nowhere but here once the original is settled. So retention keeps the log
 //! from the first message on that is not delivered according to the saved table
@@ -36,6 +34,7 @@ use super::hold::position_from;
 use super::seen::Seen;
 use super::service::Due;
 use crate::clock::Moment;
+use crate::engine::directory::epochs::Epoch;
 use crate::engine::directory::page::StatePage;
 use crate::engine::{Check, Engine, Filter, Point, Rows, Topic};
 use crate::error::{Error, Result};
@@ -46,7 +45,7 @@ use crate::record::names::SCHEDULE_TOPIC;
 use crate::region::Access;
 use crate::sync::Mutex;
 use crate::table::TablePlace;
-use crate::table::levels::{self, LevelTable};
+use crate::table::levels::{self, LevelTable, SavedIn};
 use crate::warning::Warning;
 use std::sync::Arc;
 
@@ -65,8 +64,8 @@ pub(super) struct Delay {
 #[derive(Debug)]
 struct State {
     table: LevelTable,
-    /// End of the log when it was opened for writing, if it is known.
-    opened_at: Option<u64>,
+    /// The newest epoch of the log, if it is known.
+    epoch: Option<Epoch>,
     is_saved: bool,
     levels: Vec<Level>,
 }
@@ -139,10 +138,12 @@ impl Delay {
                 Some(place) => LevelTable::open(&*place.disk, &place.config(levels::FILE_NAME))?,
                 None => LevelTable::default(),
             };
+            let (mut table, epoch) = (table, self.epoch()?);
+            let is_lowered = lower(&mut table, epoch, engine, &schedule)?;
             *state = Some(State {
                 table,
-                opened_at: self.opened_at()?,
-                is_saved: true,
+                epoch,
+                is_saved: !is_lowered,
                 levels: Vec::new(),
             });
         }
@@ -165,14 +166,14 @@ impl Delay {
         due
     }
 
-    /// End of the log when the newest epoch began.
-    fn opened_at(&self) -> Result<Option<u64>> {
+    /// The newest epoch of the log. It began when the first of the processes that have the store
+    /// open for writing opened it.
+    fn epoch(&self) -> Result<Option<Epoch>> {
         let Some(place) = self.place.as_ref().filter(|place| !place.is_flat()) else {
             return Ok(None);
         };
         let page = StatePage::open(&*place.disk, place.root(), Access::Read)?;
-        let newest = page.and_then(|page| page.epochs().newest());
-        Ok(newest.map(|epoch| epoch.start))
+        Ok(page.and_then(|page| page.epochs().newest()))
     }
 
     /// The position of the first message that is not delivered; `u64::MAX` if there is none. Reads
@@ -189,7 +190,8 @@ impl Delay {
         let Some(schedule) = schedule_of(engine) else {
             return Ok(u64::MAX);
         };
-        let saved = LevelTable::open(&*place.disk, &place.config(levels::FILE_NAME))?;
+        let mut saved = LevelTable::open(&*place.disk, &place.config(levels::FILE_NAME))?;
+        lower(&mut saved, self.epoch()?, engine, &schedule)?;
         let mut keep = u64::MAX;
         for queue in engine.queues(&schedule) {
             let end = engine.bounds(&schedule, queue)?.map_or(0, |it| it.end);
@@ -218,7 +220,8 @@ impl Delay {
             handle.engine.flush(&mut || true)?;
         }
         if let Some(place) = &self.place {
-            state.table.save(&*place.disk, now)?;
+            let saved_in = state.epoch.map(saved_in);
+            state.table.save(&*place.disk, saved_in, now)?;
         }
         state.is_saved = true;
         Ok(())
@@ -244,7 +247,6 @@ impl State {
             wall_ms: now,
             steady_ms: handle.clock.steady_ms(),
         };
-        self.compare(handle, schedule, level, bounds.end)?;
         let Some(known) = self.levels.get_mut(queue as usize) else {
             return Ok(Due::Never);
         };
@@ -296,28 +298,6 @@ impl State {
         Ok(due)
     }
 
-    /// When a process first looks at a level: lowers its progress if the queue, which ends at
-    /// `end`, came back shorter. Nothing that was sent since the store was opened is delivered.
-    fn compare(&mut self, handle: &Handle, schedule: &Topic, level: u32, end: u64) -> Result<()> {
-        let (queue, stored) = (level - 1, self.table.get(level).unwrap_or(0));
-        let known = self.levels.get(queue as usize);
-        let is_first = known.is_some_and(|known| known.found.is_none());
-        let Some(position) = self.opened_at.filter(|_| is_first && stored > 0) else {
-            return Ok(());
-        };
-        let point = Point::Position(position);
-        let before = handle.engine.offset_at(schedule, queue, point)?;
-        let is_after = match handle.joint() {
-            None => stored > before,
-            // Another process may have delivered what was sent since then.
-            Some(_) => stored > end,
-        };
-        if is_after {
-            self.set(level, before);
-        }
-        Ok(())
-    }
-
     /// Passes over messages that were removed before they were delivered, and warns of them. The
     /// retention of a broker removes them.
     fn pass_retired(&mut self, handle: &Handle, schedule: &Topic, level: u32, start: u64) {
@@ -337,6 +317,41 @@ impl State {
             self.table.set(level, next);
             self.is_saved = false;
         }
+    }
+}
+
+/// Lowers the progress of levels whose queues came back shorter, unless the table was saved in this
+/// epoch. A table of an earlier one says nothing about what was sent since. Returns whether it has
+/// changed the table.
+fn lower(
+    table: &mut LevelTable,
+    epoch: Option<Epoch>,
+    engine: &dyn Engine,
+    schedule: &Topic,
+) -> Result<bool> {
+    let Some(epoch) = epoch.filter(|it| table.saved_in() != Some(saved_in(*it))) else {
+        return Ok(false);
+    };
+    let began = Point::Position(epoch.start);
+    let mut is_lowered = false;
+    for (level, next) in table.all() {
+        let queue = level - 1;
+        let before = match engine.bounds(schedule, queue)? {
+            Some(_) => engine.offset_at(schedule, queue, began)?,
+            None => 0,
+        };
+        if next > before {
+            table.set(level, before);
+            is_lowered = true;
+        }
+    }
+    Ok(is_lowered)
+}
+
+fn saved_in(epoch: Epoch) -> SavedIn {
+    SavedIn {
+        began_ns: epoch.began_ns,
+        epoch: epoch.number,
     }
 }
 

@@ -3,8 +3,8 @@
 use super::consumer::{Bed, bodies, open_as, poll, receipts, wait};
 use crate::engine::{Durability, Meanings};
 use crate::{
-    Consumer, ConsumerOptions, DelayLevels, Draft, Error, Filter, Options, SCHEDULE_TOPIC, Store,
-    Warning,
+    Consumer, ConsumerOptions, DelayLevels, Draft, Error, Filter, Mode, Options, SCHEDULE_TOPIC,
+    Store, Warning,
 };
 use std::fs;
 use std::time::{Duration, Instant};
@@ -57,6 +57,59 @@ fn a_table_of_a_longer_log_hides_no_message() {
         assert_eq!(bodies(&got), [number]);
         reader.ack(receipts(&got)).unwrap();
     }
+}
+
+/// The table was compared with the queue as it was at the first step. Before that, so many messages
+/// may have been sent that the queue had reached the offset in the table.
+#[test]
+fn a_table_of_a_longer_log_hides_no_message_of_a_shared_store_either() {
+    let bed = Bed::new("store");
+    let reader = consumer(&bed);
+    send(&bed.store, b"1", 1).unwrap();
+    bed.pass(1_000);
+    let got = wait(&reader);
+    reader.ack(receipts(&got)).unwrap();
+    bed.store.close().unwrap();
+    let table = bed.path.join("config/delayOffset.json");
+    // No step can read it before all messages are sent.
+    fs::write(&table, "{").unwrap();
+    let _ = fs::remove_file(bed.path.join("config/delayOffset.json.bak"));
+    let shared = || {
+        let options = Options {
+            mode: Mode::Share,
+            ..Options::default()
+        };
+        open_as(&bed.path, &bed.clock, options)
+    };
+    let (first, second) = (shared(), shared());
+    for number in 2..=4 {
+        send(&first, number.to_string().as_bytes(), 1).unwrap();
+    }
+    fs::write(&table, r#"{"offsetTable":{1:3}}"#).unwrap();
+    bed.clock.advance(1_000);
+    assert_eq!(delivered(&first, 3), [2, 3, 4]);
+    // The first process has saved the table, which the second one believes.
+    first.close().unwrap();
+    send(&second, b"5", 1).unwrap();
+    bed.clock.advance(1_000);
+    assert_eq!(delivered(&second, 1), [5]);
+    second.close().unwrap();
+}
+
+/// Settles the next messages until there are `count` of them. Returns their numbers.
+fn delivered(store: &Store, count: usize) -> Vec<usize> {
+    let options = ConsumerOptions::default();
+    let reader = store.consumer(&["orders"], "billing", options).unwrap();
+    let mut numbers = Vec::new();
+    while numbers.len() < count {
+        // A process delivers once it leads.
+        store.clock_moved().unwrap();
+        let got = poll(&reader);
+        reader.ack(receipts(&got)).unwrap();
+        numbers.extend(bodies(&got));
+    }
+    reader.close().unwrap();
+    numbers
 }
 
 #[test]
