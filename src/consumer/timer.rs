@@ -43,6 +43,7 @@ use crate::table::TablePlace;
 use crate::table::pending::PendingTable;
 use crate::table::timer::TimerTable;
 use crate::warning::Warning;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -214,14 +215,11 @@ impl State {
         }
         let of_list = listed.as_ref().map(|listed| listed.delivered.clone());
         let from = of_list.as_ref().map_or(low, |it| it.end);
+        // If both cover the same messages, both are true, and either may be the later one. Only the
+        // table says what was delivered since a list of an earlier moment.
         let newer = of_list.as_ref().filter(|it| told.end < it.end);
-        let told_ms = match (newer.is_some(), low < told.end) {
-            // A list does not tell it.
-            (true, _) => reached,
-            (false, false) => i64::MIN,
-            (false, true) if newest.is_none() => told.delivered_ms,
-            (false, true) => told.delivered_ms.min(reached),
-        };
+        let of_list_end = of_list.as_ref().map(|it| it.end);
+        let told_ms = told_ms(&told, of_list_end, low, (newest, reached));
         let table = newer.unwrap_or(&told);
         let waits = |at, offset| offset >= low && !table.has_delivered(at, offset);
         let waiting = listed.into_iter().flat_map(|it| it.waiting);
@@ -444,6 +442,28 @@ impl State {
             staging.make_readable(end)?;
         }
         Ok(())
+    }
+}
+
+/// The latest time of a message with an offset of `low` or higher that was delivered before the
+/// tables were written, or a later time. `listed`: the end of the messages that the list covers.
+fn told_ms(
+    told: &TimerTable,
+    listed: Option<u64>,
+    low: u64,
+    (newest, reached): (Option<i64>, i64),
+) -> i64 {
+    let of_table = match newest {
+        None => told.delivered_ms,
+        Some(_) => told.delivered_ms.min(reached),
+    };
+    match listed.map(|end| told.end.cmp(&end)) {
+        // A list does not tell it.
+        Some(Ordering::Less) => reached,
+        _ if low >= told.end => i64::MIN,
+        // The list may be the later one.
+        Some(Ordering::Equal) => of_table.max(reached),
+        _ => of_table,
     }
 }
 

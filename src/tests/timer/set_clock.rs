@@ -113,3 +113,34 @@ fn a_process_that_dies_between_messages_of_one_time_delivers_none_twice() {
     assert_eq!(settled(&bed.store, LEN).len(), LEN);
     assert_eq!(numbers(&bed.store).len(), LEN + 1);
 }
+
+/// The two tables may cover the same messages. The list may then be the later one, if one time did
+/// not describe what was delivered. Deliveries before the list were forgotten, and once the list
+/// was gone, their messages were delivered again.
+#[test]
+fn nothing_is_delivered_twice_after_a_list_that_is_later_than_the_table() {
+    let mut bed = Bed::new("store");
+    let table = bed.path.join("forebay.delay");
+    let list = bed.path.join("forebay.pending");
+    // Message 0 waits all the time.
+    send(&bed.store, 0, after(100_000));
+    for number in 1..=10 {
+        send(&bed.store, number, after(number as u64 * 1_000));
+    }
+    bed.pass(0);
+    bed.reopen();
+    let older = fs::read(&table).unwrap();
+    bed.pass(3_000);
+    until(|| delivered(&bed.store).len() == 3);
+    bed.store.close().unwrap();
+    assert!(list.exists());
+    fs::write(&table, older).unwrap();
+    bed.store = open_as(&bed.path, &bed.clock, Options::default());
+    bed.pass(0);
+    bed.store.close().unwrap();
+    fs::remove_file(&list).unwrap();
+    bed.store = open_as(&bed.path, &bed.clock, Options::default());
+    assert_eq!(settled(&bed.store, 3), [1, 2, 3]);
+    bed.pass(1_000);
+    assert_eq!(settled(&bed.store, 4), [1, 2, 3, 4]);
+}
