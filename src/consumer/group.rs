@@ -5,6 +5,7 @@ use super::group_index::PRODUCERS;
 use super::lane::{Identity, Lane};
 use super::occupation::{Begun, Occupation};
 use super::options::ConsumerOptions;
+use super::patience::is_locked;
 use super::progress::Progress;
 use super::sharing::share;
 use super::start::{Start, offset_of};
@@ -47,16 +48,19 @@ struct State {
 const JOINING: u64 = u64::MAX;
 
 /// How a consumer joins while another process has the table of a shared store locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Joining {
+#[derive(Debug)]
+pub(super) enum Joining<'a> {
     /// It is new and waits. Its caller holds no lock.
     First,
     /// Others have removed it. Its caller holds locks, so it fails at once; see
-    /// [`Patience`](super::patience::Patience).
-    Again,
+    /// [`Patience`](super::patience::Patience). What it has prepared is kept for the next attempt.
+    Again(&'a mut Option<Prepared>),
 }
 
-#[derive(Debug)]
+/// The queues that a group begins with a consumer that joins a shared store.
+pub(super) type Prepared = Vec<Begun>;
+
+#[derive(Clone, Debug)]
 struct Member {
     topics: Vec<Box<str>>,
     start: Start,
@@ -91,7 +95,7 @@ impl Group {
         ground: Ground<'_>,
         number: u64,
         topics: &[Box<str>],
-        (options, joining): (&ConsumerOptions, Joining),
+        (options, joining): (&ConsumerOptions, Joining<'_>),
     ) -> Result<u64> {
         let topics = topics.to_vec();
         let start = options.start.clone();
@@ -116,30 +120,34 @@ impl Group {
         occupation: &Arc<Occupation>,
         ground: Ground<'_>,
         member: Member,
-        (options, joining): (&ConsumerOptions, Joining),
+        (options, joining): (&ConsumerOptions, Joining<'_>),
     ) -> Result<u64> {
         let mut topics: BTreeSet<Box<str>> = member.topics.iter().cloned().collect();
         topics.insert(self.retry.clone());
-        let (member, begun) = interrupt::forbid(|| {
-            let mut state = self.state.lock();
-            // The key until the table gives the member a number.
-            state.members.insert(JOINING, member);
-            let begun = self.find_begun(occupation, &state, ground);
-            (state.members.remove(&JOINING), begun)
-        });
-        let begun = begun?;
-        pass(Point::Prepared);
         let session = i64::try_from(options.session_timeout.as_millis()).unwrap_or(i64::MAX);
         let session = u32::try_from(session).unwrap_or(u32::MAX);
         let now = ground.clock.now_ms();
-        let enroll = || occupation.join(&self.name, &topics, &begun, (session, now));
+        let enroll = |begun: &[Begun]| occupation.join(&self.name, &topics, begun, (session, now));
+        let prepare = || self.prepare(occupation, ground, &member);
         let number = match joining {
-            Joining::First => occupation.patiently(enroll)?,
-            Joining::Again => enroll()?,
+            Joining::First => {
+                let begun = prepare()?;
+                occupation.patiently(|| enroll(&begun))?
+            }
+            Joining::Again(kept) => {
+                let begun = kept.take().map_or_else(prepare, Ok)?;
+                match enroll(&begun) {
+                    Err(error) if is_locked(&error) => {
+                        *kept = Some(begun);
+                        return Err(error);
+                    }
+                    joined => joined?,
+                }
+            }
         };
         interrupt::forbid(|| {
             let mut state = self.state.lock();
-            state.members.extend(member.map(|member| (number, member)));
+            state.members.insert(number, member);
             if let Err(error) = self.add_claims(occupation, &mut state, ground) {
                 state.members.remove(&number);
                 occupation.note_left(number);
@@ -149,6 +157,25 @@ impl Group {
             }
             Ok(number)
         })
+    }
+
+    /// Finds the queues of a member that is about to join and that the group has not begun.
+    fn prepare(
+        &self,
+        occupation: &Occupation,
+        ground: Ground<'_>,
+        member: &Member,
+    ) -> Result<Prepared> {
+        let prepared = interrupt::forbid(|| {
+            let mut state = self.state.lock();
+            // The key until the table gives the member a number.
+            state.members.insert(JOINING, member.clone());
+            let begun = self.find_begun(occupation, &state, ground);
+            state.members.remove(&JOINING);
+            begun
+        });
+        pass(Point::Prepared);
+        prepared
     }
 
     /// Number of members, and of queues of `topics`, if `member` has none of these queues.

@@ -4,7 +4,7 @@
 //! settles them in `settling.rs`.
 
 use super::Anchor;
-use super::group::{Ground, Group, Joining};
+use super::group::{Ground, Group, Joining, Prepared};
 use super::lane::Lane;
 use super::options::ConsumerOptions;
 use super::patience::is_locked;
@@ -32,8 +32,9 @@ pub struct Consumer {
     pub(super) retry: Box<str>,
     /// Its number. Changes when it joins its group again after others have removed it.
     pub(super) number: AtomicU64,
-    /// Held while it joins again or leaves.
-    pub(super) joining: Mutex<()>,
+    /// Held while it joins again or leaves. What it has prepared to join again, if it has found the
+    /// table locked.
+    pub(super) joining: Mutex<Option<Prepared>>,
     pub(super) options: ConsumerOptions,
     pub(super) subscription: Subscription,
     pub(super) turn: Mutex<Turn>,

@@ -30,7 +30,7 @@ impl Consumer {
     }
 
     /// Joins the group.
-    pub(super) fn join_group(&self, joining: Joining) -> Result<()> {
+    pub(super) fn join_group(&self, joining: Joining<'_>) -> Result<()> {
         let (topics, options) = (&self.topics, (&self.options, joining));
         let join = |it: Ground<'_>| self.group.join(it, self.number(), topics, options);
         self.number
@@ -46,13 +46,13 @@ impl Consumer {
     ///
     /// [`Error::ConsumerClosed`]; those of the table of a shared store.
     pub(super) fn join_again(&self) -> Result<()> {
-        let _joining = self.joining.lock();
+        let mut prepared = self.joining.lock();
         self.check_open()?;
         let removed = self.number();
         if self.group.has(removed) {
             return Ok(());
         }
-        self.join_group(Joining::Again)?;
+        self.join_group(Joining::Again(&mut prepared))?;
         self.group.forget(removed);
         Ok(())
     }

@@ -29,6 +29,8 @@ struct Since {
     /// By the steady clock, in ms.
     began: i64,
     is_told: bool,
+    /// When the delivery of delayed messages is saved next.
+    delivery_at: i64,
 }
 
 impl Blocked {
@@ -43,6 +45,7 @@ impl Blocked {
         let since = blocked.get_or_insert(Since {
             began: now,
             is_told: false,
+            delivery_at: now,
         });
         let waited_ms = now.abs_diff(since.began);
         if since.is_told || u128::from(waited_ms) < LOCK_TIMEOUT.as_millis() {
@@ -57,6 +60,21 @@ impl Blocked {
     fn pause_ms(&self, now: i64) -> Option<i64> {
         let since = *self.0.lock();
         since.map(|it| now.saturating_sub(it.began).clamp(BLOCKED_MS, SAVE_EACH_MS))
+    }
+
+    /// Whether an attempt at `now` saves the delivery of delayed messages, too. That needs no lock
+    /// of another process, which may never release its own, but syncs the log. So it does not come
+    /// more often because the table is locked.
+    fn saves_delivery(&self, now: i64) -> bool {
+        let mut blocked = self.0.lock();
+        let Some(since) = blocked.as_mut() else {
+            return true;
+        };
+        let is_time = now >= since.delivery_at;
+        if is_time {
+            since.delivery_at = now.saturating_add(SAVE_EACH_MS);
+        }
+        is_time
     }
 }
 
@@ -121,8 +139,12 @@ impl Consumers {
         let save_at = self.save_at.load(Ordering::Acquire);
         if steady >= save_at {
             self.save_at.store(steady + SAVE_EACH_MS, Ordering::Release);
-            self.save_progress_when_free(steady)?;
-            self.save_delivery()?;
+            let saved = self.save_progress_when_free(steady);
+            let delivery = match self.blocked.saves_delivery(steady) {
+                true => self.save_delivery(),
+                false => Ok(()),
+            };
+            saved.and(delivery)?;
         }
         if self.delay.is_unsaved() || self.timer.is_unsaved() {
             self.save_at
@@ -177,20 +199,27 @@ mod tests {
     #[test]
     fn the_pauses_between_saves_double_while_the_table_is_locked() {
         let (blocked, mut now) = (Blocked::default(), 7);
-        let mut pauses = Vec::new();
+        let (mut pauses, mut saved) = (Vec::new(), Vec::new());
         for _ in 0..9 {
             let what = Awaited::Progress {
                 lock: "consumerOffset.lock".into(),
             };
             let waited_ms = 0;
             blocked.note(now, Some(Error::Busy { what, waited_ms }));
+            if blocked.saves_delivery(now) {
+                saved.push(now - 7);
+            }
             let pause = blocked.pause_ms(now);
             pauses.extend(pause);
             now += pause.unwrap_or_default();
         }
         let doubled = [100, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000];
         assert_eq!(pauses, doubled);
+        // The delivery is saved at most every five seconds meanwhile.
+        assert_eq!(saved, [0, 6_400, 11_400]);
+        assert!(!blocked.saves_delivery(now - 1));
         blocked.note(now, None);
         assert_eq!(blocked.pause_ms(now), None);
+        assert!(blocked.saves_delivery(now));
     }
 }

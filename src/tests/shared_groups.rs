@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::plant::{self, Point};
 use crate::record::Draft;
 use crate::{
-    Consumer, ConsumerOptions, Delivery, Disk, Durability, Mode, Options, RealDisk, Store,
+    Consumer, ConsumerOptions, Delivery, Disk, Durability, Error, Mode, Options, RealDisk, Store,
 };
 use std::collections::BTreeSet;
 use std::fs;
@@ -144,6 +144,41 @@ fn a_consumer_prepares_once_to_join_however_often_it_finds_the_table_locked() {
         assert_eq!(take(&consumer, MESSAGES as usize).len(), MESSAGES as usize);
     });
     early.unwrap().close().unwrap();
+    second.close().unwrap();
+    first.close().unwrap();
+}
+
+/// Each attempt of a poll to join again prepared it again.
+#[test]
+fn a_consumer_that_others_have_removed_prepares_once_to_join_again() {
+    static PREPARED: AtomicU32 = AtomicU32::new(0);
+    fn count() {
+        PREPARED.fetch_add(1, Ordering::AcqRel);
+        plant::at(Point::Prepared, count);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let (first, second) = (open(&path), open(&path));
+    fill(&first);
+    let options = ConsumerOptions::default();
+    let consumer = first.consumer(&["orders"], "workers", options).unwrap();
+    plant::at(Point::Prepared, count);
+    assert_eq!(consumer.members_after_removal(|allow| allow()), 0);
+    let polls = || {
+        for _ in 0..3 {
+            assert!(consumer.try_poll(1).unwrap().taken.is_empty());
+        }
+    };
+    second.while_owners_are_locked(polls).unwrap();
+    let mut lost = consumer.poll(1, Duration::ZERO);
+    // Another process changes the table for a moment.
+    while lost.as_ref().is_ok_and(Vec::is_empty) {
+        lost = consumer.poll(1, Duration::ZERO);
+    }
+    plant::nowhere();
+    assert!(matches!(lost, Err(Error::OwnershipLost { .. })), "{lost:?}");
+    assert_eq!(PREPARED.load(Ordering::Acquire), 1);
+    assert_eq!(take(&consumer, MESSAGES as usize).len(), MESSAGES as usize);
     second.close().unwrap();
     first.close().unwrap();
 }
