@@ -11,6 +11,7 @@
 use super::claim::{Claim, Shown};
 use super::lane_state::State;
 use super::patience::{Threads, is_locked};
+use super::returned::{Returned, Unused};
 use super::window::Settling;
 use crate::clock::Moment;
 use crate::engine::Topic;
@@ -42,6 +43,7 @@ pub struct Lane {
     /// The queue in the table of groups, if the store is shared.
     claim: Option<Claim>,
     state: Mutex<State>,
+    returned: Returned,
 }
 
 /// Distinguishes a group from all others of the process, including those of other stores.
@@ -139,6 +141,7 @@ impl Lane {
             group: group.clone(),
             claim: None,
             state: Mutex::new(State::new(committed)),
+            returned: Returned::default(),
         }
     }
 
@@ -172,6 +175,7 @@ impl Lane {
     /// The current state.
     pub(super) fn current(&self, now: Moment, threads: Threads) -> Result<MutexGuard<'_, State>> {
         let mut state = threads.lock(&self.state)?;
+        self.returned.take_back(&mut state, now);
         if let Some(claim) = &self.claim {
             state.follow(claim, now, threads)?;
         }
@@ -243,6 +247,7 @@ impl Lane {
     /// messages that it holds.
     pub(super) fn give_to(&self, member: Option<u64>, now: Moment) {
         let mut state = self.state.lock();
+        self.returned.take_back(&mut state, now);
         state.heir = None;
         if state.owner != member {
             state.heir = member;
@@ -256,6 +261,7 @@ impl Lane {
     /// Takes the lane from a member that has left. Its unsettled messages become due at once.
     pub(super) fn leave(&self, member: u64, now: Moment) {
         let mut state = self.state.lock();
+        self.returned.take_back(&mut state, now);
         if state.heir == Some(member) {
             state.heir = None;
         }
@@ -436,13 +442,17 @@ impl Lane {
         receipt.settled(state.window.refuse(receipt.offset, receipt.serial, due))
     }
 
-    /// Takes back a delivery that nobody has used: it is due at once.
+    /// Takes back a delivery that nobody has used: it is due at once. Does not wait: if another
+    /// thread uses the lane, the next one that uses it takes the delivery back.
     pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: Moment) {
-        if let Ok(mut state) = self.owned(member, receipt, (now, Threads::Await)) {
-            let window = &mut state.window;
-            window.give_back(receipt.offset, receipt.serial, now.steady_ms);
+        self.returned.add(Unused {
+            member,
+            offset: receipt.offset,
+            serial: receipt.serial,
+        });
+        if let Ok(mut state) = self.current(now, Threads::Avoid) {
             // If this fails, the heir gets the lane later.
-            let _ = self.inherit_after(&mut state, now, Threads::Await);
+            let _ = self.inherit_after(&mut state, now, Threads::Avoid);
         }
     }
 }

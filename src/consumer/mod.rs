@@ -45,6 +45,7 @@ mod pending;
 mod polling;
 mod progress;
 mod retry;
+mod returned;
 mod saving;
 mod seen;
 mod service;

@@ -203,7 +203,7 @@ impl Consumer {
     }
 
     /// Gives back messages that nobody has used: they are due at once, but not before an earlier
-    /// message of an ordered queue.
+    /// message of an ordered queue. Does not wait for other threads.
     pub fn give_back<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) {
         if self.is_forked() {
             return;

@@ -135,3 +135,34 @@ fn who_must_not_wait_settles_nothing_while_another_thread_uses_the_queue() {
     let again = consumer.ack([&got[1].receipt]);
     assert!(matches!(again, Err(Error::AlreadySettled { .. })));
 }
+
+/// The thread of an event loop drops an iterator, which gives messages back. It waited as long as
+/// another thread read from the queue.
+#[test]
+fn who_gives_back_does_not_wait_while_another_thread_uses_the_queue() {
+    let bed = Bed::new("store");
+    let (consumer, got) = with_two(&bed);
+    let producer = bed.store.producer("orders", None).unwrap();
+    let draft = Draft {
+        body: b"3",
+        ..Draft::default()
+    };
+    producer.send(&draft, 0, Durability::Default).unwrap();
+    let consumer = Arc::new(consumer);
+    let (other, held) = (Arc::clone(&consumer), got.clone());
+    // In the thread that has the lock: a call that waited for it would never return.
+    plant::at(Point::Bounded, move || other.give_back(receipts(&held)));
+    assert_eq!(bodies(&poll(&consumer)), [3]);
+    let again = poll(&consumer);
+    assert_eq!(bodies(&again), [1, 2]);
+    // They do not count as delivered before.
+    assert_eq!(bed.store.groups().unwrap()[0].retries, 0);
+    consumer.ack(receipts(&again)).unwrap();
+    for old in &got {
+        let lost = consumer.ack([&old.receipt]);
+        assert!(matches!(
+            lost,
+            Err(Error::AlreadySettled { .. } | Error::OwnershipLost { .. })
+        ));
+    }
+}
