@@ -59,7 +59,9 @@ def running(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def stopped(process: subprocess.Popen[str] | None) -> Iterator[None]:
+def stopped(
+    process: subprocess.Popen[str] | subprocess.Popen[bytes] | None,
+) -> Iterator[None]:
     """Stop all threads of a process for a while; nothing if there is none."""
     if process is None:
         yield
