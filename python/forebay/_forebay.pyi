@@ -944,20 +944,25 @@ class Run:
 
 @final
 class ConsumerIterator:
-    """The messages of a consumer, one by one; made by iterating over a `Consumer`."""
+    """The messages of a consumer, one by one; made by iterating over a `Consumer`.
+
+    With ``ack="auto"`` taking the next message acknowledges all that the same iterator has
+    handed out before. So each thread or task should iterate by itself. If several share an
+    iterator, each message goes to one of them, in no defined order, and whoever takes a message
+    acknowledges also those that the others still handle.
+    """
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
     def _ready(self) -> Message | None:
-        """Acknowledge the last message and return the next one that was taken ahead.
+        """Acknowledge what was handed out and return the next message that was taken ahead.
 
-        Returns None if this has to wait for another thread or process. Raises the error of the
-        last `_try_poll`.
+        Returns None if this has to wait for another thread or process.
         """
     def _try_poll(self) -> Pause | None:
-        """Acknowledge the last message, and take messages ahead without waiting for any.
+        """Acknowledge what was handed out, and take messages ahead without waiting for any.
 
-        If there are none, return what to wait for. `_ready` raises the error, if there was one.
+        If there are none, return what to wait for.
         """
 
 @final

@@ -156,6 +156,16 @@ impl Consumer {
     }
 }
 
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // This only tidies up; `close` reports errors. It runs detached, because it may wait for
+        // another process and for the disk. While the interpreter exits, the core's own drop does
+        // it.
+        let core = &self.core;
+        let _ = Python::try_attach(|py| py.detach(|| core.close()));
+    }
+}
+
 /// Adds messages to a list, and returns their bytes.
 fn extend(list: &Bound<'_, PyList>, got: Vec<Delivery>) -> PyResult<u64> {
     let mut bytes = 0;

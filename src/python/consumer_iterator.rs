@@ -3,6 +3,7 @@
 use super::consumer::Consumer;
 use super::message::Message;
 use super::pause::Pause;
+use super::waiting::Wait;
 use crate::{Delivery, Error, Mutex, Receipt};
 use pyo3::prelude::*;
 use std::collections::VecDeque;
@@ -18,6 +19,11 @@ impl Consumer {
 }
 
 /// The messages of a consumer, one by one; made by iterating over a `Consumer`.
+///
+/// With ``ack="auto"`` taking the next message acknowledges all that the same iterator has handed
+/// out before. So each thread or task should iterate by itself. If several share an iterator, each
+/// message goes to one of them, in no defined order, and whoever takes a message acknowledges also
+/// those that the others still handle.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct ConsumerIterator {
     consumer: Py<Consumer>,
@@ -30,9 +36,9 @@ struct Ahead {
     messages: VecDeque<Delivery>,
     /// One that could be handed out when it was put here.
     next: Option<Delivery>,
-    last: Option<Receipt>,
-    /// The error of a poll. A task that was cancelled during the poll has not seen it.
-    failed: Option<PyErr>,
+    /// Those that were handed out and are to be acknowledged: more than one if several threads
+    /// take messages.
+    handed_out: VecDeque<Receipt>,
 }
 
 impl Ahead {
@@ -50,36 +56,51 @@ impl Ahead {
             self.messages.push_front(other);
         }
     }
+
+    fn is_empty(&self) -> bool {
+        self.next.is_none() && self.messages.is_empty()
+    }
 }
 
 impl ConsumerIterator {
-    /// Acknowledges the message that was handed out last, unless somebody has settled it.
+    /// Acknowledges the messages that were handed out, unless somebody has settled them.
     fn acknowledge(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<()> {
-        let last = self.state.lock().last.take();
-        let Some(last) = last.filter(|_| consumer.acknowledges) else {
-            return Ok(());
-        };
-        match consumer.ask(py, |core| core.ack([&last]))? {
-            Err(Error::AlreadySettled { .. }) => Ok(()),
-            settled => Ok(settled?),
+        while let Some(last) = self.pop_handed_out() {
+            let settled = consumer.ask(py, |core| core.ack([&last]));
+            self.acknowledged(last, settled)?;
         }
+        Ok(())
     }
 
-    /// As [`ConsumerIterator::acknowledge`]. Returns false, and changes nothing, if it would have
-    /// to wait for another thread or process.
+    /// As [`ConsumerIterator::acknowledge`]. Returns false if it would have to wait for another
+    /// thread or process.
     fn try_acknowledge(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<bool> {
-        let last = self.state.lock().last.take();
-        let Some(last) = last.filter(|_| consumer.acknowledges) else {
-            return Ok(true);
-        };
-        let (left, settled) = consumer.call(py, |core| Ok(core.try_ack([&last])))?;
-        if !left.is_empty() {
-            self.state.lock().last = Some(last);
-            return Ok(false);
+        while let Some(last) = self.pop_handed_out() {
+            let (left, settled) = consumer.call(py, |core| Ok(core.try_ack([&last])))?;
+            if !left.is_empty() {
+                self.state.lock().handed_out.push_front(last);
+                return Ok(false);
+            }
+            self.acknowledged(last, Ok(settled))?;
         }
+        Ok(true)
+    }
+
+    /// In a loop, the lock must not be held during its body.
+    fn pop_handed_out(&self) -> Option<Receipt> {
+        self.state.lock().handed_out.pop_front()
+    }
+
+    /// The result of an acknowledgement. After an error other than that of a lost message, the
+    /// next call acknowledges it again.
+    fn acknowledged(&self, last: Receipt, settled: PyResult<crate::Result<()>>) -> PyResult<()> {
         match settled {
-            Err(Error::AlreadySettled { .. }) => Ok(true),
-            settled => Ok(settled.map(|()| true)?),
+            Ok(Ok(()) | Err(Error::AlreadySettled { .. })) => Ok(()),
+            Ok(Err(lost @ Error::OwnershipLost { .. })) => Err(lost.into()),
+            failed => {
+                self.state.lock().handed_out.push_front(last);
+                Ok(failed??)
+            }
         }
     }
 
@@ -117,21 +138,42 @@ impl ConsumerIterator {
         }
     }
 
-    /// Acknowledges the last message, and takes messages ahead.
-    fn take_ahead(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<Option<Pause>> {
-        self.acknowledge(consumer, py)?;
-        if let Some(next) = self.advance(consumer, py) {
-            self.state.lock().put(next);
-            return Ok(None);
+    /// Keeps messages that were taken. Another thread may wait for them.
+    fn keep(&self, core: &crate::Consumer, taken: Vec<Delivery>) {
+        let has_more = taken.len() > 1;
+        self.state.lock().messages.extend(taken);
+        if has_more {
+            core.wake();
         }
-        let polled = consumer.call(py, |core| core.try_poll(consumer.prefetch))?;
-        let pause = polled.taken.is_empty().then(|| Pause::of(&polled));
-        self.state.lock().messages.extend(polled.taken);
-        Ok(pause)
     }
 
-    fn hand_out(&self, delivery: Delivery) -> Message {
-        self.state.lock().last = Some(delivery.receipt.clone());
+    fn has_some(&self) -> bool {
+        !self.state.lock().is_empty()
+    }
+
+    /// Waits for messages, or until another thread has taken some. Answers signals.
+    fn await_messages(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<()> {
+        let mut wait = Wait::new(None);
+        while !self.has_some() {
+            let slice = wait.slice();
+            let taken = consumer.ask(py, |core| {
+                let taken = core.poll_until(consumer.prefetch, slice, &|| self.has_some())?;
+                self.keep(core, taken);
+                Ok(())
+            });
+            taken??;
+            if !self.has_some() {
+                wait.pause(py)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_out(&self, consumer: &Consumer, delivery: Delivery) -> Message {
+        if consumer.acknowledges {
+            let receipt = delivery.receipt.clone();
+            self.state.lock().handed_out.push_back(receipt);
+        }
         delivery.into()
     }
 }
@@ -147,41 +189,43 @@ impl ConsumerIterator {
             let consumer = self.consumer.get();
             self.acknowledge(consumer, py)?;
             if let Some(delivery) = self.advance(consumer, py) {
-                return Ok(Some(self.hand_out(delivery)));
+                return Ok(Some(self.hand_out(consumer, delivery)));
             }
-            let got = consumer.take(py, consumer.prefetch, None)?;
-            self.state.lock().messages.extend(got);
+            self.await_messages(consumer, py)?;
         }
     }
 
-    /// Acknowledge the last message and return the next one that was taken ahead.
+    /// Acknowledge what was handed out and return the next message that was taken ahead.
     ///
-    /// Returns None if this has to wait for another thread or process. Raises the error of the last
-    /// `_try_poll`.
+    /// Returns None if this has to wait for another thread or process.
     #[pyo3(name = "_ready")]
     fn ready(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let failed = self.state.lock().failed.take();
-        if let Some(error) = failed {
-            return Err(error);
-        }
         let consumer = self.consumer.get();
         if !self.try_acknowledge(consumer, py)? {
             return Ok(None);
         }
         let next = self.try_advance(consumer);
-        Ok(next.map(|delivery| self.hand_out(delivery)))
+        Ok(next.map(|delivery| self.hand_out(consumer, delivery)))
     }
 
-    /// Acknowledge the last message, and take messages ahead without waiting for any.
+    /// Acknowledge what was handed out, and take messages ahead without waiting for any.
     ///
-    /// If there are none, return what to wait for. `_ready` raises the error, if there was one.
+    /// If there are none, return what to wait for.
     #[pyo3(name = "_try_poll")]
-    fn try_poll(&self, py: Python<'_>) -> Option<Pause> {
-        let taken = self.take_ahead(self.consumer.get(), py);
-        taken.unwrap_or_else(|error| {
-            self.state.lock().failed = Some(error);
-            None
-        })
+    fn try_poll(&self, py: Python<'_>) -> PyResult<Option<Pause>> {
+        let consumer = self.consumer.get();
+        self.acknowledge(consumer, py)?;
+        if let Some(next) = self.advance(consumer, py) {
+            self.state.lock().put(next);
+            return Ok(None);
+        }
+        let polled = consumer.call(py, |core| {
+            let mut polled = core.try_poll(consumer.prefetch)?;
+            self.keep(core, std::mem::take(&mut polled.taken));
+            Ok(polled)
+        })?;
+        // What another thread takes from here on is one of the changes that end the pause.
+        Ok((!self.has_some()).then(|| Pause::of(&polled)))
     }
 }
 
@@ -191,6 +235,7 @@ impl Drop for ConsumerIterator {
         let unseen = state.next.iter().chain(&state.messages);
         let unseen: Vec<&Receipt> = unseen.map(|it| &it.receipt).collect();
         let core = &*self.consumer.get().core;
+        // It does not wait for other threads, but may load pages from the disk.
         let give_back = || core.give_back(unseen.iter().copied());
         // While the interpreter exits, no thread waits for it.
         if Python::try_attach(|py| py.detach(give_back)).is_none() {

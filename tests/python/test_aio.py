@@ -379,8 +379,12 @@ async def test_iterating_does_not_block_the_loop_while_another_process_changes_o
             next_one = asyncio.ensure_future(anext(messages))
             await asyncio.sleep(0)
             assert not next_one.done()
-        with pytest.raises((forebay.OwnershipLostError, forebay.BusyError)):
+        with pytest.raises((forebay.OwnershipLostError, forebay.BusyError)) as raised:
             await next_one
+        if raised.type is forebay.BusyError:
+            # The next step acknowledges the message again.
+            with pytest.raises(forebay.OwnershipLostError):
+                await anext(messages)
         assert await some(messages, 1) == [b"a"]
 
 
@@ -405,48 +409,6 @@ async def test_a_cancelled_poll_gives_its_messages_back(path):
         assert not store._waits._futures
         await store.send("orders", b"last")
         assert len(await consumer.poll(timeout=60)) == 1
-
-
-def handed_out(messages: Any, count: int) -> list[bytes]:
-    """Return the bodies of the next messages, which the plain iterator has ready."""
-    bodies: list[bytes] = []
-    for _ in range(10 * count):
-        message = messages._ready()
-        if message is None:
-            messages._try_poll()
-            continue
-        bodies.append(message.body)
-        if len(bodies) == count:
-            break
-    return bodies
-
-
-def test_a_message_kept_by_a_cancelled_iteration_is_checked_before_it_is_handed_out(path):
-    """It was handed out although it could no longer be settled, and came again."""
-    with forebay.open(path, default_queues=1) as store:
-        store.producer("orders").send_batch([b"a", b"b"])
-        consumer = store.consumer("orders", group="billing")
-        messages = iter(consumer)
-        # A task is cancelled during the second poll, which has chosen a message.
-        assert messages._try_poll() is None
-        assert messages._try_poll() is None
-        consumer.seek("earliest")
-        assert handed_out(messages, 2) == [b"a", b"b"]
-
-
-def test_an_error_during_a_cancelled_iteration_is_raised_by_the_next_one(path):
-    """It was dropped with the cancellation, so nobody learned that a message comes again."""
-    with forebay.open(path, default_queues=1) as store:
-        store.producer("orders").send_batch([b"a", b"b"])
-        consumer = store.consumer("orders", group="billing")
-        messages = iter(consumer)
-        assert handed_out(messages, 1) == [b"a"]
-        consumer.seek("earliest")
-        # A task is cancelled during this poll.
-        assert messages._try_poll() is None
-        with pytest.raises(forebay.OwnershipLostError):
-            messages._ready()
-        assert handed_out(messages, 2) == [b"a", b"b"]
 
 
 @in_loop

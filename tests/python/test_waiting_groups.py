@@ -1,10 +1,13 @@
 """Consumers that wait for another process: for its queues, and for the table of progress."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 from harness import LONG_S
-from holding import AT_APPEND, AT_OWNERS, check_an_end, held, running
+from holding import AT_APPEND, AT_OWNERS, begin_again, check_an_end, held, running
 
 pytestmark = pytest.mark.usefixtures("uncollected")
 
@@ -48,6 +51,43 @@ def test_ctrl_c_ends_what_a_consumer_waits_for(tmp_path: Path, statement, words)
     path = tmp_path / "store"
     with running(CONSUMES.replace("STATEMENT", statement), path) as process:
         check_an_end(process, held(process, path, "lock", words))
+
+
+#: Iterates. Another process changes the owners meanwhile, and resets the group.
+ITERATES = """
+import sys, forebay
+with forebay.open(sys.argv[1], mode="share", busy_timeout=3600) as store:
+    store.send("orders", b"x")
+    messages = iter(store.consumer("orders", group="billing"))
+    next(messages)
+    print("ready", flush=True)
+    input()
+    try:
+        print("waits", flush=True)
+        next(messages)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    input()
+    try:
+        print(len(next(messages).body), flush=True)
+    except forebay.OwnershipLostError:
+        print(0, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def reset(process: Popen[str], path: Path) -> Iterator[None]:
+    """Stand for a process that changes the owners and has reset all groups."""
+    with held(process, path, "lock", {"forebay.groups": AT_OWNERS}):
+        begin_again(path)
+        yield
+
+
+def test_what_was_not_acknowledged_because_of_ctrl_c_is_acknowledged_next(tmp_path: Path):
+    """It was forgotten, so nobody learned that it comes again."""
+    path = tmp_path / "store"
+    with running(ITERATES, path) as process:
+        check_an_end(process, reset(process, path))
 
 
 #: Consumes, and once it is told to go on, saves progress.

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from forebay import _forebay
 from forebay._forebay import Message
 from forebay.aio.waits import Waits
-from forebay.errors import ForebayError, StoreClosedError
+from forebay.errors import ForebayError, OwnershipLostError, StoreClosedError
 from forebay.given import check_seconds
 
 if TYPE_CHECKING:
     from forebay._forebay import Pause
     from forebay.options import Duration, Start
+
+_T = TypeVar("_T")
 
 
 class Consumer:
@@ -23,7 +25,9 @@ class Consumer:
 
     It joins the group when it is awaited, entered with ``async with``, or first used. Its methods
     have the names, parameters, results and errors of `forebay.Consumer`; ``assignment`` is awaited.
-    Iterate with ``async for``, or call `poll`.
+    Iterate with ``async for``, or call `poll`. Each task should iterate by itself: with
+    ``ack="auto"`` taking the next message acknowledges all that the same iterator has handed out,
+    also to other tasks.
     """
 
     def __init__(self, waits: Waits, joins: Callable[[], _forebay.Consumer], group: str) -> None:
@@ -33,6 +37,8 @@ class Consumer:
         self._plain: _forebay.Consumer | None = None
         self._joining = asyncio.Lock()
         self._closed = False
+        #: Errors that occurred in calls that were cancelled.
+        self._unseen: list[OwnershipLostError] = []
 
     async def _join(self) -> _forebay.Consumer:
         if self._plain is None:
@@ -77,7 +83,8 @@ class Consumer:
     async def poll(self, max_messages: int = 64, timeout: Duration | None = None) -> list[Message]:
         """Take messages, without settling them; wait for the first one up to `timeout`.
 
-        A poll that is cancelled gives back what it has taken.
+        A poll that is cancelled gives back what it has taken. If others have got the queues of
+        this consumer meanwhile, the next poll, or the next step of an iteration, raises that.
         """
         seconds = None if timeout is None else check_seconds("timeout", timeout)
         plain = await self._join()
@@ -87,7 +94,7 @@ class Consumer:
             taken: list[Message] = []
             poll = functools.partial(_poll_into, plain, max_messages, taken)
             try:
-                pause = await self._waits.call(poll)
+                pause = await self._take(poll)
             except asyncio.CancelledError:
                 if taken:
                     await self._waits.call(plain._give_back, taken)
@@ -96,6 +103,32 @@ class Consumer:
             if taken or (left is not None and left <= 0):
                 return taken
             await self._wait(pause, left)
+
+    async def _take(self, take: Callable[[], _T]) -> _T:
+        """Run a call that takes messages in a thread.
+
+        The core reports once that messages have another owner. If the call is cancelled, the next
+        one raises that.
+        """
+        self._raise_unseen()
+        raised: list[OwnershipLostError] = []
+
+        def run() -> _T:
+            try:
+                return take()
+            except OwnershipLostError as error:
+                raised.append(error)
+                raise
+
+        try:
+            return await self._waits.call(run)
+        except asyncio.CancelledError:
+            self._unseen += raised
+            raise
+
+    def _raise_unseen(self) -> None:
+        if self._unseen:
+            raise self._unseen.pop(0)
 
     async def _wait(self, pause: Pause, left: float | None) -> None:
         """Wait for a message, for a reason to check for one, or for the time left."""
@@ -186,11 +219,15 @@ class _Messages:
     async def __anext__(self) -> Message:
         consumer = self._consumer
         if self._plain is None:
-            self._plain = iter(await consumer._join())
+            plain = await consumer._join()
+            # Another task may have begun meanwhile.
+            if self._plain is None:
+                self._plain = iter(plain)
         while True:
+            consumer._raise_unseen()
             message = self._plain._ready()
             if message is not None:
                 return message
-            pause = await consumer._waits.call(self._plain._try_poll)
+            pause = await consumer._take(self._plain._try_poll)
             if pause is not None:
                 await consumer._wait(pause, None)
