@@ -1,5 +1,5 @@
-//! Stories of a group of consumers: messages are sent, delayed, delivered and settled, and progress
-//! is saved, until the machine stops.
+//! Stories of a group of consumers of a log of either engine: messages are sent, delayed, delivered
+//! and settled, and progress is saved, until the machine stops.
 //!
 //! ```text
 //!   life: open, then send | delay | poll | ack | nack | reject | let time pass | flush | commit
@@ -17,11 +17,14 @@ use super::random::Random;
 use super::steps::{options, said};
 use crate::consumer::ProgressRow;
 use crate::disk::Disk;
-use crate::engine::Meanings;
+use crate::engine::commit_log::CommitLog;
+use crate::engine::partition_log::PartitionLog;
 use crate::engine::{Durability, Filter};
 use crate::error::{Error, Result as Done};
+use crate::options::{EngineKind, Flush, Options};
 use crate::{Consumer, ConsumerOptions, Delay, Delivery, Draft, Order, Store, record_progress};
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +36,31 @@ const POLL: usize = 100;
 /// Polls of the last life. Each is followed by two hours.
 const POLLS: usize = 100;
 
+/// An engine whose messages are consumed.
+pub trait Consumed {
+    /// The options of a store.
+    fn options() -> Options;
+}
+
+impl Consumed for CommitLog {
+    fn options() -> Options {
+        options(true)
+    }
+}
+
+impl Consumed for PartitionLog {
+    fn options() -> Options {
+        Options {
+            engine: Some(EngineKind::PartitionLog),
+            flush: Some(Flush::Async),
+            segment_bytes: Some(4096),
+            ..Options::default()
+        }
+    }
+}
+
 /// Several lives of one store.
-pub struct Consumers {
+pub struct Consumers<E = CommitLog> {
     world: World,
     order: Order,
     sent: u32,
@@ -50,12 +76,13 @@ pub struct Consumers {
     dead: BTreeSet<u32>,
     /// The offset that another process has written to the table of offsets.
     foreign: Option<u64>,
+    engine: PhantomData<E>,
 }
 
-impl Story for Consumers {
+impl<E: Consumed> Story for Consumers<E> {
     type Store = Store;
 
-    fn new(seed: u64) -> Consumers {
+    fn new(seed: u64) -> Consumers<E> {
         let mut random = Random::new(seed);
         Consumers {
             order: random.pick(&[Order::None, Order::Queue]),
@@ -67,6 +94,7 @@ impl Story for Consumers {
             rejected: BTreeSet::new(),
             dead: BTreeSet::new(),
             foreign: None,
+            engine: PhantomData,
         }
     }
 
@@ -103,10 +131,10 @@ impl Story for Consumers {
     }
 }
 
-impl Consumers {
+impl<E: Consumed> Consumers<E> {
     fn open(&self, disk: &Arc<SimDisk>) -> Done<Store> {
         let machine = self.world.machine(disk);
-        let store = Store::open_on(&machine, Path::new(ROOT), options(true))?;
+        let store = Store::open_on(&machine, Path::new(ROOT), E::options())?;
         store.create_topic("orders", QUEUES)?;
         Ok(store)
     }
@@ -251,7 +279,8 @@ impl Consumers {
             self.world.clock.advance(7_200_000);
             store.clock_moved().map_err(said)?;
         }
-        let dead = Meanings::ROCKETMQ.dead_topic("billing");
+        let meanings = store.engine().map_err(said)?.meanings();
+        let dead = meanings.dead_topic("billing");
         let letters = store.read(&dead, 0, 0, 10_000, None, &Filter::default());
         let letters = letters.map_err(said)?.messages;
         let letters: Done<BTreeSet<u32>> = letters.iter().map(number_of).collect();
