@@ -13,10 +13,11 @@ use crate::engine::Meanings;
 use crate::machine::Machine;
 use crate::record::names::{ORIGIN_MESSAGE_ID, RETRY_TOPIC};
 use crate::{
-    ATTEMPTS_MAX, Consumer, ConsumerOptions, Delivery, Draft, Error, Filter, Options, Order,
-    PropertyKind, Receipt, Start, Store, Warning,
+    ATTEMPTS_MAX, Consumer, ConsumerOptions, Delivery, Draft, EngineKind, Error, Filter, Options,
+    Order, PropertyKind, Receipt, Start, Store, Warning,
 };
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,42 +154,73 @@ fn messages_are_delivered_once_and_what_is_settled_stays_so() {
     });
 }
 
-/// A hundred messages are delivered, some of them are settled, and the consumer dies. The next one
+/// A hundred messages are delivered, some of them are settled, and the process dies. The next one
 /// begins at the smallest that is not settled.
 #[test]
 fn experiment_of_offset_2101_to_2200() {
-    let mut bed = Bed::new("store");
-    bed.store.create_topic("orders", 1).unwrap();
-    let producer = bed.store.producer("orders", Some(0)).unwrap();
+    let commit_log = Options {
+        commitlog_file_size: Some(1 << 20),
+        index: Some(false),
+        ..Options::default()
+    };
+    let partition_log = Options {
+        engine: Some(EngineKind::PartitionLog),
+        segment_bytes: Some(1 << 20),
+        ..Options::default()
+    };
+    for options in [commit_log, partition_log] {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), ManualClock::at(BEGIN_MS));
+        let [path, dead] = ["store", "dead"].map(|name| folder.path().join(name));
+        let store = open_as(&path, &clock, options.clone());
+        let _open = settle_some_of_2200(&store);
+        // What is left if the process dies at this moment: nothing closes consumer and store.
+        copy(&path, &dead);
+        let store = open_as(&dead, &clock, options);
+        let consumer = store.consumer(&["orders"], "billing", ConsumerOptions::default());
+        let again: Vec<u64> = poll(&consumer.unwrap()).iter().map(offset).collect();
+        assert_eq!(again, (2_120..2_200).collect::<Vec<_>>());
+    }
+}
+
+/// Returns the consumer, which gives back what it holds when it is dropped.
+fn settle_some_of_2200(store: &Store) -> Consumer {
+    store.create_topic("orders", 1).unwrap();
+    let producer = store.producer("orders", Some(0)).unwrap();
     for _ in 0..2_200 {
         producer
             .send(&Draft::default(), 0, Durability::Default)
             .unwrap();
     }
-    let offsets = |got: &[Delivery]| {
-        got.iter()
-            .map(|it| it.receipt.place().2)
-            .collect::<Vec<_>>()
-    };
-    let consumer = bed.consumer(ConsumerOptions::default());
+    let consumer = store.consumer(&["orders"], "billing", ConsumerOptions::default());
+    let consumer = consumer.unwrap();
     let first = consumer.poll(2_100, Duration::ZERO).unwrap();
     consumer.ack(receipts(&first)).unwrap();
     let rest = consumer.poll(2_100, Duration::ZERO).unwrap();
     assert_eq!(first.len() + rest.len(), 2_200);
     let settled = rest
         .iter()
-        .filter(|it| it.receipt.place().2 < 2_120 || it.receipt.place().2 >= 2_150);
+        .filter(|it| !(2_120..2_150).contains(&offset(it)));
     consumer.ack(receipts(settled)).unwrap();
-    bed.store.flush().unwrap();
+    store.flush().unwrap();
     consumer.commit().unwrap();
-    // A process that dies closes nothing, so the consumer is never closed.
-    std::mem::forget(consumer);
-    bed.reopen();
-    let consumer = bed.consumer(ConsumerOptions::default());
-    assert_eq!(
-        offsets(&poll(&consumer)),
-        (2_120..2_200).collect::<Vec<_>>()
-    );
+    consumer
+}
+
+fn offset(delivery: &Delivery) -> u64 {
+    delivery.receipt.place().2
+}
+
+/// Copies the files of a directory.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
 }
 
 #[test]
