@@ -10,22 +10,21 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import PROOF
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as some
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
+from machines import run, run_half_drawn
 from meanings import MEANINGS
 
 import forebay
@@ -518,7 +517,8 @@ class Machine(RuleBasedStateMachine):
         if not self.consumers:
             self.join()
         for _ in range(ALL):
-            self.pass_time(7_200)
+            # Less than the longest delay, so that a retry that is delayed for too long is missed.
+            self.pass_time(3_600)
             before = len(self.deliveries)
             for which in range(len(self.consumers)):
                 self.poll(which, ALL)
@@ -541,26 +541,14 @@ class Machine(RuleBasedStateMachine):
                 shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run(machine: type[Machine], examples: int, phases: Iterable[Phase] = tuple(Phase)) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=200 if PROOF else 40,
-            deadline=None,
-            derandomize=not PROOF,
-            database=None,
-            phases=tuple(phases),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+STEPS = 200 if PROOF else 40
 
 
 @pytest.mark.parametrize("engine", ["memory", "commitlog", "partitionlog"])
 @pytest.mark.parametrize("order", ["none", "queue"])
 def test_consumers_do_what_the_model_says(engine: str, order: str) -> None:
     machine = type("Chosen", (Machine,), {"engine": engine, "order": order})
-    run(machine, 2_000 if PROOF else 25)
+    run_half_drawn(machine, 2_000 if PROOF else 25, STEPS)
 
 
 class Faulty:
@@ -617,4 +605,4 @@ def test_the_model_finds_a_consumer_with_a_bug(bug: str) -> None:
             return Faulty(super().new_consumer(), bug)
 
     with pytest.raises((AssertionError, pytest.fail.Exception, forebay.ForebayError, KeyError)):
-        run(Planted, 200, [Phase.generate])
+        run(Planted, 200, STEPS, phases=[Phase.generate])

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from harness import PROOF
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as some
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from machines import run, run_half_drawn
 
 import forebay
 import forebay.testing
@@ -180,24 +175,13 @@ class Machine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-def run(machine: type[Machine], examples: int, phases: Iterable[Phase] = tuple(Phase)) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=100 if PROOF else 40,
-            deadline=None,
-            derandomize=not PROOF,
-            database=None,
-            phases=tuple(phases),
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+STEPS = 100 if PROOF else 40
 
 
 @pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
 def test_an_engine_answers_as_the_memory_does(engine: str) -> None:
-    run(type("Chosen", (Machine,), {"engine": engine}), 1000 if PROOF else 50)
+    machine = type("Chosen", (Machine,), {"engine": engine})
+    run_half_drawn(machine, 1000 if PROOF else 50, STEPS)
 
 
 def test_a_store_with_other_times_is_found() -> None:
@@ -208,4 +192,4 @@ def test_a_store_with_other_times_is_found() -> None:
             self.clock = clock
 
     with pytest.raises((AssertionError, ExceptionGroup)):
-        run(Slow, 50, [Phase.generate])
+        run(Slow, 50, STEPS, phases=[Phase.generate])

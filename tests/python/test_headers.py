@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pyarrow as pa
 import pytest
-from harness import PROOF
+from harness import PROOF, seed
 from hypothesis import strategies
 
 import forebay
@@ -216,6 +216,7 @@ messages = strategies.fixed_dictionaries(
 )
 
 
+@hypothesis.seed(seed())
 @hypothesis.settings(max_examples=500 if PROOF else 30, deadline=None)
 @hypothesis.given(sent=strategies.lists(messages, min_size=1, max_size=8))
 def test_any_bytes_come_back_as_they_were_sent(tmp_path_factory, sent):

@@ -3,7 +3,7 @@
 import hypothesis
 import pyarrow
 import pytest
-from harness import PROOF
+from harness import PROOF, seed
 from hypothesis import strategies
 
 import forebay
@@ -36,6 +36,7 @@ def seen(message):
     }
 
 
+@hypothesis.seed(seed())
 @hypothesis.settings(
     max_examples=2000 if PROOF else 60,
     deadline=None,
