@@ -28,8 +28,12 @@ const GROUPS: usize = 1_000;
 const QUEUES: u32 = 100;
 /// How long senders are measured, with and without saves at the same time.
 const SENDING: Duration = Duration::from_secs(2);
-/// Messages with a delivery time.
+/// Messages with a delivery time, and as many with a level.
 const TIMED: u64 = 50;
+/// The delay of the first level, in ms, and the pause between two messages of it: all are sent
+/// before the first is due.
+const LEVEL_MS: i64 = 1_000;
+const PAUSE: Duration = Duration::from_millis(15);
 
 fn main() {
     let mut report = Report::new("consume");
@@ -162,32 +166,47 @@ fn sending(store: &Store, other: impl FnOnce()) -> f64 {
     })
 }
 
-/// How late messages with a delivery time reach a consumer that waits.
+/// How late messages with a delivery time, and those with a level, reach a consumer that waits.
 fn late(report: &mut Report) {
     let (_scratch, store) = new_store(options());
     let consumer = join(&store, "group");
     let first = consumer.poll(POLL, Duration::MAX).unwrap();
     consumer.ack(first.iter().map(|it| &it.receipt)).unwrap();
     let producer = store.producer(TOPIC, Some(0)).unwrap();
-    let mut late = Vec::new();
-    for number in 0..TIMED {
-        let due = store.now_ms() + 20 + number.cast_signed() % 7;
+    let send = |due: i64, delay: Delay| {
+        let draft = Draft {
+            body: &due.to_le_bytes(),
+            ..Draft::default()
+        };
         producer
-            .send_delayed(&Draft::default(), Delay::Until(due), Durability::Default)
+            .send_delayed(&draft, delay, Durability::Default)
             .unwrap();
+    };
+    let late = || {
         let messages = consumer.poll(1, Duration::MAX).unwrap();
-        late.push((store.now_ms() - due) as f64);
+        let now = store.now_ms();
+        let due = messages[0].message.body().unwrap();
+        let due = i64::from_le_bytes(due[..8].try_into().unwrap());
         consumer.ack(messages.iter().map(|it| &it.receipt)).unwrap();
+        (now - due) as f64
+    };
+    let by_time = (0..TIMED).map(|number| {
+        let due = store.now_ms() + 20 + number.cast_signed() % 7;
+        send(due, Delay::Until(due));
+        late()
+    });
+    add_late(report, "time", by_time.collect());
+    for _ in 0..TIMED {
+        send(store.now_ms() + LEVEL_MS, Delay::Level(1));
+        std::thread::sleep(PAUSE);
     }
+    let by_level = (0..TIMED).map(|_| late());
+    add_late(report, "level", by_level.collect());
+}
+
+fn add_late(report: &mut Report, of: &str, mut late: Vec<f64>) {
     late.sort_by(f64::total_cmp);
-    report.add(
-        "delivery after its time: p50",
-        "ms",
-        &[late[late.len() / 2]],
-    );
-    report.add(
-        "delivery after its time: longest",
-        "ms",
-        &late[late.len() - 1..],
-    );
+    let name = |what: &str| format!("delivery after its {of}: {what}");
+    report.add(&name("p50"), "ms", &[late[late.len() / 2]]);
+    report.add(&name("longest"), "ms", &late[late.len() - 1..]);
 }

@@ -91,6 +91,7 @@ THRESHOLDS: list[Threshold] = [
         ("sends, nothing is saved", 0.8),
     ),
     ("consume", "delivery after its time: longest", "at most", 100),
+    ("consume", "delivery after its level: longest", "at most", 100),
     ("share", "one sender, shared", "at least", ("one sender, alone", 0.5)),
     ("share", "4 senders, shared", "at least", ("one sender, shared", 0.8)),
     ("share", "8 senders, 8 consumers, each message acknowledged", "at least", 100e3),
@@ -104,6 +105,10 @@ THRESHOLDS: list[Threshold] = [
     ("python", "poll(1,000) and ack of all", "at least", 1e6),
     ("python", "query by key: p50", "at most", 5e3),
     ("python", "query by key: p99", "at most", 20e3),
+    *(
+        ("python", f"Ctrl-C in {call}: longest", "at most", 100)
+        for call in ("a tail", "a poll", "a loop over a consumer", "a read", "a stream")
+    ),
 ]
 
 

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two calls of the function in a wait.
 pub const SLICE: Duration = Duration::from_millis(50);
+// Ctrl-C is answered within 100 ms. `benches/python/interrupts.py` measures it.
+const _: () = assert!(SLICE.as_millis() <= 50);
 
 thread_local! {
     static ASKED: Cell<Option<Asked>> = const { Cell::new(None) };

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import interrupts
 import pyarrow as pa
 
 import forebay
@@ -160,6 +161,7 @@ def one_round(figures: Figures, keys: list[str], batches: list[pa.RecordBatch]) 
         measure_consume(store, figures)
         measure_query(store, figures, keys)
         measure_scan(store, figures)
+        interrupts.measure(store, TOPIC, figures)
 
 
 def short(value: float) -> str:
