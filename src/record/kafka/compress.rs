@@ -12,6 +12,7 @@ use super::varint::Reader;
 use crate::record::common::Flaw;
 use crate::record::common::check::BODY_LEN_MAX;
 use flate2::bufread::GzDecoder;
+use lz4_flex::block::DecompressError;
 use std::cell::Cell;
 use std::io::Read;
 use twox_hash::XxHash32;
@@ -301,10 +302,14 @@ fn lz4_frame(packed: &[u8], rule: Lz4Header, unpacked: &mut Unpacked) -> Result<
             continue;
         }
         // The last block may be near the limit without filling its room.
-        let room = frame.block_len_max.min(LZ4_RATIO_MAX * len);
-        let room = unpacked.room(room.min(BODY_LEN_MAX - unpacked.len))?;
-        let done = lz4_flex::block::decompress_into(block, room);
-        unpacked.len += done.map_err(|_| LZ4_DAMAGED)?;
+        let wanted = frame.block_len_max.min(LZ4_RATIO_MAX * len);
+        let left = BODY_LEN_MAX - unpacked.len;
+        let room = unpacked.room(wanted.min(left))?;
+        match lz4_flex::block::decompress_into(block, room) {
+            Ok(done) => unpacked.len += done,
+            Err(DecompressError::OutputTooSmall { .. }) if left < wanted => return Err(TOO_LONG),
+            Err(_) => return Err(LZ4_DAMAGED),
+        }
     }
 }
 

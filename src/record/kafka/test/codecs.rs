@@ -137,10 +137,72 @@ fn lz4_frames_of_other_writers_are_read() {
     }
 }
 
+const PIECE: usize = 4 << 20;
+
+/// An LZ4 frame of blocks of [`PIECE`] zeros, and then one of `last` zeros.
+fn zeros_as_lz4(last: usize) -> Vec<u8> {
+    let mut bytes = frame(&[0x60, 0x70], 0x73, b"");
+    // Without the block and the end mark.
+    bytes.truncate(7);
+    let block = |len: usize| {
+        let block = lz4_flex::block::compress(&vec![0; len]);
+        [&(block.len() as u32).to_le_bytes()[..], &block].concat()
+    };
+    bytes.extend(block(PIECE).repeat(BODY_LEN_MAX / PIECE));
+    if last > 0 {
+        bytes.extend(block(last));
+    }
+    bytes.extend_from_slice(&[0; 4]);
+    bytes
+}
+
+/// A stream of Snappy blocks of [`PIECE`] zeros, and then one of `last` zeros.
+fn zeros_as_snappy(last: usize) -> Vec<u8> {
+    let mut stream = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01".to_vec();
+    let block = |len: usize| {
+        let block = snap::raw::Encoder::new().compress_vec(&vec![0; len]);
+        let block = block.unwrap();
+        [&(block.len() as i32).to_be_bytes()[..], &block].concat()
+    };
+    stream.extend(block(PIECE).repeat(BODY_LEN_MAX / PIECE));
+    if last > 0 {
+        stream.extend(block(last));
+    }
+    stream
+}
+
+/// Members of [`PIECE`] zeros, and then one of `last` zeros: the limit is that of all together.
+fn zeros_as_gzip(last: usize) -> Vec<u8> {
+    let mut members = member(&vec![0; PIECE]).repeat(BODY_LEN_MAX / PIECE);
+    if last > 0 {
+        members.extend(member(&vec![0; last]));
+    }
+    members
+}
+
+fn zeros_as_zstd(last: usize) -> Vec<u8> {
+    zstd::encode_all(repeat(0).take((BODY_LEN_MAX + last) as u64), 1).unwrap()
+}
+
 #[test]
 fn few_bytes_that_unpack_to_too_many_are_refused() {
-    let bomb = zstd::encode_all(repeat(0).take(BODY_LEN_MAX as u64 + 1), 1).unwrap();
-    assert!(bomb.len() < 100_000);
+    type Zeros = fn(usize) -> Vec<u8>;
+    let codecs: [(Codec, Zeros); 4] = [
+        (Codec::Gzip, zeros_as_gzip),
+        (Codec::Snappy, zeros_as_snappy),
+        (Codec::Lz4, zeros_as_lz4),
+        (Codec::Zstd, zeros_as_zstd),
+    ];
     let refused = Err(Flaw::Unpacked(BODY_LEN_MAX as u64));
-    assert_eq!(unpack(Codec::Zstd, &bomb), refused);
+    for (codec, zeros) in codecs {
+        let mut unpacked = Unpacked::default();
+        let whole = zeros(0);
+        assert!(whole.len() < BODY_LEN_MAX / 16, "{codec:?}");
+        let done = codec.unpack_to(&whole, Lz4Header::Checked, &mut unpacked);
+        let len = unpacked.bytes().len();
+        assert_eq!((done, len), (Ok(()), BODY_LEN_MAX), "{codec:?}");
+        let done = codec.unpack_to(&zeros(1), Lz4Header::Checked, &mut unpacked);
+        assert_eq!(done, refused, "{codec:?}");
+        assert!(unpacked.memory() <= 2 * BODY_LEN_MAX, "{codec:?}");
+    }
 }
