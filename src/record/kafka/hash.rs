@@ -52,4 +52,23 @@ mod test {
             assert_eq!(murmur2(key.as_bytes()).cast_signed(), hash, "{key}");
         }
     }
+
+    /// The partitions that Kafka's `BuiltInPartitioner` gives among 1, 3, 7 and 1,000. The first
+    /// three hashes are negative.
+    #[test]
+    fn keys_have_the_partitions_of_kafkas_producers() {
+        let keys: [(&[u8], [u32; 4]); 7] = [
+            (b"21", [0, 0, 3, 340]),
+            (b"foobar", [0, 0, 0, 166]),
+            (b"a-little-bit-long-string", [0, 2, 1, 112]),
+            (b"", [0, 0, 2, 681]),
+            (b"abc", [0, 0, 4, 107]),
+            (b"k1", [0, 2, 0, 97]),
+            (b"\xFF\x00", [0, 1, 5, 367]),
+        ];
+        for (key, places) in keys {
+            let found = [1, 3, 7, 1000].map(|partitions| partition_of_key(key, partitions));
+            assert_eq!(found, places, "{key:?}");
+        }
+    }
 }
