@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -221,12 +221,57 @@ def test_forebay_reads_what_the_cleaner_leaves(kafka: Kafka, tmp_path: Path):
     assert kafka.dump(folder, gaps=True).problems == ()
 
 
-def test_keys_go_where_kafka_puts_them(kafka: Kafka):
-    keys = [b"", b"a", b"21", b"foobar", bytes(range(256))]
-    # Kafka's own test states the hashes of two of them.
-    hashes = {b"21": -973932308, b"foobar": -790332482}
-    for key, place in zip(keys, kafka.partitions(keys, 1000), strict=True):
-        assert place == (hashes[key] & 0x7FFFFFFF) % 1000 if key in hashes else place < 1000
+#: Ways to send an empty message with each of some keys.
+WAYS: dict[str, Callable[[forebay.Store, list[bytes]], object]] = {
+    "send": lambda store, keys: [store.send("send", b"", key=key) for key in keys],
+    "send_nowait": lambda store, keys: [
+        store.producer("send_nowait").send_nowait(b"", key=key) for key in keys
+    ],
+    "send_batch": lambda store, keys: store.producer("send_batch").send_batch(
+        [b""] * len(keys), keys=keys
+    ),
+    "send_arrow": lambda store, keys: store.producer("send_arrow").send_arrow(
+        pyarrow.table({"value": [b""] * len(keys), "key": keys})
+    ),
+}
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_keys_go_where_kafka_puts_them(kafka: Kafka, tmp_path: Path, count: int):
+    keys = [b"", b"a", b"ab", b"abc", b"21", b"foobar", b"\xff\x00", bytes(range(256))]
+    expected = kafka.partitions(keys, count)
+    # Kafka's own tests state the hashes of two of them.
+    for key, known in {b"21": -973932308, b"foobar": -790332482}.items():
+        assert expected[keys.index(key)] == (known & 0x7FFFFFFF) % count
+    options: Any = {"engine": "partitionlog", "default_queues": count}
+    with forebay.open(tmp_path / "log", **options) as store:
+        for topic, send in WAYS.items():
+            send(store, keys)
+            store.flush()
+            found = {it.key_bytes: it.queue for it in messages(store, topic)}
+            assert found == dict(zip(keys, expected, strict=True)), topic
+        sent = [store.send("send", b"", key=key).queue for key in keys]
+        assert sent == expected
+
+
+def test_segments_end_where_kafka_ends_them(kafka: Kafka, tmp_path: Path):
+    """An index of times is full before one of offsets, unless no time is later than the first."""
+    config = {"segment.index.bytes": 36, "index.interval.bytes": 0}
+    options: Any = {"segment_index_bytes": 36, "index_interval_bytes": 0, "default_queues": 1}
+    for name, step in (("later", 1), ("same", 0)):
+        times = [1_700_000_000_000 + step * number for number in range(12)]
+        folder = tmp_path / "kafka" / f"{name}-0"
+        folder.mkdir(parents=True)
+        batches = [("none", [row(b"", key=b"k", timestamp=time)]) for time in times]
+        theirs = kafka.open(folder, append=batches, config=config).closed.segments
+        path = tmp_path / name
+        with forebay.open(path, engine="partitionlog", **options) as store:
+            for time in times:
+                moment = datetime.fromtimestamp(time / 1000, UTC)
+                store.send("t", b"", key="k", timestamp=moment)
+        ours = sorted(int(it.stem) for it in path.glob("t-0/*.log"))
+        assert ours == [base for base, _ in theirs]
+        assert len(ours) > 2
 
 
 def test_a_broker_serves_and_forebay_reads_what_it_stores(
@@ -347,6 +392,26 @@ def test_forebay_takes_over_what_kafka_wrote(kafka: Kafka, golden: Path, tmp_pat
             found = messages(store, topic)
             listing = kafka.files(logs / f"{topic}-0")
             assert (listing.sha256, listing.problems) == (digest(found), ())
+
+
+def test_kafka_leaves_alone_what_a_repair_has_saved(kafka: Kafka, tmp_path: Path):
+    with written(tmp_path / "log") as store:
+        send(store, "t")
+    folder = tmp_path / "log" / "t-0"
+    log = min(folder.glob("*.log"))
+    changed = bytearray(log.read_bytes())
+    changed[70] ^= 1
+    log.write_bytes(changed)
+    (folder / "leader-epoch-checkpoint").write_bytes(b"\xff")
+    with forebay.open(tmp_path / "log") as store:
+        assert store.repair().ok
+        before = digest(messages(store, "t"))
+    saved = {it: it.read_bytes() for it in folder.glob("*.damaged")}
+    assert len(saved) == 2
+    config = {"internal.segment.bytes": 1 << 14, "index.interval.bytes": 512}
+    for clean in (True, False):
+        assert kafka.open(folder, clean=clean, config=config).read.sha256 == before
+        assert {it: it.read_bytes() for it in folder.glob("*.damaged")} == saved
 
 
 @pytest.mark.parametrize("how", ["append", "roll", "delete", "compact", "share", "kill"])
