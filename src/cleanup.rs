@@ -74,7 +74,7 @@ impl CleanupPolicy {
     }
 
     /// The policies as text.
-    fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let topics = self.topics.iter();
         let topics = topics.map(|(topic, policy)| format!("{topic}={}", policy.word()));
         let all = std::iter::once(self.default.word().to_owned()).chain(topics);

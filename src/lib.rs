@@ -113,9 +113,9 @@ pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
     Appended, Atomicity, COPIED_MAX, Check, Compacted, Cursor, Damage, DamageKind, Durability,
-    Engine, Files, Filter, Finding, FoundHole, Linger, Lingering, Listener, Meanings, Place, Point,
-    QueueLogs, Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic, Verification,
-    Waiter,
+    Engine, Files, Filter, Finding, FoundHole, Keyless, Linger, Lingering, Listener, Meanings,
+    Place, Point, QueueLogs, Recovery, Repair, RepairStep, Rows, Staging, Stats, Stretch, Topic,
+    Verification, Waiter,
 };
 pub use error::{Awaited, Error, Reason, Result};
 #[cfg(all(feature = "python", not(test)))]

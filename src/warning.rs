@@ -79,6 +79,12 @@ pub enum Warning {
         /// The error of the system.
         reason: String,
     },
+    /// A queue of a partition log cannot be compacted. It is not tried again until the store is
+    /// opened again.
+    NotCompacted {
+        /// What is not possible.
+        reason: String,
+    },
     /// Number of warnings that were dropped because too many were kept.
     More(u64),
 }

@@ -2386,7 +2386,13 @@ class Store:
         {0: 2}
         b'2'
         """
-    def compact(self, topic: str | None = None, progress: Progress | None = None) -> Compaction:
+    def compact(
+        self,
+        topic: str | None = None,
+        progress: Progress | None = None,
+        *,
+        drop_keyless: bool = True,
+    ) -> Compaction:
         """Drop messages that have a later one with the same key.
 
         Compacts the complete segments of a partition log, of all topics with
@@ -2401,6 +2407,10 @@ class Store:
         progress
             Called with the bytes read so far and in total; an exception from it stops the
             compaction; segments already replaced stay replaced.
+        drop_keyless
+            Whether messages without a key are dropped, which stand for no state. A topic that
+            was not always compacted may have some. If False, a queue that has one is left as it
+            is.
 
         Returns
         -------
@@ -2410,11 +2420,16 @@ class Store:
         Raises
         ------
         InvalidOptionError
-            If the topic is not compacted.
+            If the topic, or every topic, is not compacted. With ``drop_keyless=False``, if a
+            message without a key would be dropped; all other queues were compacted.
         UnsupportedError
             Unless the store is a partition log.
         CorruptError
-            If a segment is damaged. It is left as it is, and all other queues were compacted.
+            If a segment is damaged, also one that an earlier compaction has found. It is left as
+            it is, and all other queues were compacted.
+        StoreFailedError
+            If an earlier compaction of a queue failed while it replaced segments: it continues
+            when the store is opened again. All other queues were compacted.
 
         Examples
         --------

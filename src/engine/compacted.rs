@@ -1,4 +1,13 @@
-//! What compaction did.
+//! What compaction does with messages without a key, and what it did.
+
+/// What a compaction does with messages without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keyless {
+    /// Drops them.
+    Drop,
+    /// Leaves a partition that has one as it is, and reports that.
+    Refuse,
+}
 
 /// Counts of a compaction, over all its passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

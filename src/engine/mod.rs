@@ -30,7 +30,7 @@ pub mod waiter;
 
 pub use crate::damage::{Damage, DamageKind};
 pub use append::{Appended, Atomicity, Durability, Place};
-pub use compacted::Compacted;
+pub use compacted::{Compacted, Keyless};
 pub use files::Files;
 pub use linger::{Linger, Lingering};
 pub(crate) use meanings::Address;

@@ -4,7 +4,7 @@
 //! log for all queues cannot.
 
 use super::archive::{SealedSegment, SegmentSurvey};
-use super::{Compacted, Engine, Linger, Repair, Topic};
+use super::{Compacted, Engine, Keyless, Linger, Repair, Topic};
 use crate::error::Result;
 
 /// An engine with a log for each queue; see `queue_logs` of an [`Engine`].
@@ -24,6 +24,21 @@ pub trait QueueLogs: Engine {
     /// compaction stops.
     fn compact(
         &self,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted> {
+        self.compact_with(Keyless::Drop, topic, progress)
+    }
+
+    /// As [`QueueLogs::compact`], and says what happens to messages without a key.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::InvalidOption`] for the first message without a key that is refused, after
+    /// the other partitions were compacted.
+    fn compact_with(
+        &self,
+        keyless: Keyless,
         topic: Option<&str>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted>;

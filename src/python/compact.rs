@@ -6,6 +6,7 @@ use super::named;
 use super::progress::{interruptible, with_progress};
 use super::report::Compaction;
 use super::store::Store;
+use crate::Keyless;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 
@@ -25,6 +26,9 @@ impl Store {
     /// progress
     ///     Called with the bytes read so far and in total; an exception from it stops the
     ///     compaction; segments already replaced stay replaced.
+    /// drop_keyless
+    ///     Whether messages without a key are dropped, which stand for no state. A topic that was
+    ///     not always compacted may have some. If False, a queue that has one is left as it is.
     ///
     /// Returns
     /// -------
@@ -34,11 +38,16 @@ impl Store {
     /// Raises
     /// ------
     /// InvalidOptionError
-    ///     If the topic is not compacted.
+    ///     If the topic, or every topic, is not compacted. With ``drop_keyless=False``, if a
+    ///     message without a key would be dropped; all other queues were compacted.
     /// UnsupportedError
     ///     Unless the store is a partition log.
     /// CorruptError
-    ///     If a segment is damaged. It is left as it is, and all other queues were compacted.
+    ///     If a segment is damaged, also one that an earlier compaction has found. It is left as it
+    ///     is, and all other queues were compacted.
+    /// StoreFailedError
+    ///     If an earlier compaction of a queue failed while it replaced segments: it continues when
+    ///     the store is opened again. All other queues were compacted.
     ///
     /// Examples
     /// --------
@@ -49,14 +58,21 @@ impl Store {
     /// ...     done = store.compact("state")
     /// >>> done.messages_read > done.messages_written
     /// True
-    #[pyo3(signature = (topic=None, progress=None))]
+    #[pyo3(signature = (topic=None, progress=None, *, drop_keyless=true))]
     fn compact(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = named::topic_or_none)] topic: Option<&str>,
         progress: Option<Py<PyAny>>,
+        #[pyo3(from_py_with = named::drop_keyless)] drop_keyless: bool,
     ) -> PyResult<Compaction> {
-        let done = with_progress(py, progress, |told| self.core().compact(topic, told));
+        let keyless = match drop_keyless {
+            true => Keyless::Drop,
+            false => Keyless::Refuse,
+        };
+        let done = with_progress(py, progress, |told| {
+            self.core().compact_with(keyless, topic, told)
+        });
         log::warnings(py, self.core());
         Ok(done?.into())
     }

@@ -92,6 +92,10 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
                         them will use other values";
             warn(py, (text, path.display().to_string(), &**reason))
         }
+        Warning::NotCompacted { reason } => {
+            let text = "a queue of %s is not compacted until the store is opened again: %s";
+            warn(py, (text, path, &**reason))
+        }
         Warning::More(count) => {
             let text = "%d more warnings of the store %s were not logged; see its attribute \
                         damage and its stats()";

@@ -28,6 +28,7 @@ arguments! {
     order: &'a str = word("order");
     ack: &'a str = word("ack");
     atomic: bool = flag("atomic");
+    drop_keyless: bool = flag("drop_keyless");
     follow: bool = flag("follow");
     flush: Option<bool> = flag_or_none("flush");
     verify: Option<bool> = flag_or_none("verify");

@@ -1,7 +1,7 @@
 //! Verification, compaction and repair.
 
 use super::Store;
-use crate::engine::{Compacted, Repair, Verification};
+use crate::engine::{Compacted, Keyless, Repair, Verification};
 use crate::error::Result;
 #[cfg(doc)]
 use crate::{
@@ -20,6 +20,7 @@ impl Store {
     /// # Errors
     ///
     /// [`Error::Unsupported`] unless the engine keeps a log for each queue;
+    /// [`Error::InvalidOption`] if the topic, or every topic, is not compacted;
     /// [`Error::UnknownTopic`], [`Error::ReadOnly`], [`Error::Closed`], [`Error::Forked`]; errors
     /// of the disk.
     pub fn compact(
@@ -27,7 +28,23 @@ impl Store {
         topic: Option<&str>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted> {
-        self.queue_logs("compaction")?.compact(topic, progress)
+        self.compact_with(Keyless::Drop, topic, progress)
+    }
+
+    /// [`Store::compact`], and says what happens to messages without a key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::compact`]; [`Error::InvalidOption`] for a message without a key, if these are
+    /// refused.
+    pub fn compact_with(
+        &self,
+        keyless: Keyless,
+        topic: Option<&str>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Compacted> {
+        let logs = self.queue_logs("compaction")?;
+        logs.compact_with(keyless, topic, progress)
     }
 
     /// Saves damaged bytes and repairs what it can; see [`Repair`].

@@ -195,6 +195,66 @@ def test_the_verb_compacts_topics(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["compact", str(tmp_path / "commits"), "state"]) != 0
 
 
+def test_messages_without_a_key_are_dropped_only_if_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = str(tmp_path / "log")
+    with open_log(tmp_path / "log", cleanup_policy="delete", default_queues=2) as store:
+        for number in range(200):
+            key = None if number == 57 else f"key {number % 5}"
+            for queue in (0, 1):
+                keys = [f"key {number % 5}"] if queue == 1 else [] if key is None else [key]
+                store.send("state", b"%d " % number * 20, keys=keys, queue=queue)
+    assert main(["compact", path, "state"]) == 2
+    complaint = capsys.readouterr().err
+    assert "message 57 of state-0 has no key" in complaint and "--drop-keyless" in complaint
+
+    def left(queue: int) -> int:
+        with forebay.open(path, mode="r") as store:
+            found = store.tail("state", start="earliest", follow=False)
+            return len([it for it in found if it.queue == queue])
+
+    assert left(0) == 200
+    compacted = left(1)
+    assert compacted < 100, "the other queue was compacted"
+    with open_log(tmp_path / "log") as store:
+        with pytest.raises(forebay.InvalidOptionError, match="message 57 of state-0") as caught:
+            store.compact("state", drop_keyless=False)
+        assert caught.value.name == "drop_keyless"
+        store.send("state", b"", key="key 1")
+    assert left(0) >= 200
+    assert main(["compact", path, "state", "--drop-keyless"]) == 0
+    assert left(0) < 100
+
+
+@pytest.mark.parametrize("policy", ["delete", {"state": "delete"}])
+def test_a_store_without_compacted_topics_refuses_to_compact(tmp_path: Path, policy: object):
+    with open_log(tmp_path / "log", cleanup_policy=policy) as store:
+        fill(store)
+        text = "cleanup_policy is .*: no topic is compacted: open the store with cleanup_policy"
+        with pytest.raises(forebay.InvalidOptionError, match=text):
+            store.compact()
+
+
+def test_each_call_reports_a_damaged_queue_after_all_others_were_compacted(tmp_path: Path):
+    with open_log(tmp_path / "log", cleanup_policy="compact") as store:
+        for topic in ("a", "b"):
+            producer = store.producer(topic)
+            for number in range(300):
+                producer.send(b"value %d " % number * 8, key=f"key {number % 5}")
+        log = tmp_path / "log" / "a-0" / f"{0:020}.log"
+        with log.open("r+b") as file:
+            file.seek(16)
+            file.write(b"\x77")
+        for _ in range(2):
+            with pytest.raises(forebay.CorruptError) as caught:
+                store.compact()
+            assert caught.value.path == str(log)
+            assert len(list(store.tail("b", start="earliest", follow=False))) < 100
+        assert store.repair().ok
+        assert store.compact().partitions == 1
+
+
 def test_the_verb_compacts_a_directory_of_another_system_if_told_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -249,10 +249,15 @@ class Store:
         return await self._waits.long_call(self.plain.verify, progress)
 
     async def compact(
-        self, topic: str | None = None, progress: Progress | None = None
+        self,
+        topic: str | None = None,
+        progress: Progress | None = None,
+        *,
+        drop_keyless: bool = True,
     ) -> Compaction:
         """Drop messages that have a later one with the same key. Cancelling stops it."""
-        return await self._waits.long_call(functools.partial(self.plain.compact, topic), progress)
+        compact = functools.partial(self.plain.compact, topic, drop_keyless=drop_keyless)
+        return await self._waits.long_call(compact, progress)
 
     async def delete_before(self, topic: str, to: Bound) -> dict[int, int]:
         """Delete the messages of a topic before an offset or a time; durable on return."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import UsageError, add_store, number, unknown
+from forebay.options import Progress
 from forebay.output import counted, human, write_json, write_line
 from forebay.progress import Bar
 
@@ -24,13 +25,19 @@ def add(verbs: Any) -> None:
         "--segment-bytes",
         metavar="BYTES",
         type=number,
-        help="segments are merged up to this length (1 GiB)",
+        help="segments are merged up to this length (the store's segment_bytes, which this sets "
+        "for later writers too)",
     )
     parser.add_argument(
         "--delete-retention-ms",
         metavar="MS",
         type=number,
         help="how long tombstones stay after the first compaction that kept them (a day)",
+    )
+    parser.add_argument(
+        "--drop-keyless",
+        action="store_true",
+        help="drop messages without a key; otherwise a topic that has any is refused",
     )
     parser.add_argument(
         "--adopt", action="store_true", help="compact a directory that Forebay did not create"
@@ -46,6 +53,8 @@ def _compact(arguments: argparse.Namespace) -> int:
             if topic not in store.topics:
                 text = unknown("topic", topic, store.topics)
                 raise forebay.UnknownTopicError(text, topic=topic)
+    # The thread of this writer, which would drop messages without a key, does not run before then.
+    month_ms = 30 * 24 * 3600 * 1000
     done: dict[str, dict[str, Any]] = {}
     with forebay.open(
         arguments.store,
@@ -53,10 +62,12 @@ def _compact(arguments: argparse.Namespace) -> int:
         cleanup_policy=dict.fromkeys(arguments.topics, "compact"),
         segment_bytes=arguments.segment_bytes,
         delete_retention_ms=arguments.delete_retention_ms,
+        log_cleaner_backoff_ms=month_ms,
     ) as store:
         for topic in dict.fromkeys(arguments.topics):
             with Bar(f"compacting {topic}", "bytes") as progress:
-                done[topic] = store.compact(topic, progress)._asdict()
+                compacted = _compact_one(store, topic, progress, arguments.drop_keyless)
+                done[topic] = compacted._asdict()
     if arguments.json:
         write_json(done)
         return 0
@@ -67,3 +78,16 @@ def _compact(arguments: argparse.Namespace) -> int:
             f"became {counts['messages_written']:,} in {human(counts['bytes_written'])}"
         )
     return 0
+
+
+def _compact_one(
+    store: forebay.Store, topic: str, progress: Progress, drops: bool
+) -> forebay.Compaction:
+    try:
+        return store.compact(topic, progress, drop_keyless=drops)
+    except forebay.InvalidOptionError as error:
+        if error.name != "drop_keyless":
+            raise
+        raise UsageError(
+            f"{error.reason}; --drop-keyless drops all messages of the topic without a key"
+        ) from error

@@ -3,7 +3,7 @@
 use super::segments::names;
 use super::{PartitionLog, archive, fit, repair, unsupported};
 use crate::engine::archive::{SealedSegment, SegmentSurvey};
-use crate::engine::{Compacted, Linger, QueueLogs, Repair, Topic};
+use crate::engine::{Compacted, Keyless, Linger, QueueLogs, Repair, Topic};
 use crate::error::{Error, Result};
 
 impl QueueLogs for PartitionLog {
@@ -27,8 +27,9 @@ impl QueueLogs for PartitionLog {
         writer.parts.roll()
     }
 
-    fn compact(
+    fn compact_with(
         &self,
+        keyless: Keyless,
         topic: Option<&str>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted> {
@@ -43,7 +44,7 @@ impl QueueLogs for PartitionLog {
                 topic: name.to_owned(),
             })?;
         }
-        compactor.compact(&writer.parts, topic, progress)
+        compactor.compact(&writer.parts, keyless, topic, progress)
     }
 
     fn delete_before(

@@ -7,7 +7,7 @@ use super::work::{Key, Work};
 use crate::engine::partition_log::write::ends::Ends;
 use crate::engine::partition_log::write::files::{self, FIRST_DIRTY};
 use crate::engine::partition_log::write::parts::Parts;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::sync::Arc;
 
 /// A partition that can be compacted.
@@ -44,6 +44,13 @@ pub(super) enum When {
     Asked,
 }
 
+/// What a search for partitions to compact finds.
+pub(super) struct Found {
+    pub(super) candidates: Vec<Candidate>,
+    /// The first error because of which a partition is not among them, for a caller that asked.
+    pub(super) outcome: Result<()>,
+}
+
 impl Compactor {
     /// The partitions that can be compacted.
     pub(super) fn find(
@@ -52,7 +59,7 @@ impl Compactor {
         work: &mut Work,
         topic: Option<&str>,
         when: When,
-    ) -> Result<Vec<Candidate>> {
+    ) -> Result<Found> {
         let all = parts.all_ends()?;
         if work.first_dirty.is_none() {
             let path = parts.root.join(FIRST_DIRTY);
@@ -61,27 +68,38 @@ impl Compactor {
             work.first_dirty = Some(known.collect());
         }
         let now_ms = self.trusted_ms(parts, work);
-        let mut found = Vec::new();
+        let mut candidates = Vec::new();
+        let mut outcome = Ok(());
         for (topic_name, queue, ends) in all {
             let is_meant = topic.is_none_or(|topic| *topic == *topic_name);
             if !is_meant || !self.rules.policy.compacts(&topic_name) {
                 continue;
             }
             let key = (topic_name, queue);
-            let candidate = self.candidate(parts, work, (key, ends), when, now_ms);
-            match candidate {
-                Ok(candidate) => found.extend(candidate),
-                // In the background it is reported, once; to a caller it is returned.
-                Err(error @ Error::Corrupt { .. }) if when == When::Due => {
-                    self.take_error(parts, &error);
-                }
-                Err(error) => return Err(error),
+            let candidate = self.candidate(parts, work, (key.clone(), ends), when, now_ms);
+            let Err(error) = candidate.map(|candidate| candidates.extend(candidate)) else {
+                continue;
+            };
+            let known = work.known.entry(key).or_default();
+            known.take(&error);
+            match when {
+                _ if known.why_given_up().is_none() => return Err(error),
+                // It is reported once.
+                When::Due => self.take_error(parts, &error),
+                When::Asked => outcome = outcome.and(Err(error)),
             }
         }
-        Ok(found)
+        Ok(Found {
+            candidates,
+            outcome,
+        })
     }
 
     /// Whether a partition can be compacted, and how much of it is dirty.
+    ///
+    /// # Errors
+    ///
+    /// For a caller that asked: why the partition was given up. Errors of reading its segments.
     fn candidate(
         &self,
         parts: &Parts,
@@ -101,8 +119,11 @@ impl Compactor {
         let first_dirty = first_dirty.filter(|it| (start..=next_offset).contains(it));
         let first_dirty = first_dirty.unwrap_or(start);
         let known = work.known.entry(key.clone()).or_default();
-        if known.is_given_up {
-            return Ok(None);
+        if let Some(error) = known.why_given_up() {
+            return match when {
+                When::Due => Ok(None),
+                When::Asked => Err(error),
+            };
         }
         if known.dirty_segments.begins_before(start) {
             known.dirty_segments = DirtySegments::default();
@@ -114,14 +135,11 @@ impl Compactor {
         if when == When::Due && !ages && !is_due(dirty_ratio(&complete, first_dirty)) {
             return Ok(None);
         }
-        let surveyed = known.dirty_segments.update(disk, &complete, first_dirty);
-        surveyed.inspect_err(|error| known.take(error))?;
+        let dirty_segments = &mut known.dirty_segments;
+        dirty_segments.update(disk, &complete, first_dirty)?;
         let ahead = all(&ends);
-        let cut = known
-            .dirty_segments
-            .cut(disk, &mut complete, &ahead, (rules, now_ms));
-        cut.inspect_err(|error| known.take(error))?;
-        let is_overdue = known.dirty_segments.is_overdue(complete.end, rules, now_ms);
+        dirty_segments.cut(disk, &mut complete, &ahead, (rules, now_ms))?;
+        let is_overdue = dirty_segments.is_overdue(complete.end, rules, now_ms);
         let ratio = dirty_ratio(&complete, first_dirty);
         let is_wanted = match when {
             When::Due => is_due(ratio) || ratio.is_some() && is_overdue,

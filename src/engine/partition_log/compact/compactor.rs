@@ -107,8 +107,8 @@ impl Compactor {
         reading.time_ms
     }
 
-    /// Handles an error of the background. Returns whether another partition may be compacted.
-    pub(super) fn take_error(&self, parts: &Parts, error: &Error) -> bool {
+    /// Handles an error of the background.
+    pub fn take_error(&self, parts: &Parts, error: &Error) {
         if let Error::Corrupt {
             path,
             position,
@@ -118,13 +118,11 @@ impl Compactor {
             let place = *position..*position;
             let damage = Damage::new(DamageKind::Log, path, place, reason);
             self.warnings.add(Warning::Damage(damage));
-            return true;
-        }
-        if !matches!(error, Error::Closed { .. } | Error::Unsupported { .. })
-            && error.ends_writing()
-        {
+        } else if let Error::Unsupported { what } = error {
+            let reason = what.clone();
+            self.warnings.add(Warning::NotCompacted { reason });
+        } else if !matches!(error, Error::Closed { .. }) && error.ends_writing() {
             parts.fail(error);
         }
-        false
     }
 }

@@ -20,15 +20,16 @@ use super::source::Complete;
 use super::stop::{Done, Stop};
 use super::transactions::Transactions;
 use crate::disk::Disk;
-use crate::engine::Compacted;
 use crate::engine::partition_log::segments::names::{beside, with_suffix};
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::write::ends::Ends;
 use crate::engine::partition_log::write::indexes::{OFFSETS, TIMES};
 use crate::engine::partition_log::write::rules::{OFFSET_ENTRY, Rules, TIME_ENTRY};
 use crate::engine::partition_log::write::swap;
-use crate::error::Result;
+use crate::engine::{Compacted, Keyless};
+use crate::error::{Error, Result};
 use std::ops::Range;
+use std::path::Path;
 
 /// A segment holds offsets up to this far from its base.
 const SPAN_MAX: u64 = i32::MAX as u64;
@@ -48,6 +49,8 @@ pub struct Pass<'a> {
     pub complete: &'a Complete,
     /// All segments: later ones may say how transactions ended.
     pub ahead: &'a Complete,
+    /// What happens to messages without a key that were not compacted before.
+    pub keyless: Keyless,
     /// The time.
     pub now_ms: i64,
     /// Called with bytes that were read. An error ends the pass.
@@ -62,8 +65,9 @@ impl Pass<'_> {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Corrupt`] if a segment is damaged; errors of the disk, and of
-    /// [`Pass::pace`]. The segments that were replaced before stay so.
+    /// [`Error::Corrupt`] if a segment is damaged; [`Error::InvalidOption`] for a message without a
+    /// key that is refused; errors of the disk, and of [`Pass::pace`]. The segments that were
+    /// replaced before stay so.
     pub fn run(&mut self, first_dirty: u64) -> Done<(u64, Compacted)> {
         let complete = self.complete;
         let map = self.build(first_dirty)?;
@@ -133,10 +137,13 @@ impl Pass<'_> {
                     while let Some(entry) =
                         opened.next().map_err(|flaw| source.flawed(&found, flaw))?
                     {
-                        if let Some(key) = entry.key
-                            && entry.offset >= first_dirty
-                        {
-                            hashes.push((map.hash(key), entry.offset));
+                        let is_dirty = entry.offset >= first_dirty;
+                        match entry.key.filter(|_| is_dirty) {
+                            Some(key) => hashes.push((map.hash(key), entry.offset)),
+                            None if is_dirty && self.keyless == Keyless::Refuse => {
+                                return Err(refused(&self.ends.folder, entry.offset).into());
+                            }
+                            None => {}
                         }
                     }
                     if !map.put_all(&hashes) {
@@ -153,6 +160,13 @@ impl Pass<'_> {
         }
         Ok(map)
     }
+}
+
+/// The error for a message without a key.
+fn refused(folder: &Path, offset: u64) -> Error {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let reason = format!("message {offset} of {name} has no key, and would be dropped");
+    Error::option("drop_keyless", "False", reason)
 }
 
 /// Groups the segments that begin before `end` so that each group fits one segment.

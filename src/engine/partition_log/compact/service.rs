@@ -10,11 +10,11 @@ use super::compactor::Compactor;
 use super::pace::Pace;
 use super::pass::Pass;
 use super::stop::{Done, Stop};
-use super::work::{Known, Work};
-use crate::engine::Compacted;
+use super::work::{Known, Work, is_of_partition};
 use crate::engine::partition_log::write::files::{self, FIRST_DIRTY};
 use crate::engine::partition_log::write::parts::Parts;
 use crate::engine::service::durability::Durable;
+use crate::engine::{Compacted, Keyless};
 use crate::error::{Error, Result};
 use crate::plant::{Bug, planted};
 use crate::region::guard;
@@ -63,21 +63,30 @@ impl Compactor {
         };
         let work = &mut *held.work;
         let due = match self.find(parts, work, None, When::Due) {
-            Ok(found) => found.into_iter().max_by(|one, other| {
+            Ok(found) => found.candidates.into_iter().max_by(|one, other| {
                 let order = one.is_overdue.cmp(&other.is_overdue);
                 order.then(one.ratio.total_cmp(&other.ratio))
             }),
-            Err(error) => return self.take_error(parts, &error),
+            Err(error) => {
+                self.take_error(parts, &error);
+                return false;
+            }
         };
         let Some(candidate) = due else {
             return false;
         };
+        let key = candidate.key.clone();
         let mut pace = Pace::new(&self.shutdown, self.rules.bytes_per_second);
         let mut pace = |bytes| pace.spend(bytes);
-        match self.compact_one(parts, work, candidate, &mut pace) {
+        match self.compact_one(parts, work, candidate, Keyless::Drop, &mut pace) {
             Ok(_) => true,
             Err(Stop::Asked) => false,
-            Err(Stop::Failed(error)) => self.take_error(parts, &error),
+            Err(Stop::Failed(error)) => {
+                self.take_error(parts, &error);
+                // Otherwise the next step would try the same partition again at once.
+                let known = work.known.get(&key);
+                known.is_some_and(|known| known.why_given_up().is_some())
+            }
         }
     }
 
@@ -87,21 +96,20 @@ impl Compactor {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for a topic that is not compacted; [`Error::Busy`] for a call from
-    /// `progress`; [`Error::Corrupt`] for the first damaged segment, after the other partitions
-    /// were compacted; [`Error::Closed`] if the store is closed meanwhile; errors of the disk.
+    /// [`Error::InvalidOption`] if the topic, or every topic, is not compacted; [`Error::Busy`] for
+    /// a call from `progress`; [`Error::Closed`] if the store is closed meanwhile; errors of the
+    /// disk. After the other partitions were compacted: [`Error::Corrupt`] for the first damaged
+    /// segment, the error because of which an earlier pass has given a partition up, and
+    /// [`Error::InvalidOption`] for a message without a key that is refused.
     pub fn compact(
         &self,
         parts: &Parts,
+        keyless: Keyless,
         topic: Option<&str>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Compacted> {
         parts.health.check()?;
-        if let Some(topic) = topic.filter(|topic| !self.rules.policy.compacts(topic)) {
-            let reason =
-                "the topic is not compacted: open the store with cleanup_policy=\"compact\"";
-            return Err(Error::option("topic", format!("{topic:?}"), reason));
-        }
+        self.check_policy(topic)?;
         let mut held = match self.hold(|| !self.shutdown.has_begun() && progress(0, 0)) {
             Ok(held) => held,
             Err(Stop::Asked) if self.shutdown.has_begun() => {
@@ -112,6 +120,7 @@ impl Compactor {
         };
         let work = &mut *held.work;
         let found = self.find(parts, work, topic, When::Asked)?;
+        let (found, mut outcome) = (found.candidates, found.outcome);
         let total = found.iter().map(|it| {
             let dirty = it.complete.bytes_from(it.first_dirty);
             dirty + it.complete.bytes_from(0)
@@ -120,7 +129,6 @@ impl Compactor {
         let (mut done, mut told) = (0, 0);
         let mut goes_on = progress(0, total);
         let mut compacted = Compacted::default();
-        let mut outcome = Ok(());
         for candidate in found {
             if !goes_on {
                 break;
@@ -139,11 +147,11 @@ impl Compactor {
                     false => Err(Stop::Asked),
                 }
             };
-            match self.compact_one(parts, work, candidate, &mut pace) {
+            match self.compact_one(parts, work, candidate, keyless, &mut pace) {
                 Ok(counts) => compacted.add(&counts),
                 Err(Stop::Asked) if !goes_on => {}
                 Err(Stop::Asked) => return Err(Error::closed(&parts.root)),
-                Err(Stop::Failed(error @ Error::Corrupt { .. })) => {
+                Err(Stop::Failed(error)) if is_of_partition(&error) => {
                     outcome = outcome.and(Err(error));
                 }
                 Err(Stop::Failed(error)) => {
@@ -157,12 +165,29 @@ impl Compactor {
         Ok(compacted)
     }
 
+    /// Checks that the topic, or any topic, is compacted.
+    fn check_policy(&self, topic: Option<&str>) -> Result<()> {
+        let policy = &self.rules.policy;
+        let (name, value, what) = match topic {
+            Some(topic) if policy.compacts(topic) => return Ok(()),
+            Some(topic) => ("topic", format!("{topic:?}"), "the topic is not compacted"),
+            None if policy.compacts_any() => return Ok(()),
+            None => {
+                let none = "no topic is compacted";
+                ("cleanup_policy", format!("{:?}", policy.words()), none)
+            }
+        };
+        let reason = format!("{what}: open the store with cleanup_policy=\"compact\"");
+        Err(Error::option(name, value, reason))
+    }
+
     /// Compacts a partition, in as many passes as its keys need.
     fn compact_one(
         &self,
         parts: &Parts,
         work: &mut Work,
         mut candidate: Candidate,
+        keyless: Keyless,
         pace: &mut dyn FnMut(u64) -> Done<()>,
     ) -> Done<Compacted> {
         if !planted(Bug::CompactUnsaved) {
@@ -187,6 +212,7 @@ impl Compactor {
                 ends: &candidate.ends,
                 complete: &candidate.complete,
                 ahead: &candidate.ahead,
+                keyless,
                 now_ms,
                 pace,
                 is_swapping: false,
@@ -195,9 +221,11 @@ impl Compactor {
             let is_swapping = pass.is_swapping;
             let known = work.known.entry(candidate.key.clone()).or_default();
             known.dirty_segments = DirtySegments::default();
-            known.is_given_up |= is_swapping;
             if let Err(Stop::Failed(error)) = &done {
-                known.take(error);
+                match is_swapping {
+                    true => *known = Known::given_up(error),
+                    false => known.take(error),
+                }
             }
             let (end, own) = done?;
             counts.add(&own);
@@ -230,13 +258,7 @@ impl Compactor {
         match &done {
             Ok(_) => held.work.known.remove(&key),
             // A replacement may not be complete.
-            Err(_) => {
-                let known = Known {
-                    is_given_up: true,
-                    ..Known::default()
-                };
-                held.work.known.insert(key, known)
-            }
+            Err(error) => held.work.known.insert(key, Known::given_up(error)),
         };
         done
     }

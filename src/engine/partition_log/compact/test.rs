@@ -6,6 +6,7 @@ use super::source::{Complete, Source};
 use super::stop::Stop;
 use crate::cleanup::Compaction;
 use crate::disk::RealDisk;
+use crate::engine::Keyless;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::write::ends::{End, Ends};
 use crate::engine::partition_log::write::rules::Rules;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use tempfile::TempDir;
 
+mod given_up;
 mod law;
 mod passes;
 
@@ -184,6 +186,7 @@ impl Log {
                 ends: &self.ends,
                 complete: &complete,
                 ahead: &complete,
+                keyless: Keyless::Drop,
                 now_ms: self.now_ms,
                 pace: &mut |_| Ok(()),
                 is_swapping: false,

@@ -32,14 +32,59 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) dirty_segments: DirtySegments,
-    /// Nothing is compacted until the store is opened again: a segment is damaged, or a replacement
-    /// is not complete.
-    pub(super) is_given_up: bool,
+    given_up: Option<Error>,
 }
 
 impl Known {
-    /// What an error of reading or replacing segments means for later passes.
+    /// A partition that was given up because of this error.
+    pub(super) fn given_up(error: &Error) -> Known {
+        Known {
+            given_up: Some(again(error)),
+            ..Known::default()
+        }
+    }
+
+    /// Gives the partition up if every pass would meet this error.
     pub(super) fn take(&mut self, error: &Error) {
-        self.is_given_up |= matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. });
+        if is_lasting(error) {
+            self.given_up = Some(again(error));
+        }
+    }
+
+    /// Why nothing is compacted until the store is opened again, or the partition is repaired: a
+    /// segment is damaged, its copy would be too long, or a replacement is not complete.
+    pub(super) fn why_given_up(&self) -> Option<Error> {
+        self.given_up.as_ref().map(again)
+    }
+}
+
+/// Whether every pass over the partition would meet an error.
+fn is_lasting(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { .. } | Error::Unsupported { .. })
+}
+
+/// Whether an error of a pass says nothing about other partitions: its own may be given up, or has
+/// a message that is refused.
+pub(super) fn is_of_partition(error: &Error) -> bool {
+    is_lasting(error) || matches!(error, Error::InvalidOption { .. })
+}
+
+/// The error that tells another caller why a partition was given up.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Corrupt {
+            path,
+            position,
+            reason,
+        } => Error::corrupt(path, *position, reason),
+        Error::Unsupported { what } => Error::Unsupported { what: what.clone() },
+        Error::Failed { reason, .. } => Error::Failed {
+            reason: reason.clone(),
+            appended: false,
+        },
+        other => Error::Failed {
+            reason: format!("replacing segments did not end: {}", other.reason()),
+            appended: false,
+        },
     }
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod behind;
+mod compaction;
 mod damage;
 mod emptied;
 mod extremes;

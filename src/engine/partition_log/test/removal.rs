@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const SEGMENTS: usize = 20;
 
 /// Opens the store again, on a disk that reports its calls.
-fn hooked(
+pub(super) fn hooked(
     store: Stepped,
     before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
 ) -> Stepped {

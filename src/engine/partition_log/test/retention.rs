@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const HOUR_MS: i64 = 3_600_000;
+pub(super) const HOUR_MS: i64 = 3_600_000;
 pub(super) const NOW: i64 = 20_000 * 24 * HOUR_MS;
 
 /// A store, stepped by a test.
@@ -70,12 +70,21 @@ impl Stepped {
 
     /// Sends messages of a kilobyte, one a batch, so that three make a segment.
     pub(super) fn send(&self, topic: &str, times: impl IntoIterator<Item = i64>) {
+        self.send_keyed(topic, times.into_iter().map(|time| ("key", time)));
+    }
+
+    /// As [`Stepped::send`], with a key for each.
+    pub(super) fn send_keyed<'a>(
+        &self,
+        topic: &str,
+        rows: impl IntoIterator<Item = (&'a str, i64)>,
+    ) {
         let topic = self.engine.topic_for_append(topic).unwrap();
-        for time in times {
+        for (key, time) in rows {
             let mut batch = self.engine.form().batch();
             let draft = Draft {
                 body: &[7; 1000],
-                keys: &["key"],
+                keys: &[key],
                 born_timestamp: Some(time),
                 ..Draft::default()
             };

@@ -169,6 +169,7 @@ proptest! {
                     ends: &log.ends,
                     complete: &first,
                     ahead: &complete,
+                    keyless: Keyless::Drop,
                     now_ms: log.now_ms,
                     pace: &mut |_| Ok(()),
                     is_swapping: false,
