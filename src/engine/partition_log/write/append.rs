@@ -200,6 +200,7 @@ impl Parts {
         Appender {
             disk: &self.disk,
             rules: &self.rules,
+            allocator: self.allocator.as_ref(),
             seed: self.seed,
             now_ms,
             whole: None,

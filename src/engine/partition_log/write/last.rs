@@ -11,8 +11,7 @@ use crate::engine::partition_log::segments::names::beside;
 use crate::engine::partition_log::segments::reader::{Here, Reader};
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::Result;
-use crate::mapped::{Extent, MappedFile};
-use crate::num::index;
+use crate::mapped::{Allocator, Extent, MappedFile};
 use crate::region::{Access, Region};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,9 +20,13 @@ use std::sync::Arc;
 const STEP_MIN: u64 = 64 << 10;
 /// At most this far ahead.
 const STEP_MAX: u64 = 16 << 20;
-/// Pages after the end are faulted in this far ahead: faulting in many at once takes less time per
-/// page than one fault per store.
+/// Pages after the end are faulted in at least this far ahead: faulting in many at once takes less
+/// time per page than one fault per store.
 const POPULATE_LEN: u64 = 64 << 10;
+/// The allocator faults in pages at most this far ahead.
+const POPULATE_MAX: u64 = 1 << 20;
+/// It does so for all partitions together, as far as each has [`POPULATE_LEN`].
+const POPULATE_ALL: u64 = 8 << 20;
 /// Pages are faulted in ahead only after this many bytes were appended: pages that stay unused take
 /// memory, and are written as zeros.
 const POPULATE_FROM: u64 = 256 << 10;
@@ -49,8 +52,10 @@ pub struct Last {
     pub room: u64,
     /// Where appends began.
     began: u64,
-    /// Bytes whose pages were faulted in.
-    populated: u64,
+    /// Bytes whose pages were faulted in, or requested from the allocator.
+    asked: u64,
+    /// An append that ends after this byte looks whether pages have to be faulted in.
+    look_at: u64,
 }
 
 impl Last {
@@ -81,7 +86,8 @@ impl Last {
             region: Some(file.region()?),
             room: file.reserved(),
             began: 0,
-            populated: 0,
+            asked: 0,
+            look_at: 0,
             file: Arc::new(file),
         })
     }
@@ -127,28 +133,46 @@ impl Last {
             region: None,
             room: 0,
             began: len,
-            populated: 0,
+            asked: 0,
+            look_at: 0,
         })
     }
 
     /// Faults in the pages of the bytes before `end`, which are about to be stored, and some that
-    /// follow.
+    /// follow. `active`: how many partitions were appended to since the last sync.
     #[inline]
-    pub fn populate(&mut self, end: u64) {
-        if end > self.populated && end.saturating_sub(self.began) >= POPULATE_FROM {
-            self.populate_ahead(end);
+    pub fn populate(&mut self, end: u64, allocator: Option<&Allocator>, active: usize) {
+        if end > self.look_at && end.saturating_sub(self.began) >= POPULATE_FROM {
+            self.populate_ahead(end, allocator, active);
         }
     }
 
     #[cold]
-    fn populate_ahead(&mut self, end: u64) {
-        let from = self.populated.max(self.len);
-        let until = (end + POPULATE_LEN).min(self.room);
-        if let Some(region) = self.region.as_ref().filter(|_| from < until) {
-            // A hint: failure costs only speed.
-            let _ = region.populate(index(from), index(until - from));
+    fn populate_ahead(&mut self, end: u64, allocator: Option<&Allocator>, active: usize) {
+        let mut present = self.file.populated().max(self.len);
+        if end > present {
+            // Nobody was asked to, or the allocator is late, as on a busy machine.
+            let until = (end + POPULATE_LEN).min(self.room);
+            if present < until {
+                self.file.populate(present, until - present);
+                present = until;
+            }
         }
-        self.populated = until;
+        self.look_at = present;
+        let share = POPULATE_ALL / (active as u64).max(1);
+        let step = share.min(POPULATE_MAX).min(end - self.began);
+        let Some(allocator) = allocator.filter(|_| step > POPULATE_LEN) else {
+            return;
+        };
+        self.asked = self.asked.max(present);
+        if end + step / 2 > self.asked {
+            let until = (end + step).min(self.room);
+            if self.asked < until {
+                allocator.populate(&self.file, self.asked, until - self.asked);
+                self.asked = until;
+            }
+        }
+        self.look_at = present.min(self.asked.saturating_sub(step / 2));
     }
 
     /// Reserves blocks for the bytes below `end`, and for some that follow. Returns the map.
@@ -178,7 +202,7 @@ impl Last {
 
     /// Unmaps the file if it was not used since this was last called.
     pub fn unmap_unused(&mut self) {
-        self.populated = 0;
+        (self.asked, self.look_at) = (0, 0);
         if self.region.take().is_none() {
             self.file.unmap_unused();
         }
@@ -190,37 +214,88 @@ impl Last {
 mod test {
     use super::*;
     use crate::disk::RealDisk;
+    use crate::machine::Machine;
+    use crate::mapped::Preparation;
+    use crate::num::index;
     use crate::options::Options;
+    use std::cell::Cell;
+
+    const STEP: u64 = 10_000;
+
+    /// What segments are created in.
+    struct Bed {
+        dir: tempfile::TempDir,
+        disk: Arc<dyn Disk>,
+        rules: Rules,
+        allocator: Allocator,
+        made: Cell<u64>,
+    }
+
+    impl Bed {
+        fn new() -> Bed {
+            let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+            let machine = Machine::stepped(Arc::clone(&disk));
+            Bed {
+                dir: tempfile::tempdir().unwrap(),
+                disk,
+                rules: Rules::new(&Options::default()),
+                allocator: Allocator::new(&machine, Preparation::default(), &Arc::default()),
+                made: Cell::new(0),
+            }
+        }
+
+        fn last(&self) -> Last {
+            let base = self.made.replace(self.made.get() + 1);
+            let path = self.dir.path().join(format!("{base:020}.log"));
+            Last::create(&self.disk, path, (base, 0), &self.rules, 0).unwrap()
+        }
+    }
+
+    fn append(last: &mut Last, allocator: Option<&Allocator>, active: usize) {
+        let end = last.len + STEP;
+        let region = last.reserve(end).unwrap();
+        last.populate(end, allocator, active);
+        region.write(index(last.len), &[7; index(STEP)]).unwrap();
+        last.len = end;
+        region.publish(index(end));
+    }
 
     /// A partition to which little is appended takes no memory for pages that it does not use.
     #[test]
     fn pages_are_faulted_in_only_ahead_of_a_segment_to_which_much_is_appended() {
-        const STEP: u64 = 10_000;
-        let dir = tempfile::tempdir().unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let rules = Rules::new(&Options::default());
-        let path = dir.path().join("00000000000000000000.log");
-        let mut last = Last::create(&disk, path, (0, 0), &rules, 0).unwrap();
-        let region = last.region.clone().unwrap();
-        let append = |last: &mut Last| {
-            let end = last.len + STEP;
-            last.reserve(end).unwrap();
-            last.populate(end);
-            let bytes = [7; index(STEP)];
-            region.write(index(last.len), &bytes).unwrap();
-            last.len = end;
-            region.publish(index(end));
-        };
+        let bed = Bed::new();
+        let mut last = bed.last();
         while last.len + STEP < POPULATE_FROM {
-            append(&mut last);
-            assert_eq!(last.populated, 0);
+            append(&mut last, None, 1);
+            assert_eq!(last.file.populated(), 0);
         }
-        append(&mut last);
-        assert_eq!(last.populated, (last.len + POPULATE_LEN).min(last.room));
-        let populated = last.populated;
-        append(&mut last);
-        assert_eq!(last.populated, populated, "in steps");
+        append(&mut last, None, 1);
+        let populated = last.file.populated();
+        assert_eq!(populated, (last.len + POPULATE_LEN).min(last.room));
+        append(&mut last, None, 1);
+        assert_eq!(last.file.populated(), populated, "in steps");
         last.unmap_unused();
-        assert_eq!(last.populated, 0);
+        assert_eq!(last.look_at, 0);
+    }
+
+    /// Of 1,000 partitions, each has few pages that it may never use.
+    #[test]
+    fn the_allocator_faults_in_as_many_pages_ahead_as_there_is_room_for_all_partitions() {
+        let bed = Bed::new();
+        let allocator = Some(&bed.allocator);
+        for (active, most) in [(1, POPULATE_MAX), (32, POPULATE_ALL / 32), (1000, 0)] {
+            let mut last = bed.last();
+            let mut ahead = Vec::new();
+            while last.len < 4 * POPULATE_MAX {
+                append(&mut last, allocator, active);
+                assert!(last.file.populated() <= last.room);
+                if last.len > 2 * POPULATE_MAX && last.len + most < last.room {
+                    ahead.push(last.file.populated() - last.len);
+                }
+            }
+            let (min, max) = (ahead.iter().min().unwrap(), ahead.iter().max().unwrap());
+            assert!(*max <= most.max(POPULATE_LEN), "{active}: {max}");
+            assert!(*min + STEP >= most / 2, "{active}: {min}");
+        }
     }
 }

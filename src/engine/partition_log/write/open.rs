@@ -26,6 +26,7 @@ use crate::engine::service::condition::Condition;
 use crate::engine::{Recovery, RepairStep, Report, Topic, Topics};
 use crate::error::{At, Op, Result};
 use crate::machine::{Drive, Machine};
+use crate::mapped::{Allocator, Preparation};
 use crate::meter::FlushMeter;
 use crate::options::Options;
 use crate::record::kafka::Codec;
@@ -113,6 +114,10 @@ impl Writer {
             (Arc::clone(news), FlushMeter::new(&report.warnings), None),
         );
         parts.gone = begun.gone;
+        if !parts.rules.sync {
+            let allocator = Allocator::new(machine, Preparation::default(), &report.warnings);
+            parts.allocator = Some(allocator);
+        }
         let parts = Arc::new(parts);
         let options = &begun.options;
         let mut writer = Writer::assemble(parts, options, machine.drive, &opened);
@@ -198,6 +203,10 @@ impl Writer {
         // Nothing may be created after another process may have opened the directory.
         drop(self.incomplete.lock());
         self.services.end();
+        if let Some(allocator) = &self.parts.allocator {
+            // It must not fault in pages of files that are cut to their contents.
+            allocator.stop();
+        }
         self.parts.news.notify();
         let done = self.parts.finish();
         self.parts.folders.release();

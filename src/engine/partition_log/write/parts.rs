@@ -26,6 +26,7 @@ use crate::engine::service::condition::Condition;
 use crate::engine::service::durability::Durable;
 use crate::engine::service::health::Health;
 use crate::error::{Error, Result};
+use crate::mapped::Allocator;
 use crate::meter::FlushMeter;
 use crate::sync::Mutex;
 use crossbeam_utils::CachePadded;
@@ -49,6 +50,8 @@ pub struct Parts {
     pub seed: u64,
     /// Whether the store may be written; closed under the append lock.
     pub health: Health,
+    /// Faults in pages ahead of use, if the store is asynchronous and not shared.
+    pub allocator: Option<Allocator>,
     /// The ends of all partitions, under the append lock.
     pub tail: CachePadded<AppendLock<Tail>>,
     /// Notified when readers can see more.
@@ -112,6 +115,7 @@ impl Parts {
             rules,
             seed,
             health: Health::default(),
+            allocator: None,
             tail: CachePadded::new(tail),
             news,
             readers: Readers::default(),

@@ -169,7 +169,7 @@ impl Tail {
             if let Some(last) = &mut writing.last {
                 last.region = Some(step.region);
             }
-            places.push(writing.store(part)?);
+            places.push(writing.store(with, part, self.unsynced.len())?);
             self.count(part);
             stored.push(step.key);
         }
@@ -196,7 +196,7 @@ impl Tail {
         if !writing.is_ready_for(with, part) {
             return None;
         }
-        let place = match writing.store(part) {
+        let place = match writing.store(with, part, self.unsynced.len()) {
             Ok(place) => place,
             Err(error) => return Some(Err(error)),
         };

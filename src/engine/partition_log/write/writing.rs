@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::engine::partition_log::segments::names;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::error::{At, Error, Op, Result};
-use crate::mapped::MappedFile;
+use crate::mapped::{Allocator, MappedFile};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::kafka::Part;
@@ -38,6 +38,8 @@ pub struct Appender<'a> {
     pub disk: &'a Arc<dyn Disk>,
     /// The rules.
     pub rules: &'a Rules,
+    /// Faults in pages ahead of use, unless each append does that itself.
+    pub allocator: Option<&'a Allocator>,
     /// The seed of the store.
     pub seed: u64,
     /// The time of the append, in ms.
@@ -400,15 +402,22 @@ impl Writing {
         self.ends.set_ready(0);
     }
 
-    /// Stores a batch, whose place is ready. Returns its first offset and its position.
-    pub fn store(&mut self, part: &mut Part) -> Result<(u64, u64)> {
+    /// Stores a batch, whose place is ready. Returns its first offset and its position. `active`:
+    /// how many partitions were appended to since the last sync.
+    pub fn store(
+        &mut self,
+        with: &Appender<'_>,
+        part: &mut Part,
+        active: usize,
+    ) -> Result<(u64, u64)> {
         let first = self.next;
         part.place(first, self.epoch.unwrap_or_default());
         let Some(last) = &mut self.last else {
             unreachable!("a plan has opened the last segment or made another")
         };
         let (position, bytes) = (last.len, part.bytes());
-        last.populate(position + bytes.len() as u64);
+        let end = position + bytes.len() as u64;
+        last.populate(end, with.allocator, active);
         let Some(region) = &last.region else {
             unreachable!("the place of the batch is mapped")
         };
