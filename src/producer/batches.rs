@@ -1,7 +1,8 @@
 //! Sending batches, in chunks.
 
 use super::{Producer, To, keep, scratch};
-use crate::engine::{Appended, Atomicity, Durability};
+use crate::engine::topic::PERMISSION_WRITE;
+use crate::engine::{Appended, Atomicity, Durability, Topic};
 use crate::error::{Error, Result};
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
@@ -68,9 +69,13 @@ impl Producer {
             if sender.row % ROWS_BETWEEN_CALLS == ROWS_BETWEEN_CALLS - 1 && !go_on() {
                 return Ok(all);
             }
-            // Not moved: a draft is long.
+            // Not moved: a draft is long. That of a short row is not even stored: only a copy of it
+            // goes to a function that is not inlined.
             if let Ok(draft) = &draft {
-                sender.add(draft)?;
+                if !sender.add_short(draft) {
+                    let stored = *draft;
+                    sender.add(&stored)?;
+                }
             } else if let Err(error) = draft {
                 return Err(sender.refuse(error));
             }
@@ -189,6 +194,30 @@ impl BatchSender<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Adds a row of few bytes to a partition log, if its queue is known and nothing is to be
+    /// checked or timed. Otherwise returns false, and the row is not added.
+    #[inline(always)]
+    fn add_short(&mut self, draft: &Draft<'_>) -> bool {
+        let Some(batch) = self.batch.kafka_mut() else {
+            return false;
+        };
+        let topic: &Topic = &self.to.topic;
+        let is_keyless = draft.first_key().is_none();
+        let turn = is_keyless.then_some(self.turn);
+        let queue = draft.queue.or(turn).or(self.producer.queue);
+        let Some(queue) = queue.filter(|queue| *queue < topic.write_queues()) else {
+            return false;
+        };
+        let is_checked = self.producer.claim.is_none()
+            && !(is_keyless && self.needs_key)
+            && self.atomicity == Atomicity::Rows
+            && self.row % ROWS_A_SAMPLE != self.first_sample
+            && topic.permissions() & PERMISSION_WRITE != 0;
+        let is_added = is_checked && batch.push_short(queue, draft, self.now);
+        self.row += usize::from(is_added);
+        is_added
     }
 
     /// Whether the rows fill a chunk.

@@ -1,11 +1,14 @@
 //! The contents of a record in format 2, as they are written: key, value and headers.
 
 use super::own;
-use super::varint::{Writer, signed, size};
+use super::varint::{Short, Writer, is_short, short_size, signed, size};
 use crate::record::common::Draft;
 
 /// Bytes that the length of a record can take.
 pub const LENGTH_MAX: usize = 5;
+/// Bytes of key and value of a short record, at most: its length, with at most 10 bytes of numbers,
+/// takes two bytes.
+const SHORT_MAX: usize = 0x1FFF - 10;
 
 /// One header. Its name has two parts.
 #[derive(Clone, Copy)]
@@ -158,6 +161,62 @@ impl<'a> Contents<'a> {
         }
         debug_assert!(to.is_full(), "a record is as long as its sizes say");
     }
+
+    /// Whether a record without headers is short: each of its numbers takes at most two bytes.
+    #[inline(always)]
+    pub fn is_short(&self, (timestamp, delta): (i64, u32)) -> bool {
+        self.header_count == 0
+            && is_short(timestamp)
+            && is_short(delta.into())
+            && self.short_len() <= SHORT_MAX
+    }
+
+    /// [`Sizes::len_max`] of a record without headers.
+    #[inline(always)]
+    pub fn short_len_max(&self) -> usize {
+        let empty = Sizes {
+            parts_max: 2 * LENGTH_MAX,
+            ..Sizes::default()
+        };
+        empty.len_max() + self.short_len()
+    }
+
+    /// Bytes of key and value.
+    #[inline(always)]
+    fn short_len(&self) -> usize {
+        let len = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
+        len(self.key()) + len(self.value())
+    }
+
+    /// As [`Contents::write`], for a short record, to memory of [`Sizes::len_max`] bytes or more.
+    /// Returns its length.
+    #[inline(always)]
+    pub fn write_short(&self, to: &mut [u8], (timestamp, delta): (i64, u32)) -> usize {
+        let room = to.len();
+        let (key, value) = (self.key(), self.value());
+        let len_of = |part: Option<&[u8]>| part.map_or(-1, |bytes| signed(bytes.len()));
+        let (key_len, value_len) = (len_of(key), len_of(value));
+        // After the attributes, which are 0.
+        let place = Short::of(0)
+            .and(Short::of(timestamp))
+            .and(Short::of(delta.into()));
+        let lens = short_size(key_len) + short_size(value_len);
+        // One byte is the number of headers.
+        let len = place.size() + lens + self.short_len() + 1;
+        let mut to = Writer::new(to);
+        to.short(Short::of(signed(len)).and(place));
+        match key {
+            None => to.short(Short::of(key_len).and(Short::of(value_len))),
+            Some(key) => {
+                to.short(Short::of(key_len));
+                to.put(key);
+                to.short(Short::of(value_len));
+            }
+        }
+        to.put(value.unwrap_or_default());
+        to.short(Short::of(0));
+        room - to.left()
+    }
 }
 
 /// The lengths of those parts of a record that do not depend on its place in a batch.
@@ -224,4 +283,50 @@ pub fn further_keys(draft: &Draft<'_>) -> Option<String> {
 #[inline]
 pub fn times_text(draft: &Draft<'_>) -> Option<String> {
     (draft.reconsume_times > 0).then(|| draft.reconsume_times.to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+
+    /// Lengths at which the sizes of numbers change.
+    const LENS: [usize; 8] = [0, 1, 63, 64, 4000, 4085, SHORT_MAX, SHORT_MAX + 1];
+    const TIMES: [i64; 8] = [0, -1, 63, 64, -64, -65, 0x1FFF, -0x2000];
+
+    #[test]
+    fn short_records_are_written_like_others() {
+        let bytes = vec![7; SHORT_MAX + 1];
+        let lens = || LENS.into_iter().map(Some).chain([None]);
+        let mut count = 0;
+        for (key, value) in lens().flat_map(|key| lens().map(move |value| (key, value))) {
+            let part = |len: Option<usize>| len.map(|len| bytes.get(..len).unwrap());
+            let draft = Draft {
+                key: part(key),
+                body: part(value).unwrap_or_default(),
+                is_null: value.is_none(),
+                ..Draft::default()
+            };
+            let contents = Contents::plain(&draft).unwrap();
+            let sizes = contents.sizes();
+            assert_eq!(contents.short_len_max(), sizes.len_max());
+            let fits = key.unwrap_or(0) + value.unwrap_or(0) <= SHORT_MAX;
+            for place in TIMES
+                .into_iter()
+                .flat_map(|it| [(it, 0), (it, 64), (it, 0x1FFF)])
+            {
+                assert_eq!(contents.is_short(place), fits);
+                if fits {
+                    let mut expected = vec![0; sizes.total(place.0, place.1)];
+                    contents.write(&mut expected, &sizes, place);
+                    let mut written = vec![0xAA; sizes.len_max()];
+                    let len = contents.write_short(&mut written, place);
+                    assert_eq!(written.get(..len), Some(&*expected));
+                    count += 1;
+                }
+            }
+            assert!(!contents.is_short((0x2000, 0)) && !contents.is_short((0, 0x2000)));
+        }
+        assert!(count > 1000, "{count}");
+    }
 }

@@ -157,12 +157,29 @@ impl Batch {
     pub fn push(&mut self, queue: u32, draft: &Draft<'_>, clock_ms: i64) -> Result<()> {
         check_value(&self.form, draft)?;
         match Contents::plain(draft) {
+            Some(contents) if self.add_short(queue, &contents, clock_ms) => Ok(()),
             Some(contents) => self.add(queue, &contents, clock_ms),
             None => {
                 check_labels(draft)?;
                 self.push_checked(queue, draft, further_keys(draft).as_deref(), clock_ms)
             }
         }
+    }
+
+    /// [`Batch::push`] of a message that has few bytes, no headers and no time, to the partition of
+    /// the last row. Returns false for any other message, which it does not add.
+    ///
+    /// Inlined, so that a caller that makes a draft need not store it.
+    #[inline(always)]
+    pub fn push_short(&mut self, queue: u32, draft: &Draft<'_>, clock_ms: i64) -> bool {
+        if draft.is_null
+            || draft.born_timestamp.is_some()
+            || draft.body.len() > self.form.value_len_max
+        {
+            return false;
+        }
+        let contents = Contents::plain(draft);
+        contents.is_some_and(|contents| self.add_short(queue, &contents, clock_ms))
     }
 
     /// [`Batch::push`] for a message that a store has accepted before, with any length of the value
@@ -187,6 +204,35 @@ impl Batch {
         let times = times_text(draft);
         let contents = Contents::new(draft, further, times.as_deref());
         self.add(queue, &contents, clock_ms)
+    }
+
+    /// Adds a record to the last part if it is short and the part is its partition's and has room.
+    /// Otherwise returns false.
+    #[inline(always)]
+    fn add_short(&mut self, queue: u32, contents: &Contents<'_>, clock_ms: i64) -> bool {
+        let last = self.used.wrapping_sub(1);
+        let Some(part) = self.parts.get_mut(last).filter(|it| it.queue == queue) else {
+            return false;
+        };
+        let timestamp = contents.draft().born_timestamp.unwrap_or(clock_ms);
+        let place = (timestamp - part.base_timestamp, part.count);
+        let len_max = LENGTH_MAX + contents.short_len_max();
+        if part.end + len_max > self.form.batch_len_max || !contents.is_short(place) {
+            return false;
+        }
+        let to = room(&mut part.bytes, part.end, len_max);
+        let len = contents.write_short(to, place);
+        part.end += len;
+        part.count += 1;
+        part.max_timestamp = part.max_timestamp.max(timestamp);
+        self.encoded_len += len;
+        self.clock_ms = clock_ms;
+        self.rows.push(RowPlace {
+            queue,
+            part: short(last),
+            delta: place.1,
+        });
+        true
     }
 
     /// Adds a record.
