@@ -34,7 +34,7 @@ pub use lock::SimulatedLocks;
 pub use lock::{ByteLocks, FileLock, LockState, SIGNATURE_LEN_MAX, signer};
 pub use open_file::{OpenFile, ReadAt};
 pub use real::RealDisk;
-pub use small::{put, read_small, replace, replace_keeping};
+pub use small::{put, read_small, read_text, replace, replace_keeping};
 pub use syscall::{
     ByteLock, Holder, coarse_ms, fork_generation, host_address, now_ns, steady_ms, thread_time,
     watch_forks,

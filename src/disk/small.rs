@@ -1,9 +1,12 @@
 //! Small files, which are read and replaced as a whole.
 
-use super::{Disk, FileSystem, Kind};
+use super::{Disk, Entry, FileSystem, Kind};
 use crate::error::{At, Error, Op, Result};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// A long text is read in parts of this many bytes.
+const PART_LEN: usize = if cfg!(test) { 16 } else { 1 << 20 };
 
 /// Atomically and durably replaces a small file: temporary file, sync, rename, sync of the
 /// directory.
@@ -79,6 +82,31 @@ pub fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec
     read_whole(disk.raw(), path, limit).at(Op::Read, path)
 }
 
+/// As [`read_small`], for a text whose length follows from what the store holds: it may have more
+/// than `limit` bytes. A zero byte, which no text has, ends the reading of such a file: a hole
+/// takes no room on the disk and would fill the memory.
+///
+/// # Errors
+///
+/// As [`read_small`].
+pub fn read_text(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
+    let is_long = |entry: &Entry| entry.kind == Kind::File && entry.len > limit;
+    if !disk.stat(path)?.is_some_and(|entry| is_long(&entry)) {
+        return read_small(disk, path, limit);
+    }
+    // One open file, so that the parts are those of one file.
+    let file = disk.open(path)?;
+    let (mut text, mut part) = (Vec::new(), vec![0; PART_LEN]);
+    loop {
+        let have = file.read_at(text.len() as u64, &mut part)?;
+        let read = part.get(..have).unwrap_or_default();
+        text.extend_from_slice(read);
+        if read.is_empty() || read.contains(&0) {
+            return Ok(Some(text));
+        }
+    }
+}
+
 fn read_whole(disk: &dyn FileSystem, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     loop {
         let Some(entry) = disk.stat(path)? else {
@@ -103,9 +131,10 @@ fn read_whole(disk: &dyn FileSystem, path: &Path, limit: u64) -> io::Result<Opti
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod test {
     use super::*;
-    use crate::disk::{Call, HookedDisk};
+    use crate::disk::{Call, HookedDisk, RealDisk};
     use std::fs;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -133,5 +162,26 @@ mod test {
         }
         assert_eq!(replaced(None)?, None);
         Ok(())
+    }
+
+    /// A hole of a terabyte takes no room on the disk.
+    #[test]
+    fn a_long_text_is_read_as_far_as_it_has_no_hole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("text");
+        let text = "a line\n".repeat(20);
+        fs::write(&path, &text).unwrap();
+        for limit in [10, 1000] {
+            let read = read_text(&RealDisk, &path, limit).unwrap();
+            assert_eq!(read.as_deref(), Some(text.as_bytes()));
+        }
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let read = read_text(&RealDisk, &path, 1000).unwrap().unwrap();
+        assert!(read.starts_with(text.as_bytes()) && read.contains(&0));
+        assert!(read.len() <= text.len() + PART_LEN, "{}", read.len());
+        assert!(read_text(&RealDisk, dir.path(), 10).is_err());
+        let missing = dir.path().join("missing");
+        assert!(read_text(&RealDisk, &missing, 10).unwrap().is_none());
     }
 }

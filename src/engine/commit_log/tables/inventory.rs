@@ -1,6 +1,6 @@
 //! `forebay.offsets`: the bounds of all queues and the index files, at one position of the log.
 
-use crate::disk::{Disk, read_small, replace};
+use crate::disk::{Disk, read_text, replace};
 use crate::engine::Topics;
 use crate::engine::commit_log::index::Index;
 use crate::engine::commit_log::queues::Queues;
@@ -38,6 +38,9 @@ pub struct Inventory {
     pub index: Option<Vec<(String, u32)>>,
 }
 
+/// A longer file is read in parts, as far as it has no hole.
+const LEN_MAX: u64 = if cfg!(test) { 64 << 10 } else { TABLE_LEN_MAX };
+
 /// Name of the file.
 pub const INVENTORY_NAME: &str = names::OFFSETS;
 
@@ -62,7 +65,8 @@ impl Inventory {
     /// Reads the file; `None` if it does not exist or is damaged.
     pub fn load(disk: &dyn Disk, root: &Path) -> Result<Option<Inventory>> {
         let path = root.join(INVENTORY_NAME);
-        let bytes = read_small(disk, &path, TABLE_LEN_MAX)?;
+        // A store may have any number of queues, each of which needs its line.
+        let bytes = read_text(disk, &path, LEN_MAX)?;
         Ok(bytes.and_then(|bytes| Inventory::parse(&bytes)))
     }
 
@@ -118,5 +122,33 @@ impl Inventory {
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "crc {crc:08x}");
         replace(&**disk, &path, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    /// Its writer could write it, and nobody could read it again, so the store could not be opened.
+    #[test]
+    fn the_bounds_of_any_number_of_queues_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let queues = (0..4000).map(|queue| (format!("topic-{}", queue % 7), queue, 1, 5));
+        let saved = Inventory {
+            position: 1 << 40,
+            queues: queues.collect(),
+            index: None,
+        };
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        saved.save(&disk, dir.path()).unwrap();
+        let path = dir.path().join(INVENTORY_NAME);
+        assert!(std::fs::metadata(&path).unwrap().len() > LEN_MAX);
+        assert_eq!(Inventory::load(&*disk, dir.path()).unwrap(), Some(saved));
+        // A hole of it is damage, as in a short one.
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert_eq!(Inventory::load(&*disk, dir.path()).unwrap(), None);
     }
 }
