@@ -17,7 +17,6 @@ use super::atomic::{self, BatchId, Boundary};
 use super::bridge::is_bridge;
 use super::search::Searcher;
 use super::walker::{Step, Walker};
-use crate::engine::Damage;
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Flaw;
@@ -55,13 +54,26 @@ impl Belief {
     }
 }
 
+/// Bytes without a valid record. A log may have as many holes as records. So a report on one, which
+/// has a path and a text, is made only when it is needed.
+#[derive(Clone, Debug)]
+pub struct Hole {
+    /// The bytes.
+    pub range: Range<u64>,
+    /// What is wrong at the first of them.
+    pub flaw: Flaw,
+}
+
+// Less than half of what the shortest record takes on the disk.
+const _: () = assert!(size_of::<Hole>() <= 40);
+
 /// What the walk found.
 #[derive(Clone, Debug, Default)]
 pub struct WalkResult {
     /// End of the log.
     pub end: u64,
-    /// Holes.
-    pub damage: Vec<Damage>,
+    /// Holes, in order.
+    pub holes: Vec<Hole>,
     /// Valid records.
     pub records: u64,
     /// Valid records that carry another record's checksum.
@@ -293,11 +305,11 @@ impl Walk<'_> {
         Ok(record.check(at).is_ok() && record.store_timestamp() >= self.outcome.last_store_ms)
     }
 
-    fn hole(&mut self, hole: Range<u64>, flaw: Flaw) -> Result<()> {
+    fn hole(&mut self, range: Range<u64>, flaw: Flaw) -> Result<()> {
         self.finish_batch()?;
-        self.holes += hole.end - hole.start;
-        self.outcome.end = hole.end;
-        self.outcome.damage.push(self.log.damage(hole, flaw));
+        self.holes += range.end - range.start;
+        self.outcome.end = range.end;
+        self.outcome.holes.push(Hole { range, flaw });
         Ok(())
     }
 }

@@ -24,7 +24,7 @@ use super::geometry;
 use super::load::{
     Loaded, has_sound_corners, index, is_as_known, keep_offsets_of_empty, load_queue, queues,
 };
-use super::losses::name_losses;
+use super::losses::{name_losses, report_holes};
 use super::place::{Placer, Scene};
 use super::rebuild::{Walked, count_queues, cut_queue, keep_next_offset, restart_empty_queue};
 use super::reindex::{complete_index, plan_index};
@@ -127,7 +127,7 @@ fn last_record(found: &Found, log: &Arc<Log>, begin: &Begin) -> Result<Option<(u
     };
     let walked = walk(log, last, begin.belief(), &mut |_, _, _| Ok(()))?;
     let is_last = walked.last == Some(last) && walked.records == 1;
-    let is_end = walked.end == begin.from && walked.damage.is_empty();
+    let is_end = walked.end == begin.from && walked.holes.is_empty();
     Ok((is_last && is_end).then_some((last, walked.last_store_ms)))
 }
 
@@ -309,7 +309,7 @@ impl Later {
             trust: Trust::Everywhere,
             checksums_from: u64::MAX,
         };
-        let mut walked = walk_range(&self.log, min..end, belief, &mut visit)?;
+        let walked = walk_range(&self.log, min..end, belief, &mut visit)?;
         let placed = placer.finish()?;
         self.report.rebuilt(placed.rebuilt);
         let mut gaps = placed.gaps;
@@ -318,10 +318,13 @@ impl Later {
             let (queue, topic, known) = (&read.queue, &read.topic, &read.known);
             gaps.extend(keep_next_offset(queue, topic, known, end)?);
         }
-        name_losses(queues, &all, &mut walked.damage, &gaps)?;
-        for damage in walked.damage {
-            self.report.add(damage);
-        }
+        let lost = name_losses(queues, &all, &walked.holes, &gaps)?;
+        report_holes(
+            &self.report,
+            &self.log,
+            walked.holes.iter().enumerate(),
+            lost,
+        );
         Ok(())
     }
 }

@@ -9,31 +9,30 @@ use super::load::Loaded;
 use super::place::Gap;
 use crate::damage::Lost;
 use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::walk::Hole;
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
-use crate::engine::report::LOST_MAX;
+use crate::engine::report::{LOST_MAX, Report};
 use crate::engine::{Damage, Topic};
 use crate::error::Result;
+use crate::record::Flaw;
 use crate::region::Access;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-fn bytes(hole: &Damage) -> Range<u64> {
-    hole.position..hole.position.saturating_add(hole.length)
-}
-
 /// Index of the first hole that ends after a position of the log.
-fn first_after(holes: &[Damage], position: u64) -> usize {
-    holes.partition_point(|hole| bytes(hole).end <= position)
+fn first_after(holes: &[Hole], position: u64) -> usize {
+    holes.partition_point(|hole| hole.range.end <= position)
 }
 
 /// Raises the end of a queue past the entries after it that point into holes: the log held their
 /// messages, so their offsets are used.
-pub fn pass_holes(queue: &ConsumeQueue, holes: &[Damage]) -> Result<()> {
+pub fn pass_holes(queue: &ConsumeQueue, holes: &[Hole]) -> Result<()> {
     let mut max = queue.max();
     while let Some(entry) = queue.entry(max)?
         && let Some(hole) = holes.get(first_after(holes, entry.position))
-        && is_within(&entry, &bytes(hole))
+        && is_within(&entry, &hole.range)
     {
         max += 1;
     }
@@ -73,16 +72,30 @@ pub fn report_losses(
     found: &Found,
     loaded: &Loaded,
     begin: &Begin,
-    (mut holes, gaps): (Vec<Damage>, &[Gap]),
+    (mut holes, gaps): (Vec<Hole>, &[Gap]),
     end: u64,
 ) -> Result<()> {
     let (log, queues) = (&loaded.log, &loaded.queues);
     let missing = missing_begin(found, log, begin, end);
-    holes.splice(0..0, missing.clone());
-    name_losses(queues, &queues.all(&found.topics)?, &mut holes, gaps)?;
-    holes.extend(missing_end(log, begin.promised, end));
-    for damage in holes {
-        found.report.add(damage);
+    if let Some(missing) = &missing {
+        let range = missing.position..missing.position.saturating_add(missing.length);
+        let flaw = Flaw::Empty;
+        holes.insert(0, Hole { range, flaw });
+    }
+    let mut lost = name_losses(queues, &queues.all(&found.topics)?, &holes, gaps)?;
+    if let Some(missing) = &missing {
+        let lost = lost.remove(&0).unwrap_or_default();
+        found.report.add_losing(missing.clone(), lost);
+    }
+    let first = usize::from(missing.is_some());
+    report_holes(
+        &found.report,
+        log,
+        holes.iter().enumerate().skip(first),
+        lost,
+    );
+    if let Some(missing) = missing_end(log, begin.promised, end) {
+        found.report.add(missing);
     }
     match missing {
         Some(missing) => name_missing(found, queues, begin, missing),
@@ -90,26 +103,42 @@ pub fn report_losses(
     }
 }
 
+/// Reports holes, each with its number and the messages that were `lost` in it.
+pub fn report_holes<'a>(
+    report: &Report,
+    log: &Log,
+    holes: impl Iterator<Item = (usize, &'a Hole)>,
+    mut lost: LostIn,
+) {
+    for (number, hole) in holes {
+        let lost = lost.remove(&number).unwrap_or_default();
+        report.add_losing(log.damage(hole.range.clone(), hole.flaw), lost);
+    }
+}
+
+/// Messages lost in holes, by the number of the hole.
+type LostIn = BTreeMap<usize, Vec<Lost>>;
+
 /// Finds the lost messages: entries of `all` that point into holes, and offsets without a record.
 /// In a writable store the entries become fillers. Names no more messages than a report keeps.
 pub fn name_losses(
     queues: &Queues,
     all: &[(Arc<Topic>, Arc<ConsumeQueue>)],
-    holes: &mut [Damage],
+    holes: &[Hole],
     gaps: &[Gap],
-) -> Result<()> {
+) -> Result<LostIn> {
+    let mut named = LostIn::new();
     let mut left = LOST_MAX;
-    let mut lose = |hole: &mut Damage, lost: &mut dyn Iterator<Item = Lost>| {
-        let before = hole.lost.len();
-        hole.lost.extend(lost.take(left));
-        left -= hole.lost.len() - before;
+    let mut lose = |hole: usize, lost: &mut dyn Iterator<Item = Lost>| {
+        for message in lost.take(left) {
+            named.entry(hole).or_default().push(message);
+            left -= 1;
+        }
     };
     for (topic, queue) in all {
-        for (at, number) in entries_in(queue, holes)? {
-            if let Some(hole) = holes.get_mut(at) {
-                let lost = || (topic.name.to_string(), queue.id, number);
-                lose(hole, &mut std::iter::once_with(lost));
-            }
+        for (hole, number) in entries_in(queue, holes)? {
+            let lost = || (topic.name.to_string(), queue.id, number);
+            lose(hole, &mut std::iter::once_with(lost));
             if queues.store.access == Access::ReadWrite {
                 queue.put(number, QueueEntry::FILLER)?;
             }
@@ -117,27 +146,29 @@ pub fn name_losses(
         queues.limit_maps();
     }
     for gap in gaps {
-        let at = holes.partition_point(|hole| hole.position < gap.after);
-        let hole = holes.get_mut(at);
-        if let Some(hole) = hole.filter(|hole| hole.position < gap.before) {
-            let named = |number| (gap.topic.to_string(), gap.queue, number);
-            lose(hole, &mut gap.offsets.clone().map(named));
+        let at = holes.partition_point(|hole| hole.range.start < gap.after);
+        if holes
+            .get(at)
+            .is_some_and(|hole| hole.range.start < gap.before)
+        {
+            let name = |number| (gap.topic.to_string(), gap.queue, number);
+            lose(at, &mut gap.offsets.clone().map(name));
         }
     }
-    Ok(())
+    Ok(named)
 }
 
 /// The entries of a queue that point into holes: the index of the hole, and the number.
-fn entries_in(queue: &ConsumeQueue, holes: &[Damage]) -> Result<Vec<(usize, u64)>> {
+fn entries_in(queue: &ConsumeQueue, holes: &[Hole]) -> Result<Vec<(usize, u64)>> {
     let mut found = Vec::new();
     let Some(first) = holes.first() else {
         return Ok(found);
     };
-    let mut from = queue.first_from(first.position)?;
+    let mut from = queue.first_from(first.range.start)?;
     while let Some((number, entry)) = queue.next_readable(from..queue.max())? {
         from = number + 1;
         let at = first_after(holes, entry.position);
-        let is_lost = |hole: &Damage| bytes(hole).contains(&entry.position);
+        let is_lost = |hole: &Hole| hole.range.contains(&entry.position);
         if holes.get(at).is_some_and(is_lost) {
             found.push((at, number));
         }

@@ -9,13 +9,13 @@ use super::place::{Gap, Placed, Placer, Scene};
 use super::reindex::{KeyPlan, complete_index, plan_index};
 use crate::engine::commit_log::index::Index;
 use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::walk::{self, WalkResult};
+use crate::engine::commit_log::log::walk::{self, Hole, WalkResult};
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
 use crate::engine::commit_log::read::meant::leads_home;
 use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
-use crate::engine::{Damage, Recovery, Topic};
+use crate::engine::{Recovery, Topic};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::rocketmq::Record;
@@ -82,14 +82,14 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
     if !untouched {
         sync_removals(found)?;
     }
-    cut_queues(found, &loaded, &begin, (&outcome.damage, end))?;
+    cut_queues(found, &loaded, &begin, (&outcome.holes, end))?;
     restart_empty_queues(found, &loaded, &begin)?;
     let reindexed = complete_index(found, &loaded, &begin, &plan, end)?;
     placed
         .gaps
         .extend(keep_next_offsets(found, &loaded, &begin, from, end)?);
     count_queues(found, &loaded.queues);
-    report_losses(found, &loaded, &begin, (outcome.damage, &placed.gaps), end)?;
+    report_losses(found, &loaded, &begin, (outcome.holes, &placed.gaps), end)?;
     if outcome.last.is_none() && end > min {
         (outcome.last, outcome.last_store_ms) = newest_record(found, &loaded)?;
     }
@@ -165,7 +165,7 @@ fn cut_queues(
     found: &Found,
     loaded: &Loaded,
     begin: &Begin,
-    (holes, end): (&[Damage], u64),
+    (holes, end): (&[Hole], u64),
 ) -> Result<()> {
     let min = found.min_position();
     let known = Counted::of(begin);
