@@ -147,6 +147,8 @@ pub enum Bug {
     OffsetsLate,
     /// A queue ends with its last message that is not lost.
     ForgetLost,
+    /// A queue ends with its last message that was not damaged before it was dispatched.
+    ForgetGiven,
     /// An opening ignores the saved intent of an atomic batch.
     ForgetIntent,
     /// The intent of an atomic batch replaces one whose batch is not durable.

@@ -1,5 +1,5 @@
-//! Stories of queues whose last message is lost: its record is damaged, and the processes that
-//! recover the store die at any call of the disk.
+//! Stories of queues whose last message is lost: its record is damaged, perhaps before it was
+//! dispatched, and the processes that recover the store die at any call of the disk.
 //!
 //! The law: however the store is opened then, no offset is assigned twice, and no queue ends before
 //! a message that was consumed.
@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Length of a log file.
 const FILE_LEN: u64 = 4096;
+/// Length of the part of a record that says where it belongs, except for its topic.
+const HEAD_LEN: u64 = 40;
 /// The topics. Each has one queue; the last message of the first is lost.
 const TOPICS: [&str; 2] = ["orders", "trades"];
 
@@ -56,8 +58,15 @@ impl Story {
         CommitLog::open(&machine, Path::new(ROOT), &options, Vec::new())
     }
 
-    /// Sends messages to both topics, the last of them to `topic`.
+    /// Sends messages to both topics, the last of them to `topic`, and dispatches them.
     fn send(&mut self, engine: &CommitLog, topic: usize) -> crate::error::Result<()> {
+        self.append(engine, topic)?;
+        engine.step_dispatch();
+        engine.parts().save_table()
+    }
+
+    /// Sends messages to both topics, the last of them to `topic`.
+    fn append(&mut self, engine: &CommitLog, topic: usize) -> crate::error::Result<()> {
         for _ in 0..self.random.below(40) {
             let topic = self.random.below(2) as usize;
             self.send_to(engine, topic)?;
@@ -66,8 +75,7 @@ impl Story {
         for _ in 0..topic as u64 * (1 + self.random.below(4)) {
             self.send_to(engine, topic)?;
         }
-        engine.step_dispatch();
-        engine.parts().save_table()
+        Ok(())
     }
 
     fn send_to(&mut self, engine: &CommitLog, topic: usize) -> crate::error::Result<()> {
@@ -95,7 +103,11 @@ impl Story {
 
     /// Damages the last record of the first topic.
     fn damage(&mut self, disk: &SimDisk) {
-        let Range { start, end } = self.last;
+        self.damage_in(disk, self.last.clone());
+    }
+
+    /// Damages a byte in these positions of the log.
+    fn damage_in(&mut self, disk: &SimDisk, Range { start, end }: Range<u64>) {
         let path = Path::new(ROOT)
             .join("commitlog")
             .join(format!("{:020}", start / FILE_LEN * FILE_LEN));
@@ -172,5 +184,30 @@ pub fn of_a_dead_process(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(disk.restart(Faults::none(Stop::Process)));
     drop(engine);
     story.damage(&disk);
+    story.recover(disk, &[Stop::Process])
+}
+
+/// The last record of the first topic is damaged before it is dispatched, so that perhaps no queue
+/// entry shows its offset. The store is then closed, or the process dies after a full pass.
+pub fn of_an_open_store(seed: u64) -> Result<(), Breach> {
+    let mut story = Story::new(seed);
+    let disk = new_disk(seed, Stop::Process);
+    let engine = story.open(&disk, Mode::Append).map_err(said)?;
+    if story.random.chance(50) {
+        story.send(&engine, 0).map_err(said)?;
+    }
+    let topic = story.random.below(2) as usize;
+    story.append(&engine, topic).map_err(said)?;
+    let start = story.last.start;
+    story.damage_in(&disk, start..start + HEAD_LEN);
+    engine.step_dispatch();
+    if story.random.chance(50) {
+        engine.close().map_err(said)?;
+        return story.recover(disk, &[Stop::Process, Stop::Power, Stop::Device]);
+    }
+    engine.parts().save_table().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
+    let disk = Arc::new(disk.restart(Faults::none(Stop::Process)));
+    drop(engine);
     story.recover(disk, &[Stop::Process])
 }

@@ -152,6 +152,8 @@ fn the_offset_of_a_lost_message_is_not_given_again_whoever_recovers_the_store() 
         lost_ends::of_a_closed_store,
     );
     find((Bug::ForgetLost, 1), 1000, lost_ends::of_a_dead_process);
+    tell_all(lost_ends::of_an_open_store);
+    find((Bug::ForgetGiven, 1), 1000, lost_ends::of_an_open_store);
 }
 
 #[test]

@@ -53,17 +53,23 @@ struct Slot {
 }
 
 impl Finder {
-    /// The number of the topic of this name; `None` if the name is damaged: it is not UTF-8, or
-    /// would be a path. No queue is created for it.
+    /// The number of the topic of this name; `None` if the name is damaged: it is not UTF-8, would
+    /// be a path, or is new in a record that is not sound. No queue is created for it.
     #[inline]
-    pub fn topic(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
+    pub fn topic(
+        &mut self,
+        topics: &Topics,
+        name: &[u8],
+        is_sound: impl FnOnce() -> bool,
+    ) -> Option<usize> {
         let last = self.topics.get_index(self.last);
         if last.is_some_and(|(last, _)| last.as_slice() == name) {
             return Some(self.last);
         }
         self.last = match self.topics.get_index_of(name) {
             Some(number) => number,
-            None => self.add_topic(topics, name)?,
+            None if is_sound() => self.add_topic(topics, name)?,
+            None => return None,
         };
         Some(self.last)
     }
@@ -85,12 +91,33 @@ impl Finder {
         self.topics.get_index(topic).map(|(_, found)| found.hash)
     }
 
-    /// The number of a queue. It is valid until the next call of [`Finder::limit`].
+    /// The number of a queue, if it has one.
+    #[inline]
+    pub fn number(&self, topic: usize, queue: u32) -> Option<usize> {
+        let number = self.numbers.get(short(topic), queue);
+        number.copied().flatten().map(|number| number as usize)
+    }
+
+    /// Whether a queue exists that may have no number.
+    #[cold]
+    pub fn is_listed(&self, topic: usize, queue: u32, queues: &Queues) -> bool {
+        let found = self.topics.get_index(topic);
+        found.is_some_and(|(_, found)| queues.has(&found.topic, queue))
+    }
+
+    /// The next offset of a queue.
+    #[inline]
+    pub fn end(&self, queue: usize) -> u64 {
+        self.slots.get(queue).map_or(0, |slot| slot.queue.max())
+    }
+
+    /// The number of a queue, which gets one. It is valid until the next call of
+    /// [`Finder::limit`].
     #[inline]
     pub fn queue(&mut self, topic: usize, queue: u32, queues: &Queues) -> Result<usize> {
-        match self.numbers.get(short(topic), queue) {
-            Some(Some(number)) => Ok(*number as usize),
-            _ => self.add_queue(topic, queue, queues),
+        match self.number(topic, queue) {
+            Some(number) => Ok(number),
+            None => self.add_queue(topic, queue, queues),
         }
     }
 
@@ -164,7 +191,7 @@ impl Finder {
         let Some((queue, offset)) = queue_and_offset(record) else {
             return Ok(None);
         };
-        let Some(topic) = self.topic(topics, record.topic()) else {
+        let Some(topic) = self.topic(topics, record.topic(), || true) else {
             return Ok(None);
         };
         self.limit();

@@ -20,8 +20,8 @@ mod finder;
 mod grouping;
 
 use super::index::{Index, is_indexed};
-use super::log::Log;
 use super::log::sound::{Depth, Sound, SoundWalk};
+use super::log::{Log, Lookup};
 use super::queues::Queues;
 use super::queues::queue::QueueEntry;
 use super::queues::queue::entry::queue_and_offset;
@@ -83,6 +83,8 @@ struct State {
     walked_ms: i64,
     /// Position of the last record walked, by this process or by recovery.
     last: Option<u64>,
+    /// Whether a hole was met since [`Dispatcher::take_hole`].
+    met_hole: bool,
     /// Why dispatch has stopped for good. Retrying could hide the failure: after a failed sync the
     /// next one may succeed without writing the lost pages.
     failed: Option<String>,
@@ -124,6 +126,7 @@ impl Dispatcher {
             stored_ms: 0,
             walked_ms: 0,
             last,
+            met_hole: false,
             failed: None,
         };
         Dispatcher {
@@ -196,6 +199,16 @@ impl Dispatcher {
     /// Position of the last record of the log, if all of it is dispatched; `None` if unknown.
     pub fn last_record(&self) -> Option<u64> {
         self.lock.lock().last
+    }
+
+    /// Whether damage was met since the last call: offsets of messages in it may be in no queue.
+    pub fn take_hole(&self) -> bool {
+        std::mem::take(&mut self.lock.lock().met_hole)
+    }
+
+    /// Makes the next [`Dispatcher::take_hole`] return true.
+    pub fn note_hole(&self) {
+        self.lock.lock().met_hole = true;
     }
 
     /// Runs `work` while dispatch is paused. It may change queues, index and log files: afterwards
@@ -287,7 +300,7 @@ impl Dispatcher {
         let begin = progress.walk.position();
         progress.finder.limit();
         let walked = self.walk(progress, records);
-        let put = put_entries(progress);
+        let put = self.put_entries(progress);
         let done = put.and(walked).inspect_err(|_| {
             // The next step walks the batch again. Entries that were put stay as they are.
             progress.walk.move_to(begin);
@@ -310,7 +323,10 @@ impl Dispatcher {
                 Some(Sound::Record(record, place)) => {
                     let (finder, entries) = (&mut progress.finder, &mut progress.entries);
                     let keys = &mut progress.keys;
-                    self.record(finder, entries, keys, &record, place.position)?;
+                    if !self.record(finder, entries, keys, &record, place.position)? {
+                        progress.met_hole = true;
+                        continue;
+                    }
                     progress.walked_ms = record.store_timestamp();
                     progress.last = Some(place.position);
                 }
@@ -321,13 +337,19 @@ impl Dispatcher {
                     return Err(Error::corrupt(path, start, hole.flaw.to_string()));
                 }
                 // Published bytes were damaged while the store was open.
-                Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),
+                Some(Sound::Hole(hole)) => {
+                    progress.met_hole = true;
+                    self.report.add(self.log.damage(hole.range, hole.flaw));
+                }
                 None => return Ok(true),
             }
         }
         Ok(false)
     }
 
+    /// Collects the entry and the keys of a record. Returns false if it is damaged. Only a record
+    /// of a new queue, and one that is in no queue, are checked here; see
+    /// [`Dispatcher::put_some`].
     #[inline]
     fn record(
         &self,
@@ -336,14 +358,25 @@ impl Dispatcher {
         keys: &mut Vec<PendingKey>,
         record: &Record<'_>,
         position: u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let known = Known::read(record.raw_properties());
-        let topic = finder.topic(&self.topics, record.topic());
-        if let Some(topic) = topic
-            && let Some((queue, offset)) = queue_and_offset(record)
-        {
+        let is_sound = || record.check(position).is_ok();
+        let topic = finder.topic(&self.topics, record.topic(), is_sound);
+        let claim = topic.zip(queue_and_offset(record));
+        let number = claim.and_then(|(topic, (queue, _))| finder.number(topic, queue));
+        if number.is_none() {
+            let is_listed = claim
+                .is_some_and(|(topic, (queue, _))| finder.is_listed(topic, queue, &self.queues));
+            if !is_listed && self.is_damaged(record, position) {
+                return Ok(false);
+            }
+        }
+        if let Some((topic, (queue, offset))) = claim {
             entries.push(PendingEntry {
-                queue: finder.queue(topic, queue, &self.queues)?,
+                queue: match number {
+                    Some(number) => number,
+                    None => finder.queue(topic, queue, &self.queues)?,
+                },
                 offset,
                 entry: QueueEntry::of(record, &known, position, &self.queues.store.delays),
             });
@@ -361,7 +394,86 @@ impl Dispatcher {
                 });
             }
         }
+        Ok(true)
+    }
+
+    /// Whether a record is damaged. If so, it is reported.
+    #[cold]
+    fn is_damaged(&self, record: &Record<'_>, position: u64) -> bool {
+        let Err(flaw) = record.check(position) else {
+            return false;
+        };
+        let end = position + u64::from(record.layout().total_len);
+        self.report.add(self.log.damage(position..end, flaw));
+        true
+    }
+
+    /// Puts the entries of a batch: those of a short one in log order, those of a long one queue by
+    /// queue.
+    fn put_entries(&self, progress: &mut State) -> Result<()> {
+        let State {
+            finder,
+            entries,
+            grouping,
+            met_hole,
+            ..
+        } = progress;
+        let done = if entries.len() <= BATCH_RECORDS {
+            self.put_some(finder, met_hole, entries.iter())
+        } else {
+            let order = grouping.order(finder.len(), entries.iter().map(|it| it.queue));
+            order.chunks(BATCH_RECORDS).try_for_each(|some| {
+                let some = some.iter().filter_map(|index| entries.get(*index as usize));
+                self.put_some(finder, met_hole, some)
+            })
+        };
+        entries.clear();
+        done
+    }
+
+    /// Puts some entries, in order. Loads the ends of their queues first.
+    ///
+    /// The offsets of a queue follow one another, unless a record was damaged. So only a record
+    /// whose offset does not follow is checked. If its offset is damaged, its entry would replace
+    /// that of another message, or be too far after the end.
+    #[inline]
+    fn put_some<'a>(
+        &self,
+        finder: &mut Finder,
+        met_hole: &mut bool,
+        entries: impl Iterator<Item = &'a PendingEntry> + Clone,
+    ) -> Result<()> {
+        let mut last = usize::MAX;
+        let mut touched = 0;
+        for pending in entries.clone() {
+            if pending.queue != last {
+                last = pending.queue;
+                touched ^= finder.touch(last, pending.offset);
+            }
+        }
+        std::hint::black_box(touched);
+        for pending in entries {
+            let follows = pending.offset == finder.end(pending.queue);
+            if !follows && self.is_lost(&pending.entry)? {
+                *met_hole = true;
+                continue;
+            }
+            finder.put(pending.queue, pending.offset, pending.entry)?;
+        }
         Ok(())
+    }
+
+    /// Whether the record of an entry is damaged. If so, it is reported.
+    #[cold]
+    fn is_lost(&self, entry: &QueueEntry) -> Result<bool> {
+        match self.log.checked_record_at(entry.position)? {
+            Lookup::Record(_) => Ok(false),
+            Lookup::Flawed(flaw) => {
+                let bytes = entry.position..entry.end();
+                self.report.add(self.log.damage(bytes, flaw));
+                Ok(true)
+            }
+        }
     }
 
     /// Puts the keys of a batch. Loads their slots first: these loads overlap, so the puts find the
@@ -388,45 +500,4 @@ impl Dispatcher {
         keys.drain(..put);
         done
     }
-}
-
-/// Puts the entries of a batch: those of a short one in log order, those of a long one queue by
-/// queue.
-fn put_entries(progress: &mut State) -> Result<()> {
-    let State {
-        finder,
-        entries,
-        grouping,
-        ..
-    } = progress;
-    let done = if entries.len() <= BATCH_RECORDS {
-        put_some(finder, entries.iter())
-    } else {
-        let order = grouping.order(finder.len(), entries.iter().map(|it| it.queue));
-        order.chunks(BATCH_RECORDS).try_for_each(|some| {
-            let some = some.iter().filter_map(|index| entries.get(*index as usize));
-            put_some(finder, some)
-        })
-    };
-    entries.clear();
-    done
-}
-
-/// Puts some entries, in order. Loads the ends of their queues first.
-#[inline]
-fn put_some<'a>(
-    finder: &mut Finder,
-    entries: impl Iterator<Item = &'a PendingEntry> + Clone,
-) -> Result<()> {
-    let mut last = usize::MAX;
-    let mut touched = 0;
-    for pending in entries.clone() {
-        if pending.queue != last {
-            last = pending.queue;
-            touched ^= finder.touch(last, pending.offset);
-        }
-    }
-    std::hint::black_box(touched);
-    let mut entries = entries;
-    entries.try_for_each(|pending| finder.put(pending.queue, pending.offset, pending.entry))
 }

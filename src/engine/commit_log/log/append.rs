@@ -16,7 +16,7 @@ use super::Log;
 use super::blank::blank;
 use crate::engine::commit_log::queues::table::QueueTable;
 use crate::engine::directory::page::Mark;
-use crate::engine::{Appended, Place, Topic};
+use crate::engine::{Appended, Place, Topic, Topics};
 use crate::error::{At, Op, Result};
 use crate::mapped::{Allocator, Latch, MappedFile, TransientPool};
 use crate::num::index;
@@ -182,6 +182,16 @@ impl Tail {
     pub fn raise_next_offset(&mut self, topic: &Topic, queue: u32, next: u64) {
         let offset = self.offsets.place(topic.id, queue);
         *offset = next.max(*offset);
+    }
+
+    /// The queues that have given offsets, and the next offset of each.
+    pub fn next_offsets(&self, topics: &Topics) -> Vec<(Arc<Topic>, u32, u64)> {
+        let mut found = Vec::new();
+        for topic in topics.all() {
+            let queues = self.offsets.of(topic.id);
+            found.extend(queues.map(|(queue, next)| (Arc::clone(&topic), queue, *next)));
+        }
+        found
     }
 
     /// The next offset of a queue.

@@ -168,6 +168,7 @@ impl Parts {
     /// thread has begun to flush look clean to another.
     pub fn flush_all(&self) -> Result<Flushed<'_>> {
         let alone = self.flushing.full_pass.lock();
+        self.keep_offsets_of_holes()?;
         // Taken before the flush, so that everything it describes is durable when it is saved.
         let (inventory, dispatched_ms) = self.inventory()?;
         // Everything in the queues is published, even if a step of dispatch is not complete.
@@ -260,6 +261,7 @@ impl Parts {
         self.flush_to(end)?;
         self.pool.iter().for_each(TransientPool::let_go);
         self.dispatcher.catch_up(end)?;
+        self.keep_offsets(&self.given_offsets())?;
         self.table_dirty.store(true, Ordering::Release);
         self.save_table()?;
         let flushed = self.flush_all()?;

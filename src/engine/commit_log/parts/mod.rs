@@ -5,6 +5,7 @@
 //! only through [`Conditions`].
 
 pub mod durable;
+pub mod given;
 pub mod topics;
 pub mod write_out;
 

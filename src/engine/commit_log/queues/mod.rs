@@ -134,6 +134,12 @@ impl Queues {
         *table.place(topic.id, queue) = Entry::Closed(offsets);
     }
 
+    /// Whether the queue exists, open or not.
+    pub fn has(&self, topic: &Topic, queue: u32) -> bool {
+        let table = self.table.read();
+        table.get(topic.id, queue).is_some_and(Value::is_there)
+    }
+
     /// The queue, if it is open.
     pub fn opened(&self, topic: &Topic, queue: u32) -> Option<Arc<ConsumeQueue>> {
         let table = self.table.read();

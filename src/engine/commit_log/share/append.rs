@@ -6,6 +6,7 @@ use super::offsets::dispatched;
 use crate::engine::commit_log::log::append::{Appender, Tail};
 use crate::engine::commit_log::log::atomic;
 use crate::engine::commit_log::parts::BACKLOG_MAX;
+use crate::engine::commit_log::parts::given::Given;
 use crate::engine::directory::member::Held;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::duty;
@@ -211,6 +212,15 @@ impl Core {
     /// Messages and bytes that this process has appended.
     pub fn counters(&self) -> (u64, u64) {
         self.tail.counters()
+    }
+
+    /// The offsets that were given, as far as this process has walked the log.
+    pub(super) fn given_offsets(&self) -> Given {
+        let tail = self.tail.lock();
+        Given {
+            end: tail.position(),
+            next: tail.next_offsets(&self.parts.topics),
+        }
     }
 
     /// Waits for the append lock of this process.

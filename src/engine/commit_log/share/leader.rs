@@ -5,14 +5,15 @@
 //! nothing depends on the memory of the dead process. No append goes through these parts; their end
 //! of the log is the published end in the state page.
 
-use crate::engine::Recovery;
 use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::parts::given::Given;
 use crate::engine::commit_log::recovery::open::open;
 use crate::engine::commit_log::services::Services;
 use crate::engine::commit_log::tables::topics::TopicTable;
 use crate::engine::directory::member::Member;
 use crate::engine::directory::page::StatePage;
 use crate::engine::service::hold::Hold;
+use crate::engine::{Recovery, Topic};
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::options::Options;
@@ -114,19 +115,21 @@ impl Leader {
         self.parts.allocator.stop();
     }
 
-    /// Ends the services; another process then takes over.
-    pub fn leave(&self) {
+    /// Ends the services; another process then takes over. `given`: the offsets that this process
+    /// knows to be given.
+    pub fn leave(&self, given: &Given) {
         self.stop();
         // This shortens the recovery of the next leader. A failure does no harm.
-        let _ = self.parts.full_pass();
+        let _ = self.keep(given).and_then(|()| self.parts.full_pass());
     }
 
-    /// Ends the services and closes the store, which nobody shares any more.
+    /// Ends the services and closes the store, which nobody shares any more. `given`: the offsets
+    /// that this process knows to be given.
     ///
     /// # Errors
     ///
     /// The error that keeps messages from being durable.
-    pub fn close(&self, last_store_ms: i64) -> Result<()> {
+    pub fn close(&self, last_store_ms: i64, given: &Given) -> Result<()> {
         self.stop();
         let parts = &self.parts;
         let closed = parts
@@ -134,11 +137,24 @@ impl Leader {
             .check()
             .and_then(|()| self.load_topics())
             .and_then(|()| parts.log.join().map(drop))
+            .and_then(|()| self.keep(given))
             .and_then(|()| parts.full_pass_for_close(last_store_ms));
         if closed.is_err() {
             parts.log.state.end_epoch(false);
         }
         closed
+    }
+
+    /// Puts these offsets into the queues of the services, which have topics of their own.
+    fn keep(&self, given: &Given) -> Result<()> {
+        let own = |(topic, queue, next): &(Arc<Topic>, u32, u64)| {
+            let (topic, _) = self.parts.topics.get_or_add(&topic.name, queue + 1);
+            (topic, *queue, *next)
+        };
+        self.parts.keep_offsets(&Given {
+            end: given.end,
+            next: given.next.iter().map(own).collect(),
+        })
     }
 
     /// Loads the topics that other processes have saved.

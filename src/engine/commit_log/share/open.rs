@@ -6,6 +6,7 @@ use super::offsets::dispatched;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::append::Tail;
 use crate::engine::commit_log::parts::AppendRules;
+use crate::engine::commit_log::parts::given::Given;
 use crate::engine::commit_log::recovery::assemble::{Opened, preparation};
 use crate::engine::commit_log::recovery::{find, geometry, open};
 use crate::engine::directory::agreed::Agreed;
@@ -91,7 +92,7 @@ impl Share {
             Ok(beside) => beside,
             Err(error) => {
                 // Services must not continue without the locks of this process.
-                leader.iter().for_each(Leader::leave);
+                leader.iter().for_each(|it| it.leave(&Given::default()));
                 return Err(error);
             }
         };
@@ -217,11 +218,12 @@ impl Share {
         };
         match role {
             Role::Leader(leader) if is_last => {
-                let closed = left.and(leader.close(core.member.page.stored_ms()));
+                let stored_ms = core.member.page.stored_ms();
+                let closed = left.and(leader.close(stored_ms, &core.given_offsets()));
                 closed.inspect(|()| self.drop_unused_pages())
             }
             Role::Leader(leader) => {
-                leader.leave();
+                leader.leave(&core.given_offsets());
                 left
             }
             Role::Follower | Role::Gone => left,

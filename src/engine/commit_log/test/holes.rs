@@ -175,7 +175,7 @@ impl Damaged {
 }
 
 /// Copies the files of a directory into another one.
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());

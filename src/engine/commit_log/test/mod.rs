@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod backlog;
+mod given;
 mod holes;
 mod options;
 mod prepared;

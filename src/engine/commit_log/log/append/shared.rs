@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::mapped::queue::list_files;
 use crate::mapped::{Extent, MappedFile};
 use crate::plant::{Bug, Point, pass, planted};
+use crate::record::rocketmq::Record;
 use crate::region::Access;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +25,9 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if the published end is below that of this process, or the log is damaged
-    /// below it: then nothing may be appended. Errors of reading: then the next call continues
-    /// where this one began.
+    /// [`Error::Corrupt`] if the published end is below that of this process, or a damaged record
+    /// below it is met: then nothing may be appended. Errors of reading: then the next call
+    /// continues where this one began.
     pub fn follow(&mut self, log: &Arc<Log>, topics: &Topics) -> Result<bool> {
         // Another process may have used files that this one prepared for an append that failed.
         self.ahead.clear();
@@ -52,18 +53,7 @@ impl Tail {
                     let Some(record) = walker.record(at, layout) else {
                         return Err(damaged(log, position, "the record cannot be read"));
                     };
-                    if let Some((queue, offset)) = queue_and_offset(&record) {
-                        let name = record.topic();
-                        if last
-                            .as_ref()
-                            .is_none_or(|last| last.name.as_bytes() != name)
-                        {
-                            last = topic_of(topics, name);
-                        }
-                        if let Some(topic) = &last {
-                            self.raise_next_offset(topic, queue, offset + 1);
-                        }
-                    }
+                    self.take_offset(log, topics, &mut last, (&record, position))?;
                 }
                 Step::Blank => {}
                 Step::Flawed(flaw) => return Err(damaged(log, position, flaw)),
@@ -83,6 +73,39 @@ impl Tail {
         // Files below the end are read through the parts of a reader.
         log.files.forget_below(end);
         Ok(true)
+    }
+
+    /// Raises the next offset of a queue past a record of another process. `last`: the topic of the
+    /// record before it.
+    ///
+    /// Only a record whose offset is not the next one of its queue is checked. The bodies of the
+    /// others need not be loaded, and none of them moves an offset by more than one.
+    fn take_offset(
+        &mut self,
+        log: &Log,
+        topics: &Topics,
+        last: &mut Option<Arc<Topic>>,
+        (record, position): (&Record<'_>, u64),
+    ) -> Result<()> {
+        let name = record.topic();
+        let is_last = |last: &Arc<Topic>| last.name.as_bytes() == name;
+        if !last.as_ref().is_some_and(is_last) {
+            *last = topic_of(topics, name);
+        }
+        if let Some(topic) = last
+            && let Some((queue, offset)) = queue_and_offset(record)
+        {
+            let next = self.offsets.place(topic.id, queue);
+            if offset == *next {
+                *next += 1;
+                return Ok(());
+            }
+            // A message after a damaged offset would be in no queue.
+            check(log, record, position)?;
+            *next = (offset + 1).max(*next);
+            return Ok(());
+        }
+        check(log, record, position)
     }
 
     /// Continues at `position`, a place that was published, without the records before it.
@@ -176,6 +199,12 @@ impl Tail {
         with.disk.sync_directory(with.log.files.directory())?;
         Ok(Some(Arc::new(file)))
     }
+}
+
+#[cold]
+fn check(log: &Log, record: &Record<'_>, position: u64) -> Result<()> {
+    let checked = record.check(position).map(drop);
+    checked.map_err(|flaw| damaged(log, position, flaw))
 }
 
 /// The topic of a record; `None` if no queue can have this name.
