@@ -154,7 +154,7 @@ impl Consumers {
     /// out groups whose log came back shorter, so that the next opening notices it too.
     fn whole(
         &self,
-        mut progress: Vec<GroupProgress>,
+        progress: Vec<GroupProgress>,
         saved: &OffsetTable,
         durable: u64,
     ) -> Result<Vec<GroupProgress>> {
@@ -165,15 +165,18 @@ impl Consumers {
         let beside = log
             .as_ref()
             .map_or(Saved::Beside(None), |log| log.beside(durable));
-        progress.iter_mut().for_each(|it| it.log = beside);
-        progress.retain(|it| {
+        let mut whole = Vec::with_capacity(progress.len());
+        for mut it in progress {
+            it.log = beside;
             let place = saved.place(&it.topic, &it.group);
             let place = place.map(|of| (of.epoch, of.began_ns, of.position));
             let cut = log.as_ref().zip(place);
             let cut = cut.and_then(|(log, place)| log.epochs.intact_until(place, log.durable));
-            cut.is_none_or(|cut| it.offsets.iter().all(|next| self.is_left(it, *next, cut)))
-        });
-        Ok(progress)
+            if cut.map_or(Ok(true), |cut| self.is_left(&it, cut))? {
+                whole.push(it);
+            }
+        }
+        Ok(whole)
     }
 
     /// The log with which progress is saved.
@@ -188,14 +191,18 @@ impl Consumers {
         }))
     }
 
-    /// Whether an offset is in the part of the log below `cut`.
-    fn is_left(&self, of: &GroupProgress, (queue, offset): (u32, u64), cut: u64) -> bool {
+    /// Whether all offsets of a group are in the part of the log below `cut`.
+    fn is_left(&self, of: &GroupProgress, cut: u64) -> Result<bool> {
         let engine = &*self.handle.engine;
         let Some(topic) = engine.topics().get(&of.topic) else {
-            return false;
+            return Ok(false);
         };
-        let end = engine.offset_at(&topic, queue, Point::Position(cut));
-        end.is_ok_and(|end| offset <= end)
+        for (queue, offset) in &of.offsets {
+            if *offset > engine.offset_at(&topic, *queue, Point::Position(cut))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod append_lock;
 mod arrow;
+mod cannot_read;
 mod claims;
 mod consumer;
 mod copied;

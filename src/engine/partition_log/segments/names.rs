@@ -5,7 +5,9 @@ use crate::disk::{Disk, Entry, Kind};
 use crate::engine::Address;
 use crate::engine::directory::names::{BROKER_LOCK, COMMIT_LOG, STATE};
 use crate::error::{Error, Result};
+use crate::plant::{Bug, planted};
 use crate::record::check_is_users;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// File of a broker that names its cluster.
@@ -154,12 +156,14 @@ pub fn with_suffix(log: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 ///
-/// [`Error::NotAStore`] for the folder of one partition; errors of reading.
+/// [`Error::NotAStore`] for the folder of one partition; errors of reading. A path at which there
+/// is no directory is no error.
 pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let entries = match disk.list_some(root, &|_| false) {
-        Ok(entries) => entries,
         // Opening it reports what is wrong.
-        Err(_) => return Ok(false),
+        Err(error) if is_absent(&error) => return Ok(false),
+        Err(_) if planted(Bug::TakeErrorForAbsence) => return Ok(false),
+        listed => listed?,
     };
     if has(&entries, COMMIT_LOG, Kind::Directory) || has(&entries, STATE, Kind::File) {
         return Ok(false);
@@ -184,6 +188,12 @@ pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
         }
     }
     unread.map_or(Ok(false), Err)
+}
+
+/// Whether an error says that there is no directory. Any other says nothing about its files.
+fn is_absent(error: &Error) -> bool {
+    let absent = [ErrorKind::NotFound, ErrorKind::NotADirectory];
+    error.kind().is_some_and(|kind| absent.contains(&kind))
 }
 
 /// Checks that the log directory may be read.
@@ -247,6 +257,7 @@ pub fn entries(disk: &dyn Disk, folder: &Path) -> Result<Vec<Entry>> {
     };
     match disk.list_some(folder, &has_len) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(_) if planted(Bug::TakeErrorForAbsence) => Ok(Vec::new()),
         found => found,
     }
 }
