@@ -21,7 +21,11 @@
 //! A search only serves a report, and readers get no message after the fillers until it ends. So it
 //! skips messages that this process has reported, for example when it opened the store. And it ends
 //! as soon as the holes of all its messages are known, after a maximum number of bytes, and at
-//! bytes that cannot be read, with what it has found.
+//! bytes that cannot be read, with what it has found: it reports these bytes too, since the holes
+//! may be after them.
+//!
+//! A lack of descriptors or memory ends no search, and says nothing about the log. The reader that
+//! meets it goes on after the fillers, and the next reader that comes to them continues the search.
 
 use super::meant::leads_home;
 use crate::damage::Lost;
@@ -30,8 +34,8 @@ use crate::engine::commit_log::log::sound::{Depth, Hole, Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::engine::commit_log::queues::queue::told::{Begun, Looked, Search};
 use crate::engine::report::Report;
-use crate::engine::{Damage, Topic};
-use crate::error::Result;
+use crate::engine::{Damage, DamageKind, Topic};
+use crate::error::{Error, Result};
 use crate::record::rocketmq::Record;
 use crate::sync::Mutex;
 use std::ops::Range;
@@ -70,8 +74,8 @@ pub struct Scene<'a> {
 
 impl Scene<'_> {
     /// Reports the holes that hold the messages of the filler `number` and of the adjacent fillers.
-    /// Subtracts the bytes that it walks from `budget`. Returns the range of these fillers, or
-    /// `None` if the budget ran out: then the next call continues.
+    /// Subtracts the bytes that it walks from `budget`. Returns the range of these fillers, after
+    /// which the caller can go on, or `None` if the budget ran out: then the next call continues.
     pub fn tell(&self, number: u64, budget: &mut u64) -> Option<Range<u64>> {
         let told = &self.queue.told;
         let looked = match told.of(number) {
@@ -83,7 +87,10 @@ impl Scene<'_> {
                     told.add(&numbers);
                     return Some(numbers);
                 }
-                let (looked, oldest) = told.begin(number, self.begin(numbers, left));
+                let Ok(begun) = self.begin(&numbers, left) else {
+                    return Some(numbers);
+                };
+                let (looked, oldest) = told.begin(number, begun);
                 if let Some(oldest) = oldest {
                     self.end(&oldest.numbers, &mut oldest.search.lock());
                 }
@@ -95,13 +102,29 @@ impl Scene<'_> {
             Looked::Begun(begun) => begun,
         };
         let mut search = search.lock();
-        // An error of reading ends the search: the reader does not need these bytes, and trying
-        // them again for each filler of the run would delay it.
-        if search.has_ended || self.walk(&mut search, &numbers, budget).unwrap_or(true) {
+        if !search.has_ended {
+            match self.walk(&mut search, &numbers, budget) {
+                Ok(false) => return None,
+                Ok(true) => {}
+                Err(error) if !error.ends_writing() => return Some(numbers),
+                // A broker has retired the file.
+                Err(error) if error.is_not_found() => {}
+                // The reader does not need these bytes, and trying them again for each filler of
+                // the run would delay it.
+                Err(error) => self.leave(&search, &error),
+            }
             self.end(&numbers, &mut search);
-            return Some(numbers);
         }
-        None
+        Some(numbers)
+    }
+
+    /// Reports that a search ends at bytes that cannot be read.
+    fn leave(&self, search: &Search, error: &Error) {
+        let at = search.positions.start;
+        let reason = format!("the search for a lost message cannot go on: {error}");
+        let path = self.log.path_at(at);
+        let damage = Damage::new(DamageKind::Log, path, at..at, reason);
+        self.report.add(damage);
     }
 
     /// Ends a search: reports the hole that it has kept, if any. Its fillers are not searched for
@@ -151,7 +174,12 @@ impl Scene<'_> {
     }
 
     /// The search for messages of the fillers `numbers`.
-    fn begin(&self, numbers: Range<u64>, left: Vec<Range<u64>>) -> Begun {
+    ///
+    /// # Errors
+    ///
+    /// Those that pass. Without a neighbour the search would walk a part of the log that has none
+    /// of its messages.
+    fn begin(&self, numbers: &Range<u64>, left: Vec<Range<u64>>) -> Result<Begun> {
         let queue = self.queue;
         let home = |number: u64| -> Result<Option<Range<u64>>> {
             Ok(match queue.entry(number)? {
@@ -169,14 +197,10 @@ impl Scene<'_> {
         let mut after = numbers.end..max.min(numbers.end + NEIGHBOURS);
         let after = after.find_map(|number| home(number).transpose());
         let (first, end) = (self.log.min_position(), self.log.published());
-        let start = before
-            .and_then(Result::ok)
-            .map_or(first, |record| record.end);
-        let end = after
-            .and_then(Result::ok)
-            .map_or(end, |record| record.start);
-        Begun {
-            numbers,
+        let start = known(before)?.map_or(first, |record| record.end);
+        let end = known(after)?.map_or(end, |record| record.start);
+        Ok(Begun {
+            numbers: numbers.clone(),
             search: Arc::new(Mutex::new(Search {
                 positions: start..end,
                 budget: SEARCH_LEN,
@@ -185,7 +209,7 @@ impl Scene<'_> {
                 doubtful: None,
                 has_ended: false,
             })),
-        }
+        })
     }
 
     /// Walks the rest of the log between the neighbours, as far as the budget of the search allows.
@@ -195,18 +219,22 @@ impl Scene<'_> {
         let mut walk = SoundWalk::new(self.log, range, Depth::Checksums);
         while *budget > 0 && search.budget > 0 && !search.left.is_empty() {
             let from = walk.position();
-            let hole = match walk.next()? {
-                None => return Ok(true),
-                Some(Sound::Record(..)) => None,
-                Some(Sound::Hole(hole)) => Some(hole),
+            let hole = match walk.next() {
+                Err(error) => {
+                    search.positions.start = walk.position();
+                    return Err(error);
+                }
+                Ok(None) => return Ok(true),
+                Ok(Some(Sound::Record(..))) => None,
+                Ok(Some(Sound::Hole(hole))) => Some(hole),
             };
-            search.positions.start = walk.position();
             let len = walk.position() - from;
             *budget = budget.saturating_sub(len);
             search.budget = search.budget.saturating_sub(len);
             if let Some(hole) = hole {
                 self.meet(search, numbers, hole)?;
             }
+            search.positions.start = walk.position();
         }
         Ok(search.budget == 0 || search.left.is_empty())
     }
@@ -263,6 +291,18 @@ impl Scene<'_> {
 
     fn name(&self, number: u64) -> Lost {
         (self.topic.name.to_string(), self.queue.id, number)
+    }
+}
+
+/// A neighbour, unless it cannot be read.
+///
+/// # Errors
+///
+/// Those that pass.
+fn known(neighbour: Option<Result<Range<u64>>>) -> Result<Option<Range<u64>>> {
+    match neighbour.transpose() {
+        Err(error) if error.ends_writing() => Ok(None),
+        found => found,
     }
 }
 

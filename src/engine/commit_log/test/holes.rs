@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// A file system may check every page of a file to find where its data ends.
 #[test]
@@ -340,48 +340,99 @@ fn a_message_that_was_reported_lost_is_not_searched() {
     engine.close().unwrap();
 }
 
-/// A reader does not need the bytes between a lost message and the next one of its queue. A bad
-/// sector there made the search begin again at each filler.
-#[test]
-fn a_search_for_a_lost_message_ends_at_bytes_that_cannot_be_read() {
-    // The next message of the queue is in the second file.
-    let damaged = Damaged::with(1, 10, 1 << 20);
-    let (is_bad, met) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let (bad, count) = (Arc::clone(&is_bad), Arc::clone(&met));
-    let disk = HookedDisk::shared(move |call, path| {
-        let is_second = path.ends_with(format!("commitlog/{:020}", 1 << 20));
-        if call == Call::Map && is_second && bad.load(Ordering::Relaxed) {
-            count.fetch_add(1, Ordering::Relaxed);
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+/// A store with one lost message that is read while maps of a log file fail.
+struct Failing {
+    engine: CommitLog,
+    /// The error that they fail with; 0 for none.
+    number: Arc<AtomicI32>,
+    /// How many have failed.
+    met: Arc<AtomicUsize>,
+    _damaged: Damaged,
+}
+
+impl Failing {
+    /// That log file begins at `start`. The lost message is in the first one, and the next message
+    /// of its queue in the third.
+    fn new(start: u64) -> Failing {
+        let damaged = Damaged::with(1, 20, 1 << 20);
+        let (number, met) = (Arc::new(AtomicI32::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (failing, count) = (Arc::clone(&number), Arc::clone(&met));
+        let name = format!("commitlog/{start:020}");
+        let disk = HookedDisk::shared(move |call, path| {
+            let number = failing.load(Ordering::Relaxed);
+            if call == Call::Map && path.ends_with(&name) && number != 0 {
+                count.fetch_add(1, Ordering::Relaxed);
+                return Err(io::Error::from_raw_os_error(number));
+            }
+            Ok(())
+        });
+        let machine = Machine {
+            disk,
+            ..Machine::real()
+        };
+        Failing {
+            engine: damaged.open_on(&machine, damaged.dir.path(), Mode::Read),
+            number,
+            met,
+            _damaged: damaged,
         }
-        Ok(())
-    });
-    let machine = Machine {
-        disk,
-        ..Machine::real()
-    };
-    let engine = damaged.open_on(&machine, damaged.dir.path(), Mode::Read);
-    is_bad.store(true, Ordering::Relaxed);
-    let mut rows = Rows::default();
-    let pass = |rows: &mut Rows| {
-        let topic = engine.topics().get("t").unwrap();
+    }
+
+    /// Reads past the filler of the lost message. Returns how many maps have failed meanwhile.
+    fn pass(&self) -> usize {
+        let before = self.met.load(Ordering::Relaxed);
+        let topic = self.engine.topics().get("t").unwrap();
         let all = Filter::default();
-        let mut cursor = engine.cursor(&topic, 0, 1..2, &all, Check::Full).unwrap();
+        let cursor = self.engine.cursor(&topic, 0, 1..2, &all, Check::Full);
+        let (mut cursor, mut rows) = (cursor.unwrap(), Rows::default());
         for _ in 0..4 {
-            if !cursor.step(1, rows).unwrap() {
+            if !cursor.step(1, &mut rows).unwrap() {
                 break;
             }
         }
         assert_eq!(cursor.offset(), 2);
-    };
-    pass(&mut rows);
-    let before = met.load(Ordering::Relaxed);
-    assert!(before > 0);
-    assert_eq!(engine.report().damaged(), 1);
-    pass(&mut rows);
-    assert_eq!(met.load(Ordering::Relaxed), before);
-    engine.close().unwrap();
+        self.met.load(Ordering::Relaxed) - before
+    }
+
+    fn close(self) {
+        self.engine.close().unwrap();
+    }
+}
+
+/// A reader does not need the bytes between a lost message and the next one of its queue. A bad
+/// sector there made the search begin again at each filler. Later it ended without a report.
+#[test]
+fn a_search_for_a_lost_message_ends_at_bytes_that_cannot_be_read_and_reports_them() {
+    let store = Failing::new(1 << 20);
+    store.number.store(libc::EIO, Ordering::Relaxed);
+    assert!(store.pass() > 0);
+    let told = store.engine.report().damage();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let name = format!("{:020}", 1 << 20);
+    assert!(told[0].path.ends_with(&name) && told[0].position == 1 << 20);
+    assert!(told[0].reason.contains("cannot map") && told[0].lost.is_empty());
+    assert_eq!(told[1].lost, [("t".to_owned(), 0, 1)]);
+    assert_eq!(store.pass(), 0);
+    assert_eq!(store.engine.report().damage(), told);
+    store.close();
+}
+
+/// One lack of descriptors ended the search for good, and the message was never reported.
+#[test]
+fn a_search_for_a_lost_message_goes_on_after_a_lack_of_descriptors() {
+    for start in [0, 1 << 20] {
+        let store = Failing::new(start);
+        for number in [libc::EMFILE, libc::ENOMEM] {
+            store.number.store(number, Ordering::Relaxed);
+            // A reader tries a file only a few times.
+            assert!((1..=2).contains(&store.pass()));
+            assert_eq!(store.engine.report().damaged(), 0);
+        }
+        store.number.store(0, Ordering::Relaxed);
+        assert_eq!(store.pass(), 0);
+        let told = store.engine.report().damage();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].lost, [("t".to_owned(), 0, 1)]);
+        store.close();
+    }
 }
