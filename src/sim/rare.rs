@@ -1,14 +1,17 @@
 //! Short stories that random ones reach once in some hundred thousand crashes. After each, queues
 //! and index must agree with the log.
 
-use super::disk::SimDisk;
+use super::disk::{SimDisk, shared};
 use super::faults::{Faults, Stop};
 use super::frame::{Breach, hold, undamaged};
+use super::openings::{MODES, check_failed};
 use super::random::Random;
 use super::steps::{
     append, check, flushed_is_kept, new_disk, next, open, open_by, options, said, send,
 };
 use crate::engine::Engine;
+use crate::engine::commit_log::CommitLog;
+use crate::machine::Machine;
 use crate::options::Options;
 use std::path::Path;
 use std::sync::Arc;
@@ -217,7 +220,7 @@ pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
 
 /// A process dies with log and queues in the page cache. The next ones open the store while a map
 /// fails, a different one each time: an opening that succeeds finds every message, and one that
-/// fails removes none.
+/// fails tells the cause and changes none.
 pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     openings_that_fail(seed, 1, |failing| Faults {
         failing_map: Some(failing),
@@ -250,25 +253,39 @@ fn openings_that_fail(seed: u64, step: u64, faults: impl Fn(u64) -> Faults) -> R
     engine.flush(&mut || true).map_err(said)?;
     drop(engine);
     let mut failing = 1 + random.below(step);
+    let options = Options {
+        mode: random.pick(&MODES),
+        ..options(true)
+    };
     loop {
         let faults = faults(failing);
         disk = Arc::new(disk.restart(faults));
-        let opened = open(&disk);
+        let before = disk.contents();
+        let machine = Machine::stepped(shared(&disk));
+        let opened = CommitLog::open(&machine, Path::new("/store"), &options, Vec::new());
         let (maps, calls) = disk.tried();
         let count = faults.failing_map.map_or(calls, |_| maps);
         disk.set_failing_calls(0);
-        if let Ok(engine) = opened {
-            let found = engine.verify(&mut |_, _| true).map_err(said)?;
-            hold!(
-                found.damage.is_empty() && found.queue_entries == u64::from(all),
-                "without call {failing}: {} of {all} messages, {:?}",
-                found.queue_entries,
-                found.damage
-            );
+        match opened {
+            Ok(engine) => check_complete(&engine, all),
+            Err(error) => check_failed(&disk, &before, options.mode, &error),
         }
+        .map_err(|breach| format!("{:?}, without call {failing}: {breach}", options.mode))?;
         if count < failing {
             return Ok(());
         }
         failing += step;
     }
+}
+
+/// Checks that a store has all messages, and entries of them.
+fn check_complete(engine: &CommitLog, all: u32) -> Result<(), Breach> {
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(
+        found.damage.is_empty() && found.queue_entries == u64::from(all),
+        "{} of {all} messages, {:?}",
+        found.queue_entries,
+        found.damage
+    );
+    Ok(())
 }

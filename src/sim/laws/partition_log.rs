@@ -39,6 +39,7 @@ fn what_a_removal_leaves_of_a_partition_takes_nothing_away() {
 #[test]
 fn a_failed_call_while_a_partition_log_is_opened_takes_nothing_away() {
     tell_all(openings::failing_call);
+    find((Bug::TakeErrorForAbsence, 1), 300, openings::failing_call);
 }
 
 #[test]
