@@ -75,7 +75,10 @@ fn is_out_of_room(error: &io::Error) -> bool {
 }
 
 /// Whether a call other than a sync may soon succeed: space, descriptors or memory ran out.
+///
+/// `EAGAIN` is the error of a map in a process that locks all its memory and may lock no more. The
+/// operation of the error may be a larger one of which the map was a step.
 fn is_transient(error: &io::Error) -> bool {
-    let wanting = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    let wanting = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     is_out_of_room(error) || error.raw_os_error().is_some_and(|it| wanting.contains(&it))
 }

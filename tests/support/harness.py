@@ -31,7 +31,7 @@ REQUIRED = frozenset(filter(None, os.environ.get("CI_REQUIRES", "").split(",")))
 NAMES = frozenset(
     [
         *("root", "loop", "tmpfs", "xfs", "cc", "maven", "chromium", "wheel"),
-        *("curl", "gunicorn", "fish", "zsh"),
+        *("curl", "gunicorn", "fish", "zsh", "memlock"),
     ]
 )
 
