@@ -63,6 +63,11 @@ pub fn reserve_open(file: &File, len: u64) -> io::Result<()> {
 /// Nobody may store to a page between the read and the write: see
 /// [`FileSystem::reserve`](super::FileSystem::reserve).
 fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
+    fill_pausing(file, start, len, || {})
+}
+
+/// [`fill`], with a pause between each read and the write.
+pub fn fill_pausing(file: &File, start: u64, len: u64, mut pause: impl FnMut()) -> io::Result<()> {
     let end = (start + len).min(file.metadata()?.len());
     let zeros = vec![0; COPY_LEN];
     let mut buffer = vec![0; COPY_LEN];
@@ -78,6 +83,7 @@ fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
             break;
         }
         let bytes = buffer.get(..have).unwrap_or_default();
+        pause();
         for run in zero_runs(bytes, index(at % PAGE as u64)) {
             let part = zeros.get(..run.len()).unwrap_or_default();
             syscall::write_all_at(file, part, at + run.start as u64)?;

@@ -21,6 +21,8 @@ mod small;
 mod syscall;
 mod volume;
 
+#[cfg(test)]
+pub use blocks::fill_pausing;
 pub use blocks::reserve_open;
 #[cfg(test)]
 pub use durable::site;

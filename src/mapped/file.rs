@@ -322,7 +322,7 @@ impl MappedFile {
 #[allow(clippy::unwrap_used)]
 mod test {
     use super::*;
-    use crate::disk::{Call, HookedDisk};
+    use crate::disk::{Call, HookedDisk, fill_pausing};
     use std::sync::Barrier;
 
     /// The allocator thread and the appender once reserved the same range at the same time. On a
@@ -360,6 +360,43 @@ mod test {
             asked.sort_by_key(|range| range.start);
             let follow = asked.windows(2).all(|two| two[0].end == two[1].start);
             assert!(follow, "{asked:?}");
+        }
+    }
+    /// Where the file system cannot reserve, zeros are written to the pages that are read as zeros.
+    /// Of two threads that did so for the same pages, the slower one wrote them over messages.
+    #[test]
+    fn reserving_by_writing_zeros_overwrites_nothing() {
+        const THREADS: usize = 4;
+        const PAGES: u8 = 64;
+        let at = |page: u8| usize::from(page) * PAGE;
+        let dir = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = HookedDisk::shared(|call, path| {
+            if let Call::Reserve(start, len) = call {
+                let file = File::options().read(true).write(true).open(path)?;
+                fill_pausing(&file, start, len, std::thread::yield_now)?;
+            }
+            Ok(())
+        });
+        for round in 0..20 {
+            let path = dir.path().join(round.to_string());
+            let file = MappedFile::create(&disk, path, 0, at(PAGES) as u64, 0).unwrap();
+            let (region, start) = (file.region().unwrap(), Barrier::new(THREADS));
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (file, region, start, at) = (&file, &region, &start, &at);
+                    scope.spawn(move || {
+                        start.wait();
+                        for page in (0..PAGES).skip(thread).step_by(THREADS) {
+                            file.reserve(at(page + 1) as u64).unwrap();
+                            region.write(at(page), &[1 + page; PAGE]).unwrap();
+                        }
+                    });
+                }
+            });
+            let bytes = std::fs::read(file.path()).unwrap();
+            let pages = bytes.chunks(PAGE).zip(0..PAGES);
+            let lost = pages.filter(|(bytes, page)| **bytes != [1 + page; PAGE]);
+            assert_eq!(lost.count(), 0);
         }
     }
 }
