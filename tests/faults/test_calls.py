@@ -1,4 +1,4 @@
-"""System calls fail, once or from then on, wherever a store makes them.
+"""System calls fail, once or from then on, wherever a store makes them, or a reader of it.
 
 Every outcome is success or an error of Forebay, and acknowledged messages survive. After one
 transient error (no descriptors, no memory) the store sends and reads again.
@@ -16,7 +16,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from nursery import Nursery, Outcome, shim
 from small import SMALL, SMALL_LOG
 
 SEED = seed(1)
-#: How many of all faults the short form draws.
+#: How many of all faults the short form draws, a quarter of them of readers.
 FAULTS = 30
 AT_ONCE = 3
 #: The errno values with which a kind of call fails.
@@ -35,7 +35,8 @@ NUMBERS = {
     "open": (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC),
     "fsync": (errno.EIO, errno.ENOSPC),
     "msync": (errno.EIO,),
-    "mmap": (errno.ENOMEM,),
+    # The second is for a process that locks all its memory, and may lock no more.
+    "mmap": (errno.ENOMEM, errno.EAGAIN),
     "fallocate": (errno.ENOSPC, errno.EIO, errno.EOPNOTSUPP),
     "ftruncate": (errno.ENOSPC, errno.EIO),
     "pwrite": (errno.ENOSPC, errno.EIO),
@@ -49,6 +50,14 @@ NUMBERS = {
     "linkat": (errno.ENOSPC, errno.EPERM),
     "stat": (errno.ENOMEM,),
     "thread": (errno.EAGAIN,),
+    "readdir": (errno.EIO,),
+    "lseek": (errno.EIO,),
+    "lock": (errno.ENOLCK,),
+}
+#: Kinds of calls that a store of an engine may do without.
+UNUSED: dict[str, set[str]] = {
+    "commitlog": set(),
+    "partitionlog": set(),
 }
 #: The errno values of transient errors.
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -65,6 +74,7 @@ LOG_OPTIONS: dict[str, Any] = {**SMALL_LOG, **FLUSHES}
 #: How many faults of a partition log the short form draws.
 LOG_FAULTS = 12
 BEGINNINGS = ("fresh", "closed", "dead", "behind")
+FLUSH = ("async", "sync")
 #: Upper bounds: files opened by an opening for writing; maps made by it and a few sends.
 OPENS, MAPS = 36, 30
 #: Stores, lives of each in which calls fail at random, and failures per million calls.
@@ -77,7 +87,11 @@ UNKEPT = "cannot save the options in "
 
 @dataclass(frozen=True)
 class Fault:
-    """A call that fails, in a store that began as ``begin`` says."""
+    """A call that fails, in a store that began as ``begin`` says.
+
+    ``reads``: a reader meets it, not a writer. ``named``: the opening says which engine the store
+    has, instead of finding that out.
+    """
 
     begin: str
     flush: str
@@ -85,11 +99,20 @@ class Fault:
     number: int
     at: int
     forever: bool
+    reads: bool = False
+    named: bool = True
 
     def __str__(self) -> str:
         often = "from then on" if self.forever else "once"
         name = errno.errorcode[self.number]
-        return f"{self.begin} {self.flush} store: {self.call} {self.at} gives {name} {often}"
+        opened = (" to read" if self.reads else "") + ("" if self.named else " without its engine")
+        begin = f"{self.begin} {self.flush} store{opened}"
+        return f"{begin}: {self.call} {self.at} gives {name} {often}"
+
+    @property
+    def passes(self) -> bool:
+        """Whether the store must work again."""
+        return not self.forever and (self.number in PASSING or self.call == "mmap")
 
 
 class Sweep:
@@ -143,6 +166,8 @@ class Sweep:
         shutil.copytree(self.folder / fault.begin, place)
         root, ledger = place / "store", place / "ledger"
         options = {**self.options, "flush": fault.flush}
+        if not fault.named:
+            options.pop("engine", None)
         plan = {
             "call": fault.call,
             "action": "fail",
@@ -151,13 +176,16 @@ class Sweep:
             "errno": fault.number,
             "below": str(root.parent),
         }
-        passes = fault.number in PASSING and not fault.forever
-        about = {"plan": plan, "patient": True, "passes": passes}
-        met = nursery.run(task("write", root, options, life=1, **about))
+        about = {"plan": plan, "patient": True, "passes": fault.passes}
+        if fault.reads:
+            about |= {"ledger": str(ledger), "modes": ["r"], "gapless": False}
+            met = nursery.run(task("check", root, options, **about))
+        else:
+            met = nursery.run(task("write", root, options, life=1, **about))
         wrong = [line for line in met.complaints if not line.startswith(UNKEPT)]
         wrong += self.odd(met)
         if met.status != 0:
-            wrong.append(f"the writer ends with status {met.status}")
+            wrong.append(f"the process ends with status {met.status}")
         with open(ledger, "a") as file:
             file.writelines(line + "\n" for line in met.of("ack"))
         if begun(root) or ledger.stat().st_size:
@@ -203,20 +231,34 @@ def nurseries() -> Iterator[list[Nursery]]:
 
 
 def faults_of(sweep: Sweep, nursery: Nursery) -> list[Fault]:
-    """Every fault that a fault-free run shows to be possible, and a few beyond its end."""
+    """Every fault that fault-free runs show to be possible, and a few beyond their ends."""
     found = []
-    for begin in BEGINNINGS:
-        for flush in ("async", "sync"):
-            untouched = Fault(begin, flush, "open", errno.EIO, 0, forever=False)
-            counts, wrong = sweep.attempt(nursery, untouched)
-            assert not wrong, (str(untouched), wrong)
-            assert counts["msync"] > 3 and counts["open"] > 20, counts
-            for call in CALLS:
-                for number in NUMBERS[call]:
-                    for at in range(1, counts[call] + 3):
-                        for forever in (False, True):
-                            found.append(Fault(begin, flush, call, number, at, forever))
+    met: Counter[str] = Counter()
+    untouched = Fault("fresh", "async", "open", errno.EIO, 0, forever=False)
+    begins = [replace(untouched, begin=it, flush=flush) for it in BEGINNINGS for flush in FLUSH]
+    # What a reader does depends only on the store.
+    begins += [replace(untouched, begin=it, reads=True) for it in BEGINNINGS if it != "fresh"]
+    for begin in begins:
+        counts, wrong = sweep.attempt(nursery, begin)
+        assert not wrong, (str(begin), wrong)
+        met.update(counts)
+        # A timer of a writer may make a call that this run did not.
+        for call in [call for call in CALLS if counts[call] or not begin.reads]:
+            for number in NUMBERS[call]:
+                for at in range(1, counts[call] + 3):
+                    for forever in (False, True):
+                        fault = replace(begin, call=call, number=number, at=at, forever=forever)
+                        found.append(replace(fault, named=is_named(sweep, fault)))
+    unmet = {call for call in CALLS if not met[call]}
+    assert unmet <= UNUSED[sweep.options.get("engine", "commitlog")], unmet
     return found
+
+
+def is_named(sweep: Sweep, fault: Fault) -> bool:
+    """Whether an opening names the engine: half of those that need not."""
+    if fault.begin == "fresh" or "engine" not in sweep.options:
+        return True
+    return (fault.at + NUMBERS[fault.call].index(fault.number) + fault.forever) % 2 == 0
 
 
 @pytest.mark.parametrize(
@@ -235,7 +277,10 @@ def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
     if PROOF:
         chosen = [fault for fault in faults if in_part(str(fault))]
     else:
-        chosen = random.Random(SEED).sample(faults, drawn)
+        readers = [fault for fault in faults if fault.reads]
+        writers = [fault for fault in faults if not fault.reads]
+        draw = random.Random(SEED)
+        chosen = draw.sample(writers, drawn - drawn // 4) + draw.sample(readers, drawn // 4)
     complaints: list[str] = []
 
     left = iter(chosen)
@@ -270,6 +315,7 @@ def sweep_once(
     def work(nursery: Nursery) -> None:
         for at in left:
             fault = Fault(begin, "sync", call, number, at, forever=False)
+            fault = replace(fault, named=is_named(sweep, fault))
             _, wrong = sweep.attempt(nursery, fault)
             if wrong:
                 complaints.append("\n  ".join([str(fault), *wrong[:12]]))
@@ -352,8 +398,10 @@ def hazy(nursery: Nursery, root: Path, number: int, kinds: tuple[dict[str, Any],
             "seed": draw.getrandbits(63),
             "below": str(root.parent),
         }
-        flush = draw.choice(("async", "sync"))
+        flush = draw.choice(FLUSH)
         options = draw.choice(kinds) | {"flush": flush}
+        if begun(root) and draw.random() < 0.5:
+            options.pop("engine", None)
         about = {"plan": plan, "patient": True, "dies": draw.random() < 0.6}
         met = nursery.run(task("write", root, options, life=life, **about))
         said += met.of("ack")

@@ -35,7 +35,8 @@ WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "mixe
 #: Kills of a partition log.
 LOG_KILLS = KILLS // 6
 #: Kinds of calls at which a store is in the middle of an operation.
-MARKED = tuple(name for name in CALLS if name not in ("pread", "opendir", "fchmod", "thread"))
+UNMARKED = ("pread", "opendir", "fchmod", "thread", "readdir", "lseek", "lock")
+MARKED = tuple(name for name in CALLS if name not in UNMARKED)
 #: Sends of a life that is to die at a call; it ends in order if the call does not come.
 SENDS = 150
 #: Minimum share of planned kills that must reach their call, and of lives that must have a message

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import functools
 import glob
 import importlib
 import json
@@ -35,7 +36,7 @@ import forebay
 CALLS = (
     *("open", "fsync", "msync", "mmap", "fallocate", "ftruncate", "pwrite", "pread"),
     *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod", "linkat", "stat"),
-    "thread",
+    *("thread", "readdir", "lseek", "lock"),
 )
 ACTIONS = ("pass", "fail", "kill before", "kill after", "lie")
 TOPICS = ("orders", "bills", "rare")
@@ -327,20 +328,47 @@ def exhaust(path: Path) -> None:
                     file.write(bytes(size))
 
 
+def look(store: forebay.Store, task: dict[str, Any], mode: str, told: list[Acknowledged]) -> None:
+    """Check an open store against the law."""
+    law_says = law.check(store, told, gapless=task["gapless"], seed=task["seed"])
+    say(*(f"wrong ({mode}) {what}" for what in law_says[:20]))
+    say(f"records {store.verify().records}")
+
+
+def examine(task: dict[str, Any], mode: str, told: list[Acknowledged]) -> None:
+    """Open a store in a mode and check it. With ``passes`` it is checked again after an error."""
+    with forebay.open(task["root"], mode, **task["options"]) as store:
+        try:
+            look(store, task, mode, told)
+        except forebay.ForebayError as error:
+            if not task.get("passes"):
+                raise
+            say(f"error {type(error).__name__} {error}")
+        else:
+            return
+        try:
+            look(store, task, mode, told)
+        except forebay.ForebayError as error:
+            say(f"wrong (again) {type(error).__name__} {error}")
+
+
 def check(task: dict[str, Any]) -> None:
-    """Open as the task says, in one mode after another, and check each against the law."""
+    """Open as the task says, in one mode after another, and check each against the law.
+
+    With ``patient`` errors are reported, else they end the process.
+    """
     lines = Path(task["ledger"]).read_text().splitlines()
     acknowledged = [Acknowledged.of(line) for line in lines]
-    options = task["options"]
+    counted = arm(task.get("plan"))
     for mode in task["modes"]:
         for path in task.get("fill", ()):
             exhaust(Path(path))
-        with forebay.open(task["root"], mode, **options) as store:
-            law_says = law.check(store, acknowledged, gapless=task["gapless"], seed=task["seed"])
-            say(*(f"wrong ({mode}) {what}" for what in law_says[:20]))
-            say(f"records {store.verify().records}")
-        # A closed store's maps keep the blocks of files that the next one removes.
-        del store
+        if task.get("patient"):
+            attempt(functools.partial(examine, task, mode, acknowledged))
+        else:
+            examine(task, mode, acknowledged)
+    if "plan" in task:
+        say("calls " + json.dumps({name: counted(name) for name in CALLS}))
 
 
 def serve() -> None:

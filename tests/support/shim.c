@@ -23,7 +23,7 @@
 #include <dirent.h>
 
 enum call { OPEN, FSYNC, MSYNC, MMAP, FALLOCATE, FTRUNCATE, PWRITE, PREAD, RENAME, UNLINK, MKDIR, SYNCFS,
-            OPENDIR, FCHMOD, LINKAT, STAT, THREAD, CALLS };
+            OPENDIR, FCHMOD, LINKAT, STAT, THREAD, READDIR, LSEEK, LOCK, CALLS };
 enum action { PASS, FAIL, KILL_BEFORE, KILL_AFTER, LIE };
 
 static char root[4096];
@@ -42,7 +42,7 @@ static const int haze_errors[CALLS] = {
     [OPEN] = EMFILE, [FSYNC] = EIO, [MSYNC] = EIO, [MMAP] = ENOMEM, [FALLOCATE] = ENOSPC, [FTRUNCATE] = EIO,
     [PWRITE] = EIO, [PREAD] = EIO, [RENAME] = EIO, [UNLINK] = EIO, [MKDIR] = ENOSPC, [SYNCFS] = EIO,
     [OPENDIR] = EMFILE, [FCHMOD] = EIO, [LINKAT] = ENOSPC, [STAT] = ENOMEM,
-    [THREAD] = EAGAIN,
+    [THREAD] = EAGAIN, [READDIR] = EIO, [LSEEK] = EIO, [LOCK] = ENOLCK,
 };
 
 void shim_arm(const char *below, int call, int action, long at, int forever, int error) {
@@ -147,7 +147,15 @@ int fcntl(int fd, int command, ...) {
         return -1;
     }
     if (!real) real = (int (*)(int, int, ...))dlsym(RTLD_NEXT, "fcntl");
-    return real(fd, command, argument);
+    int locks = command == F_OFD_SETLK || command == F_OFD_GETLK;
+    int action = locks && file_is_below(fd) ? meet(LOCK) : PASS;
+    if (action == FAIL) {
+        errno = met_error;
+        return -1;
+    }
+    int result = real(fd, command, argument);
+    if (action == KILL_AFTER) die();
+    return result;
 }
 
 STAND_IN(FSYNC, file_is_below(fd), int, -1, fsync, (int fd), (fd))
@@ -168,6 +176,10 @@ STAND_IN(UNLINK, path_is_below(path), int, -1, unlink, (const char *path), (path
 STAND_IN(MKDIR, path_is_below(path), int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
 STAND_IN(SYNCFS, file_is_below(fd), int, -1, syncfs, (int fd), (fd))
 STAND_IN(OPENDIR, path_is_below(path), DIR *, NULL, opendir, (const char *path), (path))
+STAND_IN(READDIR, file_is_below(dirfd(list)), struct dirent64 *, NULL, readdir64, (DIR *list), (list))
+/* Python seeks in files too, but not for data. */
+STAND_IN(LSEEK, (what == SEEK_DATA || what == SEEK_HOLE) && file_is_below(fd), off_t, -1, lseek,
+         (int fd, off_t start, int what), (fd, start, what))
 STAND_IN(FCHMOD, file_is_below(fd), int, -1, fchmod, (int fd, mode_t mode), (fd, mode))
 STAND_IN(LINKAT, path_is_below(to), int, -1, linkat, (int at, const char *from, int in, const char *to, int flags),
          (at, from, in, to, flags))
