@@ -2201,7 +2201,8 @@ class Store:
             delivered.
         tags
             Deliver only messages with this tag, or with one of several (``"a || b"``). Others
-            count as settled.
+            count as settled for the group: its consumers that read a topic at the same time must
+            have the same tags and order.
         ack
             ``"auto"``: iterating acknowledges each message when the next one is taken.
             ``"manual"``: only `Consumer.ack` acknowledges messages.
@@ -2231,7 +2232,8 @@ class Store:
         ReadOnlyError
             If the store is not open for writing.
         InvalidOptionError
-            If ``config/subscriptionGroup.json`` does not allow the group to consume.
+            If ``config/subscriptionGroup.json`` does not allow the group to consume; if another
+            consumer of the group reads a topic with other `tags` or another `order`.
         CorruptError
             If ``config/consumerOffset.json`` or ``config/subscriptionGroup.json``, and its
             backup, cannot be read.

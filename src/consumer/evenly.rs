@@ -86,7 +86,7 @@ impl Bed {
         };
         let begun: Vec<Begun> = (0..QUEUES).map(begun).collect();
         let topics = BTreeSet::from(["orders".into()]);
-        let joined = self.processes[process].join("workers", &topics, &begun, (10_000, 0));
+        let joined = self.processes[process].join("workers", &topics, &begun, (10_000, None), 0);
         self.members.push((joined.unwrap(), process));
     }
 

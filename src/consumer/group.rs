@@ -9,6 +9,7 @@ use super::patience::is_locked;
 use super::progress::Progress;
 use super::sharing::share;
 use super::start::{Start, offset_of};
+use super::wanted::Wanted;
 use crate::bound::Bound;
 use crate::clock::{Clock, Moment};
 use crate::engine::{self, Engine, Topic};
@@ -64,6 +65,7 @@ pub(super) type Prepared = Vec<Begun>;
 struct Member {
     topics: Vec<Box<str>>,
     start: Start,
+    wanted: Wanted,
 }
 
 /// The parts of a store that a group uses.
@@ -90,6 +92,11 @@ impl Group {
 
     /// Adds a member that reads `topics` and the group's retry topic. Returns its number: in a
     /// shared store, that of the table instead of `number`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] if another member that reads one of the topics has other tags or
+    /// another order; errors of reading, and those of the table of a shared store.
     pub(super) fn join(
         &self,
         ground: Ground<'_>,
@@ -97,13 +104,16 @@ impl Group {
         topics: &[Box<str>],
         (options, joining): (&ConsumerOptions, Joining<'_>),
     ) -> Result<u64> {
-        let topics = topics.to_vec();
-        let start = options.start.clone();
-        let member = Member { topics, start };
+        let member = Member {
+            topics: topics.to_vec(),
+            start: options.start.clone(),
+            wanted: Wanted::new(topics, &options.filter, options.order),
+        };
         if let Some(occupation) = &self.occupation {
             return self.join_shared(occupation, ground, member, (options, joining));
         }
         let mut state = self.state.lock();
+        state.check_wanted(&member.wanted, &self.name)?;
         state.members.insert(number, member);
         let found = self.find_lanes(&mut state, ground);
         if found.is_err() {
@@ -127,7 +137,10 @@ impl Group {
         let session = i64::try_from(options.session_timeout.as_millis()).unwrap_or(i64::MAX);
         let session = u32::try_from(session).unwrap_or(u32::MAX);
         let now = ground.clock.now_ms();
-        let enroll = |begun: &[Begun]| occupation.join(&self.name, &topics, begun, (session, now));
+        let enroll = |begun: &[Begun]| {
+            let of = (session, Some(&member.wanted));
+            occupation.join(&self.name, &topics, begun, of, now)
+        };
         let prepare = || self.prepare(occupation, ground, &member);
         let number = match joining {
             Joining::First => {
@@ -424,6 +437,17 @@ impl Group {
 }
 
 impl State {
+    /// Checks that the members of `group` that read its topics want the same messages of them.
+    fn check_wanted(&self, wanted: &Wanted, group: &str) -> Result<()> {
+        for member in self.members.values() {
+            let mut topics = wanted.topics().iter();
+            if let Some(topic) = topics.find(|topic| member.topics.contains(topic)) {
+                wanted.check(member.wanted.word(), group, topic)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Where the first member that reads a topic asks to begin. A retry topic is always read from
     /// its beginning.
     fn start_of(&self, topic: &str) -> Bound {

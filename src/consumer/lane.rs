@@ -10,6 +10,7 @@
 
 use super::claim::{Claim, Shown};
 use super::lane_state::State;
+use super::order::Order;
 use super::patience::{Threads, is_locked};
 use super::returned::{Returned, Unused};
 use super::window::Settling;
@@ -20,16 +21,6 @@ use crate::plant::{Point, pass};
 use crate::record::Message;
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
-
-/// What is guaranteed about the order of messages in a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// A refused message goes to the retry topic; the messages after it are delivered.
-    #[default]
-    None,
-    /// A refused message is delivered again before any message after it.
-    Queue,
-}
 
 /// A queue of one group.
 #[derive(Debug)]

@@ -15,6 +15,7 @@
 use super::group_index::{Index, Occupied, PRODUCERS, QueueRows, key};
 use super::patience::{self, Patience, Threads};
 use super::sharing::share;
+use super::wanted::Wanted;
 use crate::engine::directory::group_table::{
     GroupTable, GroupTopic, Held, Member, Row, check_offset,
 };
@@ -150,15 +151,25 @@ impl Occupation {
 
     /// Adds a consumer that reads `topics`, and queues that its group has not begun. Returns its
     /// number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Occupation::lock`]; [`Error::InvalidOption`] if another consumer of a topic wants other
+    /// messages.
     pub(super) fn join(
         &self,
         group: &str,
         topics: &BTreeSet<Box<str>>,
         begun: &[Begun],
-        (session_ms, now): (u32, i64),
+        (session_ms, wanted): (u32, Option<&Wanted>),
+        now: i64,
     ) -> Result<u64> {
         let mut locked = self.lock()?;
-        let number = self.table.add_member(session_ms, now)?;
+        if let Some(wanted) = wanted {
+            locked.check_wanted(group, wanted, &self.left.lock())?;
+        }
+        let word = wanted.map_or(0, Wanted::word);
+        let number = self.table.add_member(session_ms, word, now)?;
         let joined = locked.enroll(group, number, topics, begun);
         pass(Point::Enrolled);
         if joined.is_err() {
@@ -299,10 +310,31 @@ impl Locked<'_> {
         let row = entry.and_then(|entry| index.queues.get(&(*entry, queue)));
         let owner = row.and_then(|row| self.table.row(*row).owner());
         let member = owner.and_then(|owner| self.table.member(Member::place(owner)));
-        member.is_some_and(|it| {
-            let beats = self.table.beat(it.slot).is_some();
-            it.slot == self.table.own_slot() || beats && self.table.is_alive(it.slot)
-        })
+        member.is_some_and(|it| self.lives(&it))
+    }
+
+    /// Whether the process of a consumer lives.
+    fn lives(&self, member: &Member) -> bool {
+        let beats = self.table.beat(member.slot).is_some();
+        member.slot == self.table.own_slot() || beats && self.table.is_alive(member.slot)
+    }
+
+    /// Checks that the other consumers of a group that read its topics want the same messages of
+    /// them. Those that have `left`, or whose process is dead, do not count.
+    fn check_wanted(&self, group: &str, wanted: &Wanted, left: &BTreeSet<u64>) -> Result<()> {
+        for topic in wanted.topics() {
+            let Some(entry) = self.index.topics.get(&key(group, topic)) else {
+                continue;
+            };
+            let others = self.table.members().filter(|it| {
+                let reads = self.table.reads(*entry, Member::place(it.number));
+                reads && !left.contains(&it.number) && self.lives(it)
+            });
+            for other in others {
+                wanted.check(other.wanted, group, topic)?;
+            }
+        }
+        Ok(())
     }
 
     /// The number of the consumer that owns the queues of this process's producers.
@@ -311,7 +343,7 @@ impl Locked<'_> {
         if let Some(number) = self.index.producer.filter(is_listed) {
             return Ok(number);
         }
-        let number = self.table.add_member(session_ms, now)?;
+        let number = self.table.add_member(session_ms, 0, now)?;
         self.index.producer = Some(number);
         Ok(number)
     }

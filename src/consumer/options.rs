@@ -1,6 +1,6 @@
 //! Options of a consumer.
 
-use super::lane::Order;
+use super::order::Order;
 use super::start::Start;
 use crate::engine::Filter;
 use crate::error::{Error, Result};

@@ -187,8 +187,8 @@ mod tests {
                 table.show_beat();
                 let process = Occupation::new(Arc::new(table));
                 let topics = BTreeSet::from(["orders".into()]);
-                let session = (session_ms, 0);
-                process.join("workers", &topics, &[], session).unwrap();
+                let session = (session_ms, None);
+                process.join("workers", &topics, &[], session, 0).unwrap();
                 processes.push(process);
             }
             Bed {

@@ -304,7 +304,7 @@ mod test {
         });
         let (begun, topics) = (begun.collect::<Vec<_>>(), BTreeSet::from(["orders".into()]));
         occupation
-            .join("billing", &topics, &begun, (1_000, 0))
+            .join("billing", &topics, &begun, (1_000, None), 0)
             .unwrap();
         let row = |queue| {
             let row = occupation

@@ -1,7 +1,8 @@
 //! Settling messages: they are handled, refused or rejected, or given back unused.
 
-use super::lane::{Delivery, Lane, Order, Receipt};
+use super::lane::{Delivery, Lane, Receipt};
 use super::member::Consumer;
+use super::order::Order;
 use super::patience::{Patience, Threads, is_locked};
 use super::retry::{Failed, Fate, check_level, send_back};
 use crate::error::{Error, Result};

@@ -1,7 +1,8 @@
 //! Taking messages from a lane.
 
-use super::lane::{Delivery, Lane, Order};
+use super::lane::{Delivery, Lane};
 use super::lane_state::State;
+use super::order::Order;
 use super::patience::Threads;
 use super::window::Window;
 use crate::clock::Moment;

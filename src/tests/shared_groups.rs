@@ -242,8 +242,8 @@ fn what_is_added_to_the_table_is_found_there() {
     let table = table(dir.path());
     let mut held = table.try_lock().unwrap().unwrap();
     assert!(!held.dirty);
-    let number = table.add_member(10_000, 7).unwrap();
-    let other = table.add_member(10_000, 8).unwrap();
+    let number = table.add_member(10_000, 0, 7).unwrap();
+    let other = table.add_member(10_000, 0, 8).unwrap();
     assert_ne!(number, other);
     let entry = table.add_topic("workers", "orders").unwrap();
     table.set_reads(entry, 0, true);
@@ -262,7 +262,7 @@ fn what_is_added_to_the_table_is_found_there() {
     // The place is reused, but the number is not.
     table.clear_member(1);
     assert_eq!(row.owner(), None);
-    assert!(table.add_member(10_000, 9).unwrap() > other);
+    assert!(table.add_member(10_000, 0, 9).unwrap() > other);
     held.clean();
     drop(held);
     assert!(table.add_queue(entry, 4, 1 << 48).is_err());
@@ -272,9 +272,11 @@ fn what_is_added_to_the_table_is_found_there() {
 fn a_table_has_room_for_as_much_as_it_says() {
     let dir = tempfile::tempdir().unwrap();
     let table = table(dir.path());
-    let numbers: BTreeSet<u64> = (0..1024).map(|_| table.add_member(1, 1).unwrap()).collect();
+    let numbers: BTreeSet<u64> = (0..1024)
+        .map(|_| table.add_member(1, 0, 1).unwrap())
+        .collect();
     assert_eq!(numbers.len(), 1024);
-    let error = table.add_member(1, 1).unwrap_err().to_string();
+    let error = table.add_member(1, 0, 1).unwrap_err().to_string();
     assert!(error.contains("more than 1024 consumers"), "{error}");
     for number in 0..16_384 {
         table.add_topic("workers", &format!("t{number}")).unwrap();

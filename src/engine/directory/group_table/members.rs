@@ -7,6 +7,7 @@
 //! 12   u32    process id
 //! 16   u32    session time-out in ms
 //! 24   i64    when it joined, in ms since 1970
+//! 32   u64    which messages it wants: the same for all that want the same; 0 if unknown
 //! ```
 //!
 //! The number is stored last and cleared first, so a consumer that is listed is whole.
@@ -26,6 +27,8 @@ const AT_SLOT: usize = 8;
 const AT_PID: usize = 12;
 const AT_SESSION: usize = 16;
 const AT_JOINED: usize = 24;
+const AT_WANTED: usize = 32;
+const _: () = assert!(AT_WANTED + size_of::<u64>() <= MEMBER_LEN);
 
 /// A consumer of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub struct Member {
     pub session_ms: u32,
     /// When it joined, in ms.
     pub joined: i64,
+    /// Which messages it wants: the same number for all that want the same; 0 if unknown.
+    pub wanted: u64,
 }
 
 impl Member {
@@ -80,6 +85,7 @@ impl GroupTable {
             pid: self.fields.word(at + AT_PID),
             session_ms: self.fields.word(at + AT_SESSION),
             joined: self.fields.load(at + AT_JOINED).cast_signed(),
+            wanted: self.fields.load(at + AT_WANTED),
         };
         (1..=SLOTS).contains(&member.slot).then_some(member)
     }
@@ -94,7 +100,7 @@ impl GroupTable {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if there are too many.
-    pub fn add_member(&self, session_ms: u32, joined: i64) -> Result<u64> {
+    pub fn add_member(&self, session_ms: u32, wanted: u64, joined: i64) -> Result<u64> {
         let mut places = 0..MEMBERS_MAX;
         let free = places.find(|place| self.fields.load(GroupTable::member_at(*place)) == 0);
         let Some(place) = free else {
@@ -116,6 +122,7 @@ impl GroupTable {
         self.fields.set_word(at + AT_PID, std::process::id());
         self.fields.set_word(at + AT_SESSION, session_ms);
         self.fields.store(at + AT_JOINED, joined.cast_unsigned());
+        self.fields.store(at + AT_WANTED, wanted);
         let number = rank << PLACE_BITS | u64::from(place);
         self.fields.store(at, number);
         self.check()?;
