@@ -203,6 +203,13 @@ impl Store {
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
     }
 
+    /// Whether `topic` exists, so that [`Store::producer`] need not create it.
+    pub fn sends_to(&self, topic: &str) -> Result<bool> {
+        let engine = self.writer()?;
+        engine.meanings().check_topic(topic)?;
+        Ok(engine.topics().get(topic).is_some())
+    }
+
     /// A producer for `topic` that owns a queue: no other producer made by this function sends to
     /// it. `name` gets the same queue again, even after a restart, and an earlier producer of this
     /// name loses it. Durable on return.

@@ -1930,6 +1930,12 @@ class Store:
         ...     store.producer("orders", queue=3).send(b"body").queue
         3
         """
+    def _produces_at_once(
+        self, topic: str, queue: int | Literal["own"] | None, name: str | None
+    ) -> bool:
+        """Whether `producer`, with these arguments, need not wait for other processes: the topic
+        exists, and the producer is to own no queue. Raises what `producer` raises for arguments.
+        """
     def create_topic(self, topic: str, queues: int | None = None) -> Topic:
         """Create a topic, or return the existing one; durable on return.
 

@@ -198,6 +198,20 @@ impl Store {
         };
         Producer::new(Store::handle(slf), core)
     }
+
+    /// Whether `producer`, with these arguments, need not wait for other processes: the topic
+    /// exists, and the producer is to own no queue. Raises what `producer` raises for arguments.
+    #[pyo3(name = "_produces_at_once", signature = (topic, queue, name))]
+    fn produces_at_once(
+        &self,
+        #[pyo3(from_py_with = named::topic)] topic: &str,
+        queue: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = named::name)] name: Option<&str>,
+    ) -> PyResult<bool> {
+        let queue = ProducerQueue::of(queue, name)?;
+        let exists = self.core().sends_to(topic)?;
+        Ok(exists && matches!(queue, ProducerQueue::Number(_)))
+    }
 }
 
 #[pymethods]

@@ -159,6 +159,39 @@ async def test_sends_that_need_not_wait_use_no_thread(path):
         assert (await store.topics)["orders"].queues[0].max_offset == 102
 
 
+@pytest.mark.parametrize("mode", ["a", "share"])
+@in_loop
+async def test_a_topic_is_created_and_a_queue_taken_in_a_thread(tmp_path, mode):
+    """With `mode="share"` both wait for other processes."""
+    executor = Counting()
+    async with forebay.aio.open(tmp_path / "store", mode, default_queues=1) as store:
+        asyncio.get_running_loop().set_default_executor(executor)
+        orders = store.producer("orders")
+        assert orders.topic == "orders" and "orders" not in store.plain.topics
+        assert executor.calls == 0
+        await orders.send(b"a")
+        assert executor.calls == 1
+        await store.send("orders", b"b")
+        before = executor.calls
+        await store.send("bills", b"a")
+        assert executor.calls == before + 1
+        own = store.producer("orders", queue="own", name="p1")
+        assert own.name == "p1" and executor.calls == before + 1
+        # Only one of them takes the queue.
+        assert await asyncio.gather(own, *(own.send(b"c") for _ in range(10)))
+        assert [len(await store.read(topic, 0, 0)) for topic in ("orders", "bills")] == [12, 1]
+        own.close()
+        with pytest.raises(forebay.OwnershipLostError):
+            await own.send(b"d")
+        unused = store.producer("orders", queue="own", name="p2")
+        unused.close()
+        with pytest.raises(forebay.OwnershipLostError):
+            await unused.send(b"d")
+        for topic, queue, name in [("", None, None), ("new", "odd", None), ("new", "own", None)]:
+            with pytest.raises((forebay.InvalidTopicError, forebay.InvalidOptionError)):
+                store.producer(topic, queue, name=name)
+
+
 @in_loop
 async def test_a_send_that_is_not_durable_in_time_says_where_it_is(tmp_path, monkeypatch):
     async with forebay.aio.open(tmp_path / "store", flush_timeout=0.001) as store:
@@ -250,7 +283,9 @@ async def test_a_poll_is_woken_by_what_comes_back(path):
     async with forebay.aio.open(path, default_queues=1) as store:
         await store.send("orders", b"body")
         one = await store.consumer("orders", group="billing")
-        other = await store.consumer("orders", group="billing")
+        other = store.consumer(iter(["orders"]), group="billing")
+        assert (other.group, other.topics) == (one.group, one.topics) == ("billing", ("orders",))
+        await other
         taken = [consumer for consumer in (one, other) if await consumer.poll(timeout=0)]
         (heir,) = {one, other} - set(taken)
         polling = asyncio.ensure_future(heir.poll())

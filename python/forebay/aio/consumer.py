@@ -25,15 +25,23 @@ class Consumer:
 
     It joins the group when it is awaited, entered with ``async with``, or first used. Its methods
     have the names, parameters, results and errors of `forebay.Consumer`; ``assignment`` is awaited.
-    Iterate with ``async for``, or call `poll`. Each task should iterate by itself: with
+    Iterate with ``async for``, or call `poll`. There is no ``run``, which calls a handler in
+    threads: a task that iterates takes its place. Each task should iterate by itself: with
     ``ack="auto"`` taking the next message acknowledges all that the same iterator has handed out,
     also to other tasks.
     """
 
-    def __init__(self, waits: Waits, joins: Callable[[], _forebay.Consumer], group: str) -> None:
+    def __init__(
+        self,
+        waits: Waits,
+        joins: Callable[[], _forebay.Consumer],
+        group: str,
+        topics: tuple[str, ...],
+    ) -> None:
         self._waits = waits
         self._joins = joins
         self._group = group
+        self._topics = topics
         self._plain: _forebay.Consumer | None = None
         self._joining = asyncio.Lock()
         self._closed = False
@@ -57,6 +65,16 @@ class Consumer:
         if self._closed:
             # `close` waits until this returns, unless `close` was cancelled.
             self._plain.close()
+
+    @property
+    def group(self) -> str:
+        """The name of the group."""
+        return self._group
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics."""
+        return self._topics
 
     async def _joined(self) -> Self:
         await self._join()

@@ -12,7 +12,7 @@ from forebay.aio.consumer import Consumer
 from forebay.aio.producer import Producer
 from forebay.aio.tail import Tail
 from forebay.aio.waits import Waits, in_thread
-from forebay.given import check, check_seconds
+from forebay.given import check, check_seconds, listed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -163,8 +163,16 @@ class Store:
         *,
         name: str | None = None,
     ) -> Producer:
-        """Return a producer for a topic. This waits only for a new topic or a queue to own."""
-        return Producer(self._waits, self.plain.producer(topic, queue, name=name))
+        """Return a producer for a topic.
+
+        A new topic is created, and a queue of its own taken, when the producer is awaited or first
+        sends: both may wait for other processes.
+        """
+        makes = functools.partial(self.plain.producer, topic, queue, name=name)
+        producer = Producer(self._waits, makes, topic, name)
+        if self.plain._produces_at_once(topic, queue, name):
+            producer._begin()
+        return producer
 
     async def create_topic(self, topic: str, queues: int | None = None) -> Topic:
         """Create a topic, or return the existing one; durable on return."""
@@ -231,8 +239,11 @@ class Store:
         self, topics: str | Iterable[str], *, group: str, **options: Unpack[ConsumerOptions]
     ) -> Consumer:
         """Join a group of consumers, with the parameters of `forebay.Store.consumer`."""
-        joins = functools.partial(self.plain.consumer, topics, group=group, **options)
-        return Consumer(self._waits, joins, group)
+        if isinstance(topics, str):
+            topics = (topics,)
+        names = tuple(listed("topics", topics, str, "a topic or a sequence of topics"))
+        joins = functools.partial(self.plain.consumer, names, group=group, **options)
+        return Consumer(self._waits, joins, group, names)
 
     async def reset_offsets(self, group: str, topic: str, to: Bound) -> None:
         """Set how far a group has consumed a topic; durable on return."""

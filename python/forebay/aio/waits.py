@@ -19,8 +19,13 @@ _T = TypeVar("_T")
 _Result = TypeVar("_Result", covariant=True)
 
 
-class _Ticket(Protocol[_Result]):
-    def done(self) -> bool: ...
+class Ticket(Protocol[_Result]):
+    """Tracks a message or a batch that may not be durable yet."""
+
+    def done(self) -> bool:
+        """Return whether the wait is over."""
+        ...
+
     def _after(self, timeout: timedelta) -> _Result: ...
 
 
@@ -75,7 +80,7 @@ class Waits:
         self.check_loop()
         return await in_thread(functools.partial(call, report), stop.set)
 
-    async def durable(self, ticket: _Ticket[_T], timeout: timedelta) -> _T:
+    async def durable(self, ticket: Ticket[_T], timeout: timedelta) -> _T:
         """Wait until a message or a batch is durable."""
         self.check_loop()
         if not ticket.done():
