@@ -246,10 +246,12 @@ class LogShrunkError(ForebayError, OSError):
         consumer, the end of its queue.
     topic, queue
         The queue of a consumer; None for a log.
+    path
+        The log; None for a consumer.
     """
 
     _errno = _errno.EIO
-    path: str
+    path: str | None = None
     topic: str | None = None
     queue: int | None = None
     position: int

@@ -43,7 +43,7 @@ impl Anchor {
         if let Start::ByTopic(bounds) = &options.start {
             check_named("start", bounds, &topics, engine)?;
         }
-        let subscription = self.subscription(group)?;
+        let subscription = self.subscription(group, &topics)?;
         let occupation = self.occupation()?;
         if occupation.is_some() {
             // Other processes write the table of offsets too.
@@ -108,8 +108,8 @@ impl Consumers {
         }
     }
 
-    /// The switches of a group that may consume.
-    fn subscription(&self, group: &str) -> Result<Subscription> {
+    /// The switches of a group that may consume these topics.
+    fn subscription(&self, group: &str, topics: &[&str]) -> Result<Subscription> {
         let subscription = match &self.place {
             Some(place) => {
                 let path = place.config(subscriptions::FILE_NAME);
@@ -117,14 +117,20 @@ impl Consumers {
             }
             None => Subscription::default(),
         };
+        let place = self.place.as_ref();
+        let file = || place.map_or_else(String::new, |it| it.shown(subscriptions::FILE_NAME));
         if !subscription.consume_enable {
-            let place = self.place.as_ref();
-            let file = place.map(|place| place.shown(subscriptions::FILE_NAME));
             let reason = format!(
                 "the group may not consume: consumeEnable is false in {}",
-                file.unwrap_or_default()
+                file()
             );
             return Err(Error::option("group", format!("{group:?}"), reason));
+        }
+        let mut topics = topics.iter();
+        if let Some(topic) = topics.find(|it| subscription.forbidden.contains(**it)) {
+            let file = file();
+            let reason = format!("group {group:?} may not read it: forbiddenTable in {file}");
+            return Err(Error::option("topics", format!("{topic:?}"), reason));
         }
         Ok(subscription)
     }

@@ -85,24 +85,24 @@ fn fmt_locked(
     shareable: bool,
 ) -> fmt::Result {
     let path = path.display();
-    let Some(pid) = pid else {
-        return write!(
-            f,
-            "{path} is being written by another handle or process (pid unknown): read it with \
-             mode=\"r\", or wait for the other to close it with lock_timeout"
-        );
+    let (by, wait) = match pid {
+        Some(pid) => (format!("process {pid}"), "wait for that process"),
+        None => (
+            "another handle or process (pid unknown)".to_owned(),
+            "wait for the other to close it",
+        ),
     };
     write!(
         f,
-        "{path} is being written by process {pid}: read it with mode=\"r\", "
+        "{path} is being written by {by}: read it with mode=\"r\", "
     )?;
-    f.write_str(match shareable {
-        true => {
-            "wait for that process with lock_timeout, or open it with mode=\"share\" in every \
-             process that writes"
-        }
-        false => "or wait for that process with lock_timeout",
-    })
+    match shareable {
+        true => write!(
+            f,
+            "{wait} with lock_timeout, or open it with mode=\"share\" in every process that writes"
+        ),
+        false => write!(f, "or {wait} with lock_timeout"),
+    }
 }
 
 impl Error {

@@ -13,17 +13,22 @@ use super::{Reason, load_with_backup};
 use crate::disk::Disk;
 use crate::error::Result;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The name of the table, in the directory of the tables.
 pub const FILE_NAME: &str = "subscriptionGroup.json";
 const GROUPS: &str = "subscriptionGroupTable";
-/// Maximum number of members of the root, and of groups.
+/// By group and topic, what a group may not do there: a set of [`READ`] and other bits.
+const FORBIDDEN: &str = "forbiddenTable";
+const READ: i64 = 1 << 2;
+/// Maximum number of members of the root, of groups, and of topics of one group.
 const MEMBERS_MAX: usize = 1024;
 const GROUPS_MAX: usize = 1 << 20;
+const TOPICS_MAX: usize = 1 << 20;
 
 /// The switches of a group that Forebay honours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// Whether the group may consume.
     pub consume_enable: bool,
@@ -31,6 +36,8 @@ pub struct Subscription {
     pub retry_max_times: i32,
     /// Queues of the retry topic; if 0, a message that fails becomes a dead letter.
     pub retry_queue_nums: i32,
+    /// Topics that the group may not read.
+    pub forbidden: BTreeSet<String>,
 }
 
 impl Default for Subscription {
@@ -39,6 +46,7 @@ impl Default for Subscription {
             consume_enable: true,
             retry_max_times: 16,
             retry_queue_nums: 1,
+            forbidden: BTreeSet::new(),
         }
     }
 }
@@ -55,21 +63,46 @@ pub fn load(disk: &dyn Disk, path: &Path, group: &str) -> Result<Subscription> {
 }
 
 fn parse(text: &[u8], group: &str) -> Result<Subscription, Reason> {
-    let mut root = json::members::<MEMBERS_MAX>(text, "members")?;
-    let Some(groups) = root.remove(GROUPS) else {
-        return Ok(Subscription::default());
+    let root = json::members::<MEMBERS_MAX>(text, "members")?;
+    let default = Subscription {
+        forbidden: forbidden(&root, group)?,
+        ..Subscription::default()
+    };
+    let Some(groups) = root.get(GROUPS) else {
+        return Ok(default);
     };
     let groups = json::members::<GROUPS_MAX>(groups.get().as_bytes(), "groups")?;
     let Some(switches) = groups.get(group) else {
-        return Ok(Subscription::default());
+        return Ok(default);
     };
     let switches = json::members::<MEMBERS_MAX>(switches.get().as_bytes(), "members")?;
-    let default = Subscription::default();
     Ok(Subscription {
         consume_enable: switch(&switches, "consumeEnable", default.consume_enable)?,
         retry_max_times: switch(&switches, "retryMaxTimes", default.retry_max_times)?,
         retry_queue_nums: switch(&switches, "retryQueueNums", default.retry_queue_nums)?,
+        ..default
     })
+}
+
+/// The topics that a group may not read.
+fn forbidden(root: &RawMembers, group: &str) -> Result<BTreeSet<String>, Reason> {
+    // RocketMQ writes no such table before version 5, and reads one that is null.
+    let Some(groups) = root.get(FORBIDDEN).filter(|it| it.get() != "null") else {
+        return Ok(BTreeSet::new());
+    };
+    let groups = json::members::<GROUPS_MAX>(groups.get().as_bytes(), "groups")?;
+    let Some(topics) = groups.get(group) else {
+        return Ok(BTreeSet::new());
+    };
+    let topics = json::members::<TOPICS_MAX>(topics.get().as_bytes(), "topics")?;
+    let mut found = BTreeSet::new();
+    for topic in topics.keys() {
+        // RocketMQ takes a negative number for 0.
+        if switch(&topics, topic, 0_i64)?.max(0) & READ != 0 {
+            found.insert(topic.clone());
+        }
+    }
+    Ok(found)
 }
 
 fn switch<T: DeserializeOwned>(of: &RawMembers, name: &str, default: T) -> Result<T, Reason> {
@@ -112,6 +145,7 @@ mod tests {
             consume_enable: false,
             retry_max_times: 3,
             retry_queue_nums: 2,
+            forbidden: BTreeSet::new(),
         };
         assert_eq!(load_from(OF_ROCKETMQ, "G").unwrap(), stated);
         let partly = Subscription {
@@ -125,6 +159,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let nothing = load(&RealDisk, &folder.path().join(FILE_NAME), "G").unwrap();
         assert_eq!(nothing, Subscription::default());
+    }
+
+    #[test]
+    fn a_group_may_not_read_the_topics_that_have_the_bit_for_reading() {
+        let bits = r#"{"G":{"T":1}}"#;
+        let told = r#"{"G":{"T":4,"U":2,"V":6,"W":-4},"H":{}}"#;
+        let table = OF_ROCKETMQ.replace(bits, told);
+        let stated = load_from(&table, "G").unwrap();
+        assert_eq!(stated.forbidden, ["T", "V"].map(str::to_owned).into());
+        assert_eq!(stated.retry_max_times, 3);
+        let alone = format!("{{\"forbiddenTable\":{told}}}");
+        assert_eq!(load_from(&alone, "G").unwrap().forbidden.len(), 2);
+        for text in [table, OF_ROCKETMQ.replace(bits, "null")] {
+            assert!(load_from(&text, "H").unwrap().forbidden.is_empty());
+        }
+        for odd in ["[]", r#"{"G":4}"#, r#"{"G":{"T":"4"}}"#] {
+            let error = load_from(&OF_ROCKETMQ.replace(bits, odd), "G").unwrap_err();
+            assert!(error.to_string().contains(FILE_NAME), "{odd}: {error}");
+        }
     }
 
     #[test]

@@ -149,7 +149,23 @@ fn a_group_that_may_not_consume_is_refused_by_name() {
     let reason = reason.to_string();
     assert!(reason.contains("consumeEnable is false"), "{reason}");
     assert!(join("other").is_ok());
-    fs::write(bed.path.join("config/subscriptionGroup.json"), "{torn").unwrap();
+    let table = bed.path.join("config/subscriptionGroup.json");
+    let forbidden = r#"{"forbiddenTable":{"other":{"bills":4,"orders":3}}}"#;
+    fs::write(&table, forbidden).unwrap();
+    assert!(join("other").is_ok());
+    let refused = |group| {
+        let topics = ["orders", "bills"];
+        let options = ConsumerOptions::default();
+        bed.store.consumer(&topics, group, options).err()
+    };
+    let Some(Error::InvalidOption { name, reason, .. }) = refused("other") else {
+        panic!("the group consumes");
+    };
+    assert_eq!(name, "topics");
+    let reason = reason.to_string();
+    assert!(reason.contains("forbiddenTable"), "{reason}");
+    assert!(refused("third").is_none());
+    fs::write(&table, "{torn").unwrap();
     assert!(matches!(join("other").err(), Some(Error::Corrupt { .. })));
 }
 

@@ -539,9 +539,10 @@ def test_a_log_that_came_back_shorter_stops_the_consumers_of_all_processes(
         for store in (one, two):
             with (
                 store.consumer("orders", group="billing") as consumer,
-                pytest.raises(forebay.LogShrunkError, match="orders"),
+                pytest.raises(forebay.LogShrunkError, match="orders") as shrunk,
             ):
                 until(lambda consumer=consumer: consumer.poll(1, timeout=1))
+            assert (shrunk.value.topic, shrunk.value.path) == ("orders", None)
         with two.consumer("orders", group="billing") as consumer:
             one.reset_offsets("billing", "orders", "earliest")
             take_all(consumer, 48 if grown else 8)
