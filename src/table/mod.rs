@@ -5,6 +5,7 @@
 //! table is replaced durably and as a whole. RocketMQ's tables keep a backup `.bak`, which RocketMQ
 //! reads if the table itself cannot be read.
 
+pub mod archives;
 mod file;
 pub mod json;
 pub mod levels;

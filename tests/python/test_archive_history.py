@@ -1,4 +1,4 @@
-"""Archives of stores that were restored from a backup."""
+"""What a store records of its archives, and archives of stores restored from a backup."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_archive_of_what_a_restored_store_was_is_refused(
     kept = {str(target): 0}
     assert (path / "forebay.archived").exists() == is_record_kept
     if is_record_kept:
-        assert json.loads((path / "forebay.archived").read_bytes()) == {"targets": kept}
+        assert json.loads((path / "forebay.archived").read_bytes())["targets"] == kept
 
 
 @pytest.mark.parametrize("engine", ["commitlog", "partitionlog"])
@@ -98,3 +98,28 @@ def test_an_archive_that_has_nothing_left_to_compare_is_of_the_store_that_record
             with pytest.raises(forebay.StoreExistsError, match="nor a record that they are"):
                 store.archive(target)
     assert support.tree(target) == before
+
+
+def test_a_record_of_archives_with_a_damaged_digit_is_not_believed(tmp_path: Path) -> None:
+    # Retention removed what the archive did not have.
+    path = tmp_path / "events"
+    with support.small(path) as store:
+        support.fill(store, 3)
+        sealed = store.archive(tmp_path / "archive").position
+    note = path / "forebay.archived"
+    content = note.read_bytes()
+    damaged = content.replace(b"%d" % sealed, b"9%d" % sealed)
+    assert damaged != content
+    note.write_bytes(damaged)
+    with support.small(path, retention_bytes=1, keep_unarchived=True) as store:
+        while not any("archives" in it.reason for it in store.damage):
+            time.sleep(0.01)
+        assert not store.archive(tmp_path / "archive").recorded
+        assert store.stats().min_position == 0
+        assert note.read_bytes() == damaged
+        # Without a checksum, what a user has written is believed.
+        note.write_text(json.dumps({"targets": {str(tmp_path / "archive"): sealed}}))
+        while store.stats().min_position < sealed:
+            time.sleep(0.01)
+        assert store.archive(tmp_path / "archive").recorded
+    assert note.read_bytes() == content

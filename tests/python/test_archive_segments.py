@@ -91,7 +91,7 @@ def test_closed_segments_are_copied_as_kafka_has_them(tmp_path: Path):
     assert {it: ours[it] for it in copied} == {it: theirs[it] for it in copied}
     assert ours["orders-0/partition.metadata"] == theirs["orders-0/partition.metadata"]
     note = json.loads((log / "forebay.archived").read_bytes())
-    assert note == {"targets": {str(target): done.offsets}}
+    assert note["targets"] == {str(target): done.offsets}
 
 
 def test_what_is_not_complete_is_not_copied(tmp_path: Path):
@@ -185,6 +185,7 @@ def test_what_is_not_archived_stays_if_asked(tmp_path: Path):
         # A second archive has nothing: what it lacks stays.
         note = json.loads((tmp_path / "log" / "forebay.archived").read_bytes())
         note["targets"]["elsewhere"] = {"orders-0": 50}
+        del note["crc32"]
         (tmp_path / "log" / "forebay.archived").write_text(json.dumps(note))
         done = store.archive(tmp_path / "a")
         assert done.offsets == {"orders-0": 100, "orders-1": 100}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,8 @@ def _change(store: str, change: Callable[[dict[str, Any]], bool]) -> bool:
             fcntl.flock(directory, fcntl.LOCK_EX)
             targets = _noted(note)
             if change(targets):
-                data = json.dumps({"targets": targets}).encode() + b"\n"
-                replace_file(note, data, mode=0o600)
+                data = json.dumps({"targets": targets}).encode().removesuffix(b"}")
+                replace_file(note, data + _sum_of(data) + b"\n", mode=0o600)
         finally:
             os.close(directory)
     except (OSError, ValueError):
@@ -101,9 +102,22 @@ def _change(store: str, change: Callable[[dict[str, Any]], bool]) -> bool:
 def _noted(note: Path) -> dict[str, Any]:
     """Return the recorded positions by target; raise `ValueError` if the record is malformed."""
     try:
-        targets = json_object(read_small(str(note))).get("targets")
+        text = read_small(str(note))
     except FileNotFoundError:
         return {}
+    table = json_object(text)
+    # An earlier version wrote none, and a user who removes a target removes it.
+    if "crc32" in table:
+        text = text.rstrip()
+        covered = text[: -len(_sum_of(b""))]
+        if text != covered + _sum_of(covered):
+            raise ValueError("its checksum is wrong")
+    targets = table.get("targets")
     if not isinstance(targets, dict):
         raise ValueError("it has no targets")
     return targets
+
+
+def _sum_of(covered: bytes) -> bytes:
+    """Return the end of a record that begins with these bytes: their checksum."""
+    return b', "crc32": "%08x"}' % zlib.crc32(covered)

@@ -1,22 +1,13 @@
-//! How far the log is archived, according to `forebay.archived`, which `forebay.archive` writes.
-//!
-//! ```text
-//! {"targets":{"/mnt/archive/events":3221225472,"s3://bucket/events":2147483648}}
-//! ```
-//!
-//! A value is the position up to which the archive has everything that the store had.
+//! How far the log is archived, according to the [table of archives](crate::table::archives).
 
 use super::consumed::keep_all;
 use crate::engine::DamageKind;
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::service::hold::Hold;
 use crate::error::Result;
-use crate::table::{Loaded, TABLE_LEN_MAX, json, load};
-use serde_json::Value;
+use crate::table::Loaded;
+use crate::table::archives::{self, load_targets};
 use std::sync::Arc;
-
-/// Name of the file.
-const NOTE: &str = "forebay.archived";
 
 /// Holds what is not in every archive.
 #[derive(Debug)]
@@ -29,17 +20,13 @@ impl Hold for Unarchived {
     /// The position up to which every archive has the log: 0 if there is no archive, or if the file
     /// cannot be read, which is then reported.
     fn keep_from(&self) -> Result<u64> {
-        let path = self.parts.root.join(NOTE);
-        let targets = match load(&*self.parts.disk, &path, TABLE_LEN_MAX, json::object)? {
-            Loaded::Nothing => return Ok(0),
-            Loaded::Table(mut table) => match table.remove("targets") {
-                Some(Value::Object(targets)) => Some(targets),
-                _ => None,
-            },
-            Loaded::Damaged(..) => None,
-        };
-        let Some(targets) = targets else {
-            return Ok(keep_all(&self.parts, path, DamageKind::Table, "archives"));
+        let root = &self.parts.root;
+        let targets = match load_targets(&*self.parts.disk, root)? {
+            Loaded::Nothing | Loaded::Damaged(..) => {
+                let path = root.join(archives::FILE_NAME);
+                return Ok(keep_all(&self.parts, path, DamageKind::Table, "archives"));
+            }
+            Loaded::Table(targets) => targets,
         };
         let positions = targets.values().map(|value| value.as_u64().unwrap_or(0));
         Ok(positions.min().unwrap_or(0))

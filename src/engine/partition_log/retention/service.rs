@@ -1,6 +1,6 @@
 //! Removes segments: in a thread, and on request.
 
-use super::archived::{NOTE, unarchived};
+use super::archived::unarchived;
 use super::due::{Known, Quiet, due, is_last_due};
 use crate::cleanup::CleanupPolicy;
 use crate::damage::{Damage, DamageKind};
@@ -22,6 +22,7 @@ use crate::options::Options;
 use crate::plant::{Bug, planted};
 use crate::region::guard;
 use crate::sync::Mutex;
+use crate::table::archives;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -283,7 +284,7 @@ impl Retention {
         let names = queues.iter().map(|one| (&*one.0, one.1));
         let kept = unarchived(&*parts.disk, &parts.root, names)?;
         if kept.is_none() {
-            let path = parts.root.join(NOTE);
+            let path = parts.root.join(archives::FILE_NAME);
             let reason = "not a table of archives: retention keeps all messages";
             let damage = Damage::new(DamageKind::Table, path, 0..0, reason);
             self.report.add(damage);
