@@ -247,6 +247,9 @@ class _Copier:
         place = segment.topic, segment.queue
         if place in self.ends or first <= survey.start:
             return
+        # A first offset is believed only as far as the table of epochs confirms it. Both may have
+        # moved since that was copied.
+        self._bring_tables(place)
         line = f"{segment.topic} {segment.queue} {first}"
         lines = (_archived(self._files, _STARTS) or b"").decode("ascii", "replace").splitlines()[2:]
         kept = [it for it in lines if it.split()[:2] != line.split()[:2]]

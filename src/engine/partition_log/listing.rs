@@ -114,7 +114,14 @@ impl PartitionLog {
             }
         });
         match parsed {
-            Ok(()) => *self.starts.write() = starts,
+            Ok(()) => {
+                if let Some(reason) = tables::limit_starts(self.disk(), &self.root, &mut starts)? {
+                    let bytes = 0..bytes.len() as u64;
+                    let damage = Damage::new(DamageKind::ForeignTable, path, bytes, reason);
+                    self.shared.report.add(damage);
+                }
+                *self.starts.write() = starts;
+            }
             Err(reason) => {
                 let bytes = 0..bytes.len() as u64;
                 let damage = Damage::new(DamageKind::ForeignTable, path, bytes, reason);

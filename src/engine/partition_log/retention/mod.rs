@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   everything durable                                          or nothing is deleted
+//!   --> tables of epochs begin at the first offsets, durably
 //!   --> first offsets durable, in log-start-offset-checkpoint
 //!   --> readers begin there, and full passes leave out what goes
 //!   --> index files unlinked --> sync of the folder --> log files unlinked --> sync, in pieces

@@ -360,6 +360,12 @@ impl Retention {
         for ((topic, queue, ends), until) in raised {
             starts.insert((topic, *queue), ends.start().max(*until));
         }
+        // A first offset is believed only as far as the table of epochs confirms it.
+        for ((_, _, ends), until) in raised {
+            let start = ends.start().max(*until);
+            let begun = files::begin_epochs(&*parts.disk, &ends.folder, start);
+            begun.inspect_err(|error| fail_of(parts, error))?;
+        }
         let starts = starts.iter();
         let lines: Vec<_> = starts.map(|(key, start)| (key.0, key.1, *start)).collect();
         if !planted(Bug::StartUnsaved) {
@@ -368,8 +374,6 @@ impl Retention {
         }
         for ((_, _, ends), until) in raised {
             ends.raise_start(*until);
-            let begun = files::begin_epochs(&*parts.disk, &ends.folder, ends.start());
-            begun.inspect_err(|error| fail_of(parts, error))?;
         }
         Ok(())
     }

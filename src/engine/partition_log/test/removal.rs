@@ -288,3 +288,70 @@ fn a_damaged_table_of_first_offsets_brings_no_deleted_message_back() {
         assert_eq!(store.offsets("t"), [4, 5, 6, 7, 8, 9], "{how}");
     }
 }
+
+/// No checksum covers it. Readers did not see the messages before it, and the next opening for
+/// writing removed their files.
+#[test]
+fn a_first_offset_that_no_table_of_epochs_confirms_hides_and_removes_nothing() {
+    for (start, wrong) in [(0, 4), (4, 6), (4, 8), (4, 40)] {
+        let store = Stepped::new(Options::default());
+        store.send("t", [NOW; 10]);
+        if start > 0 {
+            delete(&store, start, true);
+        }
+        store.engine.close().unwrap();
+        let table = store.root.path().join("log-start-offset-checkpoint");
+        fs::write(&table, format!("0\n2\nt 0 {wrong}\nother 0 9\n")).unwrap();
+        let what = format!("{wrong} instead of {start}");
+        let expected: Vec<u64> = (start..10).collect();
+        let reader = open(store.root.path(), Isolation::ReadUncommitted).unwrap();
+        assert_eq!(offsets(&reader, "t"), expected, "{what}");
+        let found = reader.report().damage();
+        assert_eq!(found.len(), 1, "{what}: {found:?}");
+        assert_eq!(found[0].path, table, "{what}");
+        let (machine, options) = (machine(&store.clock), &store.options);
+        let engine = PartitionLog::open(&machine, store.root.path(), options).unwrap();
+        let store = Stepped { engine, ..store };
+        assert_eq!(store.offsets("t"), expected, "{what}");
+        let bases: Vec<u64> = [0, 3, 6, 9]
+            .into_iter()
+            .filter(|it| it + 3 > start)
+            .collect();
+        assert_eq!(store.bases("t"), bases, "{what}");
+        assert_eq!(store.engine.report().damaged(), 1, "{what}");
+        store.engine.repair(&mut |_, _| true).unwrap();
+        let verified = store.engine.verify(&mut |_, _| true).unwrap();
+        assert_eq!(verified.damage, [], "{what}");
+        assert_eq!(
+            store.again(Options::default()).offsets("t"),
+            expected,
+            "{what}"
+        );
+    }
+}
+
+/// Its table of epochs was damaged, and written again from all batches, also from deleted ones.
+#[test]
+fn a_first_offset_stays_when_the_table_of_epochs_is_made_anew() {
+    for is_sent in [false, true] {
+        let store = Stepped::new(Options::default());
+        store.send("t", [NOW; 10]);
+        delete(&store, 4, true);
+        store.engine.close().unwrap();
+        let epochs = store.root.path().join("t-0/leader-epoch-checkpoint");
+        fs::write(&epochs, "garbage").unwrap();
+        let (machine, options) = (machine(&store.clock), &store.options);
+        let engine = PartitionLog::open(&machine, store.root.path(), options).unwrap();
+        let store = Stepped { engine, ..store };
+        if is_sent {
+            store.send("t", [NOW]);
+        } else {
+            store.engine.repair(&mut |_, _| true).unwrap();
+        }
+        let store = store.again(Options::default());
+        let text = fs::read_to_string(&epochs).unwrap();
+        assert_eq!(text, "0\n1\n0 4\n", "{is_sent}");
+        assert_eq!(store.start("t"), 4, "{is_sent}");
+        assert_eq!(store.engine.report().damage(), [], "{is_sent}");
+    }
+}

@@ -353,13 +353,20 @@ fn a_first_offset_within_a_segment_hides_messages_and_is_durable() {
     assert_eq!(store.offsets("t"), [8]);
 }
 
+/// Raises the first offset of a queue as retention does.
+fn begin_at(root: &Path, start: u64) {
+    let (epochs, starts) = ("t-0/leader-epoch-checkpoint", "log-start-offset-checkpoint");
+    fs::write(root.join(epochs), format!("0\n1\n0 {start}\n")).unwrap();
+    fs::write(root.join(starts), format!("0\n1\nt 0 {start}\n")).unwrap();
+}
+
 #[test]
 fn opening_removes_what_a_dead_process_was_about_to_remove() {
     let store = Stepped::new(Options::default());
     store.send("t", [NOW; 8]);
     let (path, root) = (store.root.path().to_owned(), &store.root);
     store.engine.close().unwrap();
-    fs::write(path.join("log-start-offset-checkpoint"), "0\n1\nt 0 6\n").unwrap();
+    begin_at(&path, 6);
     fs::remove_file(path.join("t-0/00000000000000000003.index")).unwrap();
     let engine = PartitionLog::open(&machine(&store.clock), root.path(), &store.options).unwrap();
     assert_eq!(offsets(&engine, "t"), [6, 7]);
@@ -371,8 +378,7 @@ fn nothing_is_appended_before_the_first_offset() {
     let store = Stepped::new(Options::default());
     store.send("t", [NOW; 8]);
     store.engine.close().unwrap();
-    let path = store.root.path().join("log-start-offset-checkpoint");
-    fs::write(path, "0\n1\nt 0 20\n").unwrap();
+    begin_at(store.root.path(), 20);
     let store = store.again(Options::default());
     assert_eq!(store.engine.report().damaged(), 1);
     store.send("t", [NOW; 2]);

@@ -163,10 +163,7 @@ fn open_partitions(
         ..*opening
     };
     let mut points = points.unwrap_or_default();
-    let mut starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
-    if tables::lacks_starts(disk, root, opening.is_own)? {
-        starts = tables::starts_by_epochs(disk, root, &named)?;
-    }
+    let starts = starts_of(opening, root, &named)?;
     let cut = intent::complete(opening, root, &mut points, &starts)?;
     let lines = points.iter().map(|(key, at)| (key.0.clone(), key.1, *at));
     let gone = Gone::new(lines, &named);
@@ -198,6 +195,10 @@ fn open_partitions(
             restore_missing(disk, &found.ends, opening.rules)?;
         }
         cut_room(disk, &found.ends, opening.rules)?;
+        if known.start > 0 {
+            // Recovery may have made the table of epochs anew.
+            files::begin_epochs(disk, &found.ends.folder, found.ends.start())?;
+        }
         if has_no_file(&found) && known.start < known.point {
             let damage = gone::damage(root, (&key.0, key.1), known.point);
             opening.report.add(damage);
@@ -238,6 +239,19 @@ fn offsets_of(
         Checkpoint::Missing | Checkpoint::Damaged => {}
     }
     Ok(None)
+}
+
+/// The first offsets of these partitions, which are in order.
+fn starts_of(opening: &Opening<'_>, root: &Path, named: &[(String, u32)]) -> Result<intent::Table> {
+    let disk = &**opening.disk;
+    if tables::lacks_starts(disk, root, opening.is_own)? {
+        return tables::starts_by_epochs(disk, root, named);
+    }
+    let mut starts = offsets_of(opening, root, LOG_START, false)?.unwrap_or_default();
+    starts.retain(|key, _| named.binary_search(key).is_ok());
+    // A wrong one was reported with the damage of other tables.
+    tables::limit_starts(disk, root, &mut starts)?;
+    Ok(starts)
 }
 
 /// Whether a partition has no log file.

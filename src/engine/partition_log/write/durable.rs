@@ -230,7 +230,7 @@ impl Parts {
             if ends.has_segments() {
                 continue;
             }
-            let at = (ends.next_offset(false), self.seed);
+            let at = (ends.start()..ends.next_offset(false), self.seed);
             if tables::prepare(disk, &ends.folder, topic, at)?.1 {
                 made.push(Arc::clone(ends));
             }

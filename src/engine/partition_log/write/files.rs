@@ -235,14 +235,27 @@ pub fn begin_epochs(disk: &dyn Disk, folder: &Path, start: u64) -> Result<()> {
     let Some(known) = known.and_then(|bytes| epochs(&bytes)) else {
         return Ok(());
     };
-    let gone = known.partition_point(|(_, at)| *at <= start);
-    let (gone, left) = known.split_at(gone);
-    let first = gone.last().map(|(epoch, _)| (*epoch, start));
-    let kept: Vec<_> = first.into_iter().chain(left.iter().copied()).collect();
+    let kept = epochs_since(&known, start);
     match kept == known {
         true => Ok(()),
         false => save_epochs(disk, &path, &kept),
     }
+}
+
+/// These epochs without those that end before the offset `start`. The one that has it begins there.
+pub(super) fn epochs_since(all: &[(i32, u64)], start: u64) -> Vec<(i32, u64)> {
+    let gone = all.partition_point(|(_, at)| *at <= start);
+    let (gone, left) = all.split_at(gone);
+    let first = gone.last().map(|(epoch, _)| (*epoch, start));
+    first.into_iter().chain(left.iter().copied()).collect()
+}
+
+/// The offset at which the table of epochs of a partition begins; `None` if the table is missing,
+/// damaged or empty.
+pub(super) fn begin_of_epochs(disk: &dyn Disk, folder: &Path) -> Result<Option<u64>> {
+    let bytes = read_table(disk, &folder.join(EPOCHS), SMALL_LEN_MAX)?;
+    let epochs = bytes.and_then(|bytes| epochs(&bytes));
+    Ok(epochs.and_then(|epochs| epochs.first().map(|(_, at)| *at)))
 }
 
 pub(super) fn save_epochs(disk: &dyn Disk, path: &Path, epochs: &[(i32, u64)]) -> Result<()> {

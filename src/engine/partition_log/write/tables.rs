@@ -20,7 +20,8 @@ use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Step, Walk};
 use crate::engine::{Damage, DamageKind, Report};
 use crate::error::Result;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub fn of_root(disk: &dyn Disk, root: &Path) -> Result<Vec<Damage>> {
     for name in CHECKPOINTS {
         found.extend(checkpoint(disk, root, name, is_own)?);
     }
+    found.extend(contradicted(disk, root)?);
     let marker = (DamageKind::Table, root.join(MARKER));
     found.extend(check(disk, marker, SMALL_LEN_MAX, marker_flaw)?);
     Ok(found)
@@ -166,6 +168,58 @@ pub fn keep(
     Ok(kept)
 }
 
+/// Damage of a table of first offsets that the tables of epochs contradict.
+fn contradicted(disk: &dyn Disk, root: &Path) -> Result<Option<Damage>> {
+    let path = root.join(LOG_START);
+    let Some(bytes) = files::read_table(disk, &path, CHECKPOINT_LEN_MAX)? else {
+        return Ok(None);
+    };
+    // It may name any number of other partitions.
+    let there = names::partitions(disk, root)?;
+    let there: HashSet<(&str, u32)> = there.iter().map(|it| (&*it.0, it.1)).collect();
+    let mut starts = HashMap::new();
+    let read = names::each_start(&bytes, &mut |topic, queue, start| {
+        if there.contains(&(topic, queue)) {
+            starts.insert((topic.to_owned(), queue), start);
+        }
+    });
+    if read.is_err() {
+        return Ok(None);
+    }
+    let reason = limit_starts(disk, root, &mut starts)?;
+    let bytes = 0..bytes.len() as u64;
+    Ok(reason.map(|reason| Damage::new(DamageKind::Checkpoint, path, bytes, reason)))
+}
+
+/// Lowers first offsets of existing partitions to where their tables of epochs begin. Returns what
+/// was wrong with one of them.
+///
+/// No checksum covers a first offset. One that is too high hides messages, and the next opening for
+/// writing removes them. Whoever raises a first offset moves the begin of the table of epochs
+/// before, as brokers do. Without such a table a first offset is believed.
+///
+/// # Errors
+///
+/// Those of reading.
+pub fn limit_starts(
+    disk: &dyn Disk,
+    root: &Path,
+    starts: &mut HashMap<(String, u32), u64>,
+) -> Result<Option<String>> {
+    let mut wrong = Vec::new();
+    for ((topic, queue), start) in starts {
+        let name = format!("{topic}-{queue}");
+        let begin = files::begin_of_epochs(disk, &root.join(&name))?;
+        if let Some(begin) = begin.filter(|begin| *begin < *start) {
+            wrong.push(format!(
+                "{name} begins at offset {start} here, and at {begin} in its {EPOCHS}"
+            ));
+            *start = begin;
+        }
+    }
+    Ok(wrong.into_iter().min())
+}
+
 /// Whether the table of first offsets is damaged. `is_own`: Forebay has written it. A missing table
 /// is not damage: partitions then begin with their first segments. In an archive these have
 /// messages that were deleted from the store later, which its tables of epochs no longer show.
@@ -207,10 +261,7 @@ pub fn starts_by_epochs(
 /// drops what is before the first offset when that is raised. So if the log has batches of an epoch
 /// before the start of the table, these were deleted.
 fn start_by_epochs(disk: &dyn Disk, folder: &Path) -> Result<Option<u64>> {
-    let Some(bytes) = files::read_table(disk, &folder.join(EPOCHS), SMALL_LEN_MAX)? else {
-        return Ok(None);
-    };
-    let begin = files::epochs(&bytes).and_then(|epochs| epochs.first().map(|it| it.1));
+    let begin = files::begin_of_epochs(disk, folder)?;
     // Most tables begin at 0: nothing was deleted, and no more files are read.
     let Some(begin) = begin.filter(|begin| *begin > 0) else {
         return Ok(None);
@@ -261,13 +312,13 @@ pub(super) fn epochs_in(disk: &dyn Disk, folder: &Path) -> Result<Vec<(i32, u64)
 
 /// Writes the small files that a broker expects, where they are missing or torn; a copy of a torn
 /// one is saved first. Returns the epoch of the partition's leader, and whether files were written.
-/// `next` is the next offset, `seed` that of the store. Not durable on return; a torn file is
-/// written again before the next append.
+/// `offsets` are the first and the next one, `seed` is that of the store. Not durable on return; a
+/// torn file is written again before the next append.
 pub fn prepare(
     disk: &dyn Disk,
     folder: &Path,
     topic: &str,
-    (next, seed): (u64, u64),
+    (offsets, seed): (Range<u64>, u64),
 ) -> Result<(i32, bool)> {
     let metadata = folder.join(METADATA);
     let mut written = false;
@@ -286,13 +337,13 @@ pub fn prepare(
     if known.is_some_and(|bytes| files::epochs(&bytes).is_none()) {
         save(disk, &epochs)?;
     }
-    let found = match next {
+    let found = match offsets.end {
         0 => Vec::new(),
-        _ => epochs_in(disk, folder)?,
+        _ => files::epochs_since(&epochs_in(disk, folder)?, offsets.start),
     };
     let (text, epoch) = match found.last() {
         Some((epoch, _)) => (files::text_of_epochs(&found), *epoch),
-        None => (files::epochs_from(next), 0),
+        None => (files::epochs_from(offsets.end), 0),
     };
     put(disk, &epochs, text.as_bytes())?;
     Ok((epoch, true))
@@ -310,8 +361,8 @@ pub fn mend_epochs(disk: &dyn Disk, ends: &Ends) -> Result<()> {
         Some(first) => first.1 = first.1.min(ends.first_base()),
         None => found.push((0, ends.next_offset(false))),
     }
-    files::save_epochs(disk, &ends.folder.join(EPOCHS), &found)?;
-    files::begin_epochs(disk, &ends.folder, ends.start())
+    let found = files::epochs_since(&found, ends.start());
+    files::save_epochs(disk, &ends.folder.join(EPOCHS), &found)
 }
 
 /// Writes the metadata of a partition again. Returns what was done. Durable on return.

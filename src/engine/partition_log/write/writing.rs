@@ -303,7 +303,10 @@ impl Writing {
         let (disk, folder) = (&**with.disk, &self.ends.folder);
         let (epoch, written) = match &self.id {
             Some(id) => (0, files::make(disk, folder, id, self.next).map(|()| true)?),
-            None => tables::prepare(disk, folder, &self.topic, (self.next, with.seed))?,
+            None => {
+                let offsets = self.ends.start()..self.next;
+                tables::prepare(disk, folder, &self.topic, (offsets, with.seed))?
+            }
         };
         if written && with.cuts.is_some() && self.place.1 > 0 {
             // The leader syncs small files only with the first messages of a partition.
