@@ -1,6 +1,7 @@
 //! Replacements of segments that a crash has interrupted, and of which something is damaged.
 
 use super::recovery::{damage, point, recover};
+use super::write::send;
 use super::*;
 
 const SWAP: &str = "00000000000000000000.log.swap";
@@ -57,6 +58,28 @@ fn a_damaged_replacement_is_dropped_while_all_old_segments_are_there() {
     let made = interrupted(&[0, 2, 4], &damaged);
     fs::rename(made.log(2), made.file("00000000000000000002.log.deleted")).unwrap();
     assert_eq!(offsets(&recover(&made, Some(&point(6)))), [3, 4, 5]);
+}
+
+/// No checksum covers the offset of its last batch. Later segments were removed as replaced ones.
+#[test]
+fn a_replacement_that_states_a_last_offset_too_high_takes_no_later_segment_away() {
+    for (bits, is_old_left) in [(0, false), (0, true), (4, false), (4, true), (0x40, true)] {
+        let mut last = batch(3, &[1]);
+        last[7] ^= bits;
+        let bases = if is_old_left { &[2, 4, 6][..] } else { &[4, 6] };
+        let made = interrupted(bases, &[batch(0, &[1]), last].concat());
+        let engine = recover(&made, Some(&point(8)));
+        let what = format!("{bits:x}, {is_old_left}");
+        let first: &[i64] = match (bits, is_old_left) {
+            (0, _) => &[0, 3],
+            (_, true) => &[0, 2, 3],
+            (_, false) => &[0],
+        };
+        assert_eq!(offsets(&engine), [first, &[4, 5, 6, 7]].concat(), "{what}");
+        let found = damage(&engine);
+        assert_eq!(found.len(), usize::from(bits > 0), "{what}: {found:?}");
+        assert_eq!(send(&engine, "t", &[(0, b"8")]), [8], "{what}");
+    }
 }
 
 /// A replacement that ends at the end of a batch was completed, however much of it was gone.

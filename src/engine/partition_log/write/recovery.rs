@@ -68,7 +68,9 @@ impl Opening<'_> {
     /// Those of reading and of making durable what is kept.
     pub fn open(&self, folder: PathBuf, known: Known) -> Result<Recovered> {
         let mut entries = names::entries(&**self.disk, &folder)?;
-        if swap::complete(&**self.disk, &folder, self.rules, &entries)? {
+        // A broker may have written since Forebay did.
+        let is_own = self.is_own && snapshot::offsets(&entries).is_empty();
+        if swap::complete(&**self.disk, &folder, (self.rules, is_own), &entries)? {
             entries = names::entries(&**self.disk, &folder)?;
         }
         let files = names::log_files_of(&entries);
@@ -81,11 +83,7 @@ impl Opening<'_> {
         };
         let found = match found {
             Some(found) => found,
-            None => {
-                // A broker may have written since Forebay did.
-                let is_own = self.is_own && snapshot::offsets(&entries).is_empty();
-                self.recover(folder, (segments, is_own), known)?
-            }
+            None => self.recover(folder, (segments, is_own), known)?,
         };
         producers::find(&**self.disk, &found.ends, &entries, found.has_producers)?;
         Ok(found)

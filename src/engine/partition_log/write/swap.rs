@@ -13,7 +13,8 @@
 //! the old ones, so that it covers them all.
 //!
 //! A replacement that was damaged is undone as long as all old segments are there. Otherwise it is
-//! completed, and only its whole batches say which segments it covers.
+//! completed, and only its whole batches say which segments it covers. Its last offset, which no
+//! checksum covers, counts only if the next segment begins after it.
 
 use super::ends::Ends;
 use super::indexes::Indexes;
@@ -104,13 +105,18 @@ fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Completes or undoes the replacements that a crash has interrupted in a partition, and removes
-/// files that no segment needs. `entries` are those of its folder. Returns whether there was
-/// anything to do. Durable on return.
+/// files that no segment needs. `entries` are those of its folder; `is_own`: Forebay alone wrote
+/// them. Returns whether there was anything to do. Durable on return.
 ///
 /// # Errors
 ///
 /// Those of the disk.
-pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]) -> Result<bool> {
+pub fn complete(
+    disk: &dyn Disk,
+    folder: &Path,
+    (rules, is_own): (&Rules, bool),
+    entries: &[Entry],
+) -> Result<bool> {
     let files = entries.iter().filter(|it| it.kind == Kind::File);
     let files: Vec<File<'_>> = files
         .filter_map(|entry| File::of(entry.name.as_deref()?))
@@ -127,7 +133,7 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
     remove(disk, folder, all(Suffix::Cleaned))?;
     let swaps: Vec<_> = all(Suffix::Swap).filter(|it| !is_undone(it)).collect();
     if !swaps.is_empty() {
-        finish(disk, folder, rules, (&files, &swaps))?;
+        finish(disk, folder, (rules, is_own), (&files, &swaps))?;
     }
     // They go last, because they show that the old segments are not all there.
     remove(disk, folder, all(Suffix::Deleted))?;
@@ -138,27 +144,35 @@ pub fn complete(disk: &dyn Disk, folder: &Path, rules: &Rules, entries: &[Entry]
 fn finish(
     disk: &dyn Disk,
     folder: &Path,
-    rules: &Rules,
+    (rules, is_own): (&Rules, bool),
     (files, swaps): (&[File<'_>], &[&File<'_>]),
 ) -> Result<()> {
     let all = |suffix| files.iter().filter(move |it| it.suffix == suffix);
     let logs = || swaps.iter().filter(|it| it.ending == LOG);
-    let (covered, mut are_whole) = covered(disk, folder, swaps)?;
-    let old = || all(Suffix::None).filter(|it| covered.contains(&it.base));
-    let first = |it: &&File<'_>| it.ending == LOG && it.base == covered.start;
+    let mut new = covered(disk, folder, swaps)?;
+    let start = new.offsets.start;
+    let first = |it: &&File<'_>| it.ending == LOG && it.base == start;
     // Retention removes segments before these.
-    let is_deleted = all(Suffix::Deleted).any(|it| it.base >= covered.start);
-    let is_begun = is_deleted || !old().any(|it| first(&it));
-    if let Some(last) = old().filter(|it| it.ending == LOG).max_by_key(|it| it.base)
-        && !is_begun
-    {
+    let is_deleted = all(Suffix::Deleted).any(|it| it.base >= start);
+    let is_begun = is_deleted || !all(Suffix::None).any(|it| first(&it));
+    let used = || all(Suffix::None).filter(|it| it.ending == LOG);
+    // A broker's replacement may end before the last of the old segments does.
+    if is_begun && is_own {
+        new.offsets.end = new.believed_end(|| used().map(|it| it.base));
+    }
+    let replaced = used().filter(|it| new.offsets.contains(&it.base));
+    if !is_begun && let Some(last) = replaced.max_by_key(|it| it.base) {
         // No checksum covers an offset, and the new segment may have lost its end. It ends where
         // the last of the old ones does.
         let mut reader = open(disk, &folder.join(last.name), last.base)?;
         let begin = reader.seek_end(disk)?;
-        are_whole &= end_of(disk, reader, begin)?.0 == covered.end;
+        new.is_whole &= end_of(disk, reader, begin)?.next == new.offsets.end;
     }
-    if !are_whole && !is_begun {
+    let New {
+        offsets, is_whole, ..
+    } = new;
+    let old = || all(Suffix::None).filter(|it| offsets.contains(&it.base));
+    if !is_whole && !is_begun {
         let others = swaps.iter().filter(|it| it.ending != LOG);
         remove(disk, folder, others.copied())?;
         return remove(disk, folder, logs().copied());
@@ -251,41 +265,91 @@ fn open(disk: &dyn Disk, log: &Path, base: u64) -> Result<Reader> {
     Reader::open(disk, &segment)
 }
 
-/// The offsets that a replacement covers, and whether it is whole. Only its whole batches count: a
-/// damaged header may state any offset.
-fn covered(disk: &dyn Disk, folder: &Path, swaps: &[&File<'_>]) -> Result<(Range<u64>, bool)> {
-    let (mut covered, mut are_whole): (Option<Range<u64>>, _) = (None, true);
-    for file in swaps.iter().filter(|it| it.ending == LOG) {
-        let reader = open(disk, &folder.join(file.name), file.base)?;
-        let (next, is_whole) = end_of(disk, reader, 0)?;
-        are_whole &= is_whole;
-        // The replacement may have no batches.
-        let next = next.max(file.base + 1);
-        let before = covered.unwrap_or(file.base..next);
-        covered = Some(before.start.min(file.base)..before.end.max(next));
-    }
-    Ok((covered.unwrap_or_default(), are_whole))
+/// What a replacement states. Only its whole batches count: a damaged header may state any offset.
+struct New {
+    /// The offsets that it covers.
+    offsets: Range<u64>,
+    /// The offset after the batch before the last one.
+    before_last: u64,
+    /// Whether it is whole.
+    is_whole: bool,
 }
 
-/// The offset after the last whole batch of a segment, and whether all of its batches are whole
-/// from a position on.
-fn end_of(disk: &dyn Disk, reader: Reader, begin: u64) -> Result<(u64, bool)> {
-    let (mut next, mut is_whole) = (reader.segment.base, true);
+impl New {
+    /// Where it ends, if some old segments are gone. `bases`: those of all segments in use.
+    ///
+    /// If its last offset is wrong, later segments seem to be old ones. It is right if a segment
+    /// begins with the next offset: the last segment is never replaced. Otherwise segments that
+    /// only the last batch shows to be old stay.
+    fn believed_end<T: Iterator<Item = u64>>(&self, bases: impl Fn() -> T) -> u64 {
+        let end = self.offsets.end;
+        match bases().any(|base| base == end) {
+            true => end,
+            false => {
+                let doubted = bases().filter(|base| (self.before_last + 1..end).contains(base));
+                doubted.min().unwrap_or(end)
+            }
+        }
+    }
+}
+
+/// What the log files of a replacement state.
+fn covered(disk: &dyn Disk, folder: &Path, swaps: &[&File<'_>]) -> Result<New> {
+    let mut all: Option<New> = None;
+    for file in swaps.iter().filter(|it| it.ending == LOG) {
+        let reader = open(disk, &folder.join(file.name), file.base)?;
+        let end = end_of(disk, reader, 0)?;
+        // The replacement may have no batches.
+        let next = end.next.max(file.base + 1);
+        let before = all.as_ref();
+        let offsets = before.map_or(file.base..next, |it| it.offsets.clone());
+        all = Some(New {
+            offsets: offsets.start.min(file.base)..offsets.end.max(next),
+            before_last: before.map_or(0, |it| it.before_last).max(end.before_last),
+            is_whole: end.is_whole && before.is_none_or(|it| it.is_whole),
+        });
+    }
+    Ok(all.unwrap_or(New {
+        offsets: 0..0,
+        before_last: 0,
+        is_whole: true,
+    }))
+}
+
+/// The end of a segment.
+struct SegmentEnd {
+    /// The offset after the last whole batch.
+    next: u64,
+    /// The offset after the whole batch before that.
+    before_last: u64,
+    /// Whether all batches are whole from the begin of the walk on.
+    is_whole: bool,
+}
+
+/// The end of a segment, found by a walk from a position on.
+fn end_of(disk: &dyn Disk, reader: Reader, begin: u64) -> Result<SegmentEnd> {
+    let base = reader.segment.base;
+    let mut end = SegmentEnd {
+        next: base,
+        before_last: base,
+        is_whole: true,
+    };
     let mut walk = Walk::new(reader, begin);
     walk.is_complete = true;
     loop {
         match walk.next(disk)? {
             Step::Batch(found) if walk.reader.is_whole(found.position, &found.header)? => {
                 walk.judge(true);
-                next = found.header.last_offset() + 1;
+                end.before_last = end.next;
+                end.next = found.header.last_offset() + 1;
             }
             Step::Batch(found) => {
                 walk.judge(false);
                 walk.lose(&found)?;
-                is_whole = false;
+                end.is_whole = false;
             }
-            Step::Damage(..) => is_whole = false,
-            Step::End => return Ok((next, is_whole)),
+            Step::Damage(..) => end.is_whole = false,
+            Step::End => return Ok(end),
         }
     }
 }
