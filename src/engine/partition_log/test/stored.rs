@@ -257,12 +257,33 @@ fn a_name_in_an_intent_that_no_queue_can_have_gets_no_recovery_point() {
     let copy = left.copy(0);
     let intent = copy.join("forebay.intent");
     let text = fs::read_to_string(&intent).unwrap();
-    let first = "\"partitions\":[";
-    assert!(text.contains(first));
-    let more = format!("{first}[\"x y/z\",0,0,5],");
-    fs::write(&intent, text.replace(first, &more)).unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let shares = value["partitions"].as_array_mut().unwrap();
+    shares.insert(0, serde_json::json!(["x y/z", 0, 0, 5]));
+    value.as_object_mut().unwrap().remove("crc32").unwrap();
+    fs::write(&intent, value.to_string()).unwrap();
     let engine = writing(&copy, &Options::default()).unwrap();
     assert_eq!(counts(&engine), [2, 2, 1]);
     let points = fs::read_to_string(copy.join(POINTS)).unwrap();
     assert!(!points.contains("x y/z"), "{points}");
+}
+
+/// A wrong offset took the rows away, which had been acknowledged.
+#[test]
+fn a_damaged_digit_in_an_intent_takes_nothing_away() {
+    let left = Left::new();
+    let text = fs::read(left.path.join("forebay.intent")).unwrap();
+    let digits = (0..text.len()).filter(|at| text[*at].is_ascii_digit());
+    for at in digits {
+        let copy = left.copy(at);
+        let mut damaged = text.clone();
+        damaged[at] = b'0' + (damaged[at] - b'0' + 1) % 10;
+        let what = String::from_utf8_lossy(&damaged).into_owned();
+        fs::write(copy.join("forebay.intent"), damaged).unwrap();
+        let engine = writing(&copy, &Options::default()).unwrap();
+        assert_eq!(counts(&engine), [2, 2, 1], "{what}");
+        let found = engine.report().damage();
+        // The name of the checksum has digits, too.
+        assert_eq!(found.len(), usize::from(what.contains("crc32")), "{what}");
+    }
 }

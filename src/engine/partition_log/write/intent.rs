@@ -9,6 +9,12 @@
 //!   --> ... --> all rows are durable --> the file goes
 //! ```
 //!
+//! ```text
+//! {"version":1,"partitions":[["orders",0,4711,4713],["orders",1,12,13]],"crc32":1514271918}
+//! ```
+//!
+//! The checksum covers the array, without spaces.
+//!
 //! After a crash each partition is first recovered by itself. If one of them ends before its rows
 //! do, neither the rows nor what follows them was acknowledged as durable, and all partitions named
 //! end where the rows begin. Before that, the recovery points go back, durably, so that after
@@ -60,9 +66,15 @@ pub struct Share {
 /// appended. Durable on return.
 pub fn save(disk: &dyn Disk, root: &Path, shares: &[Share]) -> Result<()> {
     let one = |it: &Share| json!([&*it.topic, it.queue, it.offsets.start, it.offsets.end]);
-    let shares: Vec<Value> = shares.iter().map(one).collect();
-    let text = json!({"version": 1, "partitions": shares}).to_string();
+    let shares: Value = shares.iter().map(one).collect();
+    let sum = sum_of(&shares);
+    let text = json!({"version": 1, "partitions": shares, "crc32": sum}).to_string();
     replace(disk, &root.join(INTENT), text.as_bytes())
+}
+
+/// The checksum of shares. A wrong offset in them would take acknowledged messages away.
+fn sum_of(shares: &Value) -> u32 {
+    crc32fast::hash(shares.to_string().as_bytes())
 }
 
 /// Removes the intent, if there is one. Durable once another file of the directory is.
@@ -88,7 +100,14 @@ fn parse(bytes: &[u8]) -> Option<Vec<Share>> {
             offsets: Some(offsets).filter(|it| !it.is_empty())?,
         })
     };
-    let shares = value.get("partitions")?.as_array()?.iter().map(share);
+    let shares = value.get("partitions")?;
+    // Earlier versions wrote none.
+    if let Some(sum) = value.get("crc32")
+        && sum.as_u64() != Some(sum_of(shares).into())
+    {
+        return None;
+    }
+    let shares = shares.as_array()?.iter().map(share);
     let shares = shares.collect::<Option<Vec<Share>>>()?;
     // Each name costs a recovery, so a partition may be named only once.
     let names: HashSet<_> = shares.iter().map(|it| (&it.topic, it.queue)).collect();
@@ -141,7 +160,7 @@ pub fn complete(
         match parse(&bytes) {
             Some(shares) => truncated = decide(opening, root, &shares, (points, starts))?,
             None => {
-                let reason = "not an intent of this version: the last atomic batch may be \
+                let reason = "damaged, or of another version: the last atomic batch may be \
                               incomplete";
                 let bytes = 0..bytes.len() as u64;
                 opening
