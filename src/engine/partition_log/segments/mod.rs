@@ -5,12 +5,14 @@
 //! memory for bytes that rows keep, [`segment`] is one file of batches, [`snapshot`] has the
 //! producers of a partition where a segment begins, [`room`] is what a writer may leave after its
 //! batches, [`sectors`] tells what a power loss took, [`proof`] which damaged batches were stored,
-//! [`writers`] what the next writer keeps, and [`emptied`] which log files have lost everything.
-//! [`newest`] has what searches by time have found out, and [`names`] the names of all files.
+//! [`last_zeros`] which zeros batches end with, [`writers`] what the next writer keeps, and
+//! [`emptied`] which log files have lost everything. [`newest`] has what searches by time have
+//! found out, and [`names`] the names of all files.
 
 pub mod confirm;
 pub mod emptied;
 pub mod index;
+pub mod last_zeros;
 pub mod lender;
 pub mod names;
 pub mod newest;

@@ -4,20 +4,17 @@
 //! are damaged, it proves where the batch ends, and that all of it was stored: no crash has cut it
 //! short.
 
-use super::segment::Segment;
-use crate::disk::Disk;
+use super::reader::Reader;
 use crate::error::Result;
-use crate::num::{be_u32, index};
+use crate::num::be_u32;
 use crate::record::kafka::HEAD_LEN;
 use crate::record::kafka::header::{
     AT_LAST_DELTA, BATCH_LEN_MAX, CRC_FROM, LEN_AT, LEN_END, MAGIC_END,
 };
 use std::ops::Range;
 
-/// Bytes read at once.
-const CHUNK: usize = 1 << 20;
 /// How many zeros after the last other byte are tried as part of the batch.
-const LAST_ZEROS: u64 = 512;
+const ZEROS_TRIED: u64 = 512;
 
 /// A batch of which all bytes were stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,25 +31,25 @@ pub struct Stored {
 /// # Errors
 ///
 /// Those of reading.
-pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<Option<Stored>> {
-    let mut head = [0; HEAD_LEN];
-    let have = disk.read_at(&segment.path, bytes.start, &mut head)?;
-    if have < HEAD_LEN {
+pub fn proven(reader: &Reader, bytes: Range<u64>) -> Result<Option<Stored>> {
+    let head = reader.bytes(bytes.start, HEAD_LEN)?;
+    if head.len() < HEAD_LEN {
         return Ok(None);
     }
     let len = u64::from(be_u32(&head, LEN_AT)) + LEN_END as u64;
     let offsets = u64::from(be_u32(&head, AT_LAST_DELTA)) + 1;
     let (least, most) = (bytes.start + HEAD_LEN as u64, BATCH_LEN_MAX as u64);
     let is_possible = |end: &u64| {
-        (least..=bytes.start + most).contains(end) && (*end <= segment.len || *end == bytes.end)
+        (least..=bytes.start + most).contains(end)
+            && (*end <= reader.segment.len || *end == bytes.end)
     };
     let stated = (bytes.start + len).min(bytes.end);
     let mut ends = vec![stated];
-    ends.extend(bytes.end..=bytes.end + LAST_ZEROS);
+    ends.extend(bytes.end..=bytes.end + ZEROS_TRIED);
     let (mut sum, mut at) = (0, bytes.start + CRC_FROM as u64);
     for end in ends.into_iter().filter(is_possible) {
         let stored = at..end.min(bytes.end);
-        let Some(next) = continued(disk, segment, sum, stored)? else {
+        let Some(next) = reader.sum(sum, stored)? else {
             return Ok(None);
         };
         sum = next;
@@ -65,26 +62,4 @@ pub fn proven(disk: &dyn Disk, segment: &Segment, bytes: Range<u64>) -> Result<O
         }
     }
     Ok(None)
-}
-
-/// Continues a checksum with bytes of a segment; `None` if the file ends before.
-fn continued(
-    disk: &dyn Disk,
-    segment: &Segment,
-    mut sum: u32,
-    bytes: Range<u64>,
-) -> Result<Option<u32>> {
-    let mut at = bytes.start;
-    let mut buffer = vec![0; index(bytes.end.saturating_sub(at)).min(CHUNK)];
-    while at < bytes.end {
-        let len = index(bytes.end - at).min(CHUNK);
-        let chunk = buffer.get_mut(..len).unwrap_or_default();
-        let have = disk.read_at(&segment.path, at, chunk)?;
-        if have == 0 {
-            return Ok(None);
-        }
-        sum = crc32c::crc32c_append(sum, chunk.get(..have).unwrap_or_default());
-        at += have as u64;
-    }
-    Ok(Some(sum))
 }

@@ -21,9 +21,6 @@ const WINDOW_LEN: usize = 32 << 10;
 /// Bytes read at once if the read continues the one before.
 const NEXT_WINDOW_LEN: usize = 96 << 10;
 static ZEROS: [u8; WINDOW_LEN] = [0; WINDOW_LEN];
-/// How many zeros after the last other byte may belong to a batch: an empty value and no headers
-/// end with zeros.
-const LAST_ZEROS: usize = 8;
 
 /// What lies at a position of a segment.
 #[derive(Clone, Copy, Debug)]
@@ -246,21 +243,6 @@ impl Reader {
         }
         self.zeros_from = end;
         Ok(())
-    }
-
-    /// Whether the batch at a position is whole except that its length is too great: it ends with
-    /// the last byte that is not zero, or a few zeros later.
-    pub fn is_whole_but_length(&mut self, position: u64, data_end: u64) -> Result<bool> {
-        let len = index(data_end.saturating_sub(position));
-        let Here::Batch(header) = self.here(position)? else {
-            return Ok(false);
-        };
-        if header.len as usize <= len {
-            return Ok(false);
-        }
-        let bytes = self.bytes(position, len + LAST_ZEROS)?;
-        let shorter = (len..=bytes.len()).filter_map(|len| bytes.get(..len));
-        Ok(shorter.into_iter().any(|bytes| header.has_crc_of(bytes)))
     }
 
     /// The end of the last byte from `from` on that is not zero; `from` if there is none.

@@ -4,15 +4,19 @@
 //! zeros from the first byte on that was to be stored in it. Batches are stored whole, so that byte
 //! is the first of the hole or of the sector. Any other sector was stored. If a message contains a
 //! sector of zeros, the checksum of its batch may [prove](super::proof) that it was stored. It does
-//! not cover the first bytes of a batch, and proves nothing about a sector that begins there.
+//! not cover the first bytes of a batch, and proves nothing about a sector that begins there. A
+//! sector of which a batch has only its [last zeros](super::last_zeros) is not missing.
 
+use super::last_zeros::{BEGIN_LEN, last_zeros};
 use super::proof::proven;
+use super::reader::Reader;
 use super::segment::Segment;
 use crate::disk::Disk;
 use crate::error::Result;
 use crate::num::index;
 use crate::record::kafka::header::CRC_FROM;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The fewest bytes that a disk stores as a whole.
 const SECTOR: u64 = 512;
@@ -34,8 +38,13 @@ pub fn lacks_sector(
     mut first: u64,
 ) -> Result<bool> {
     while let Some(zeros) = zero_sector(disk, segment, bytes.clone(), first)? {
+        let reader = Reader::open(disk, &Arc::new(segment.clone()))?;
+        let begin = reader.bytes(bytes.start, BEGIN_LEN)?;
+        if bytes.end.saturating_sub(zeros) <= last_zeros(&begin) as u64 {
+            return Ok(false);
+        }
         let covered = bytes.start + CRC_FROM as u64;
-        match proven(disk, segment, bytes.clone())? {
+        match proven(&reader, bytes.clone())? {
             Some(batch) if (covered..batch.end).contains(&zeros) => {
                 bytes.start = batch.end.min(bytes.end);
                 first = first.saturating_add(batch.offsets);

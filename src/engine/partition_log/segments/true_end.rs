@@ -34,8 +34,10 @@ impl Reader {
         let mut at = bytes.start + HEAD_LEN as u64;
         while at <= end {
             if let Here::Batch(_) = self.here(at)? {
-                sum = self.sum(sum, summed..at)?;
-                summed = at;
+                let Some(next) = self.sum(sum, summed..at)? else {
+                    return Ok(None);
+                };
+                (sum, summed) = (next, at);
                 if sum == stated {
                     break;
                 }
@@ -46,17 +48,17 @@ impl Reader {
         Ok(Some(at).filter(|at| *at <= end))
     }
 
-    /// Continues a checksum with these bytes.
-    fn sum(&self, mut sum: u32, bytes: Range<u64>) -> Result<u32> {
+    /// Continues a checksum with these bytes; `None` if the file ends before.
+    pub(super) fn sum(&self, mut sum: u32, bytes: Range<u64>) -> Result<Option<u32>> {
         let mut at = bytes.start;
         while at < bytes.end {
             let chunk = self.bytes(at, index((bytes.end - at).min(CHUNK)))?;
             if chunk.is_empty() {
-                break;
+                return Ok(None);
             }
             sum = crc32c::crc32c_append(sum, &chunk);
             at += chunk.len() as u64;
         }
-        Ok(sum)
+        Ok(Some(sum))
     }
 }

@@ -1,6 +1,6 @@
 //! Damage in an atomic batch that nothing follows, whose writer died.
 
-use super::recovery::POINTS;
+use super::recovery::{POINTS, damage, point, recover};
 use super::write::{bodies, send, send_whole, torn, writing};
 use super::*;
 use crate::machine::Drive;
@@ -162,6 +162,37 @@ fn damage_in_a_last_batch_that_is_packed_with_lz4_costs_its_rows_alone() {
             assert_eq!(send(&engine, of.0, &[(of.1, b"2")]), [offset + 1], "{what}");
             engine.close().unwrap();
         }
+    }
+}
+
+/// They count as stored: the batch lost nothing with them. It was removed as one without a sector.
+#[test]
+fn zeros_that_end_an_lz4_frame_in_a_sector_of_their_own_are_not_missing() {
+    let left = Left::packed(Some(Compression::Lz4));
+    let mut last = Vec::new();
+    change(&left.copy(0), QUEUES[0], |batch| last = batch.to_vec());
+    assert_eq!(last[..8], [0, 0, 0, 0, 0, 0, 0, 1]);
+    last[70] ^= 1;
+    for over in [1, 2, 3, 4, 6] {
+        let first = |len: usize| {
+            let spec = Spec {
+                times: &[1],
+                key: Some(&vec![7; len]),
+                ..Spec::default()
+            };
+            spec.bytes()
+        };
+        let fits = |len: &usize| (first(*len).len() + last.len()) % 512 == over;
+        let first = first((100..700).find(fits).unwrap());
+        let made = Made::new();
+        made.segment(0, &[first, last.clone()]);
+        made.append(0, &[0; 3000]);
+        let engine = recover(&made, Some(&point(0)));
+        assert_eq!(offsets(&engine), [0], "{over}");
+        let found = damage(&engine);
+        assert_eq!(found.len(), 1, "{over}: {found:?}");
+        assert_eq!(found[0].lost, [("t".to_owned(), 0, 1)], "{over}");
+        assert_eq!(send(&engine, "t", &[(0, b"2")]), [2], "{over}");
     }
 }
 

@@ -9,6 +9,7 @@ use super::indexes::Indexes;
 use super::opening::{Known, Opening};
 use super::stored;
 use crate::disk::Disk;
+use crate::engine::partition_log::segments::proof::proven;
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{After, Cause, FoundBatch, Step, Walk};
@@ -90,7 +91,9 @@ impl Checked {
             // The zeros after the last batch, whose offset is damaged.
             After::Nothing { data_end } if data_end == bytes.start && self.ends_at(data_end) => {}
             After::Nothing { data_end } => {
-                if walk.reader.is_whole_but_length(bytes.start, data_end)? {
+                let proven = proven(&walk.reader, bytes.start..data_end)?;
+                if proven.is_some_and(|stored| stored.end >= data_end) {
+                    // Only the length is damaged: the hole does not end where that says.
                     self.holes.retain(|hole| hole.bytes.start < bytes.start);
                 }
                 let hole = Hole::new(bytes, (first, None), flaw);
@@ -281,13 +284,16 @@ impl Opening<'_> {
     /// Whether a segment ends with damaged batches of which all bytes were stored. They are not the
     /// torn end of a crash, so they are kept. Holes after them are the torn end, and are cut off.
     fn ends_with_stored(&self, segment: &Segment, it: &mut Checked, known: Known) -> Result<bool> {
-        let disk = &**self.disk;
+        if it.holes.is_empty() {
+            return Ok(false);
+        }
+        let reader = Reader::open(&**self.disk, &Arc::new(segment.clone()))?;
         let (mut last, mut left) = (None, 2 * segment.len);
         let holes = it.holes.iter().enumerate();
         for (number, hole) in holes.take_while(|it| it.1.first < known.doubted) {
             // A broker ends a partition at a batch whose checksum is wrong.
             let of = (&hole.bytes, hole.first);
-            let stored = stored::run(disk, segment, of, self.is_own, &mut left)?;
+            let stored = stored::run(&reader, of, self.is_own, &mut left)?;
             last = stored.map(|stored| (number, stored)).or(last);
         }
         let Some((number, stored)) = last else {

@@ -6,6 +6,7 @@
 //! and it does not end with many zeros. If its length is damaged, its checksum may prove the end.
 
 use crate::disk::Disk;
+use crate::engine::partition_log::segments::last_zeros::{BEGIN_LEN, is_packed, last_zeros};
 use crate::engine::partition_log::segments::names::{self, State};
 use crate::engine::partition_log::segments::proof::{Stored, proven};
 use crate::engine::partition_log::segments::reader::{Here, Reader};
@@ -20,14 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A damaged batch that ends with more zeros counts as torn. An empty value and no headers at its
-/// end have no more.
-const LAST_ZEROS: usize = 3;
-/// Zeros at the end of an lz4 frame, after those. Where they are missing, nothing is.
-const LZ4_END: usize = 4;
-/// The bytes with which an lz4 frame begins.
-const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
-/// The codec in the last byte of a batch's attributes, and its number for lz4.
-const CODEC: (u8, u8) = (0x7, 3);
+/// end have no more. Those of the codec come after them.
+const ZEROS_MAX: usize = 3;
 /// Bytes of the shortest record.
 const RECORD_LEN: u64 = 7;
 /// How many times longer the records of a packed batch may be, for a guess at their number.
@@ -110,10 +105,10 @@ fn end_of(
     let position = bytes.start;
     let mut end = reader.true_end(bytes.clone(), left)?;
     if end.is_none() {
-        end = proven(disk, &reader.segment, bytes)?.map(|batch| batch.end);
+        end = proven(reader, bytes)?.map(|batch| batch.end);
     }
     if end.is_none() {
-        end = stated_end(disk, &reader.segment, position)?;
+        end = stated_end(reader, position)?;
     }
     let Some(end) = end else {
         return Ok(None);
@@ -123,33 +118,20 @@ fn end_of(
 }
 
 /// Where a batch ends by its length, if it does not end with more zeros than a batch may.
-fn stated_end(disk: &dyn Disk, segment: &Segment, position: u64) -> Result<Option<u64>> {
-    let mut head = [0; HEAD_LEN + LZ4_MAGIC.len()];
-    if disk.read_at(&segment.path, position, &mut head)? < HEAD_LEN {
+fn stated_end(reader: &Reader, position: u64) -> Result<Option<u64>> {
+    let begin = reader.bytes(position, BEGIN_LEN)?;
+    if begin.len() < HEAD_LEN {
         return Ok(None);
     }
-    let len = be_u32(&head, LEN_AT) as usize + LEN_END;
+    let len = be_u32(&begin, LEN_AT) as usize + LEN_END;
     let end = position + len as u64;
-    if !(HEAD_LEN..=BATCH_LEN_MAX).contains(&len) || end > segment.len {
+    if !(HEAD_LEN..=BATCH_LEN_MAX).contains(&len) || end > reader.segment.len {
         return Ok(None);
     }
-    let mut last = [0; LAST_ZEROS + 1];
-    let last_end = match is_lz4(&head) {
-        true => end - LZ4_END as u64,
-        false => end,
-    };
-    let have = disk.read_at(&segment.path, last_end - last.len() as u64, &mut last)?;
-    let is_stored = have == last.len() && last.iter().any(|byte| *byte != 0);
+    let want = ZEROS_MAX + 1;
+    let last = reader.bytes(end - (last_zeros(&begin) + want) as u64, want)?;
+    let is_stored = last.len() == want && last.iter().any(|byte| *byte != 0);
     Ok(is_stored.then_some(end))
-}
-
-/// Whether a batch is packed with lz4, as its attributes or the begin of its frame say: one of them
-/// may be damaged.
-fn is_lz4(head: &[u8]) -> bool {
-    let (mask, lz4) = CODEC;
-    let attributes = head.get(AT_LAST_DELTA - 1);
-    attributes.is_some_and(|it| it & mask == lz4)
-        || head.get(HEAD_LEN..).is_some_and(|it| it == LZ4_MAGIC)
 }
 
 /// Counts the damaged batches at the start of these bytes, up to the first that may lack a part.
@@ -161,8 +143,7 @@ fn is_lz4(head: &[u8]) -> bool {
 ///
 /// Those of reading.
 pub fn run(
-    disk: &dyn Disk,
-    segment: &Segment,
+    reader: &Reader,
     (bytes, first): (&Range<u64>, u64),
     is_own: bool,
     left: &mut u64,
@@ -175,12 +156,12 @@ pub fn run(
         let proof = match left.checked_sub(rest.end.saturating_sub(start)) {
             Some(after) => {
                 *left = after;
-                proven(disk, segment, rest.clone())?
+                proven(reader, rest.clone())?
             }
             None => None,
         };
         let next = match proof {
-            None if is_own => last(disk, segment, (&rest, first.saturating_add(before)))?,
+            None if is_own => last(reader, &rest, first.saturating_add(before))?,
             next => next,
         };
         let Some(next) = next.filter(|_| !rest.is_empty()) else {
@@ -197,23 +178,17 @@ pub fn run(
 /// end of these bytes and a few zeros, follows where its length says that it ends. It must not end
 /// with more zeros than a batch may. If no sector of it is missing, all of it was stored.
 /// `first`: its first offset.
-fn last(
-    disk: &dyn Disk,
-    segment: &Segment,
-    (bytes, first): (&Range<u64>, u64),
-) -> Result<Option<Stored>> {
-    let Some(end) = stated_end(disk, segment, bytes.start)? else {
+fn last(reader: &Reader, bytes: &Range<u64>, first: u64) -> Result<Option<Stored>> {
+    let Some(end) = stated_end(reader, bytes.start)? else {
         return Ok(None);
     };
-    let mut head = [0; HEAD_LEN + LZ4_MAGIC.len()];
-    disk.read_at(&segment.path, bytes.start, &mut head)?;
-    let (delta, count) = (be_u32(&head, AT_LAST_DELTA), be_u32(&head, AT_RECORDS));
+    let begin = reader.bytes(bytes.start, BEGIN_LEN)?;
+    let (delta, count) = (be_u32(&begin, AT_LAST_DELTA), be_u32(&begin, AT_RECORDS));
     // One of them may be damaged.
     let (count, delta) = (u64::from(count).max(1), u64::from(delta) + 1);
     let (fewer, more) = (count.min(delta), count.max(delta));
-    let mut next = [0; OFFSET_LEN];
-    let have = disk.read_at(&segment.path, end, &mut next)?;
-    if have == OFFSET_LEN {
+    let next = reader.bytes(end, OFFSET_LEN)?;
+    if next.len() == OFFSET_LEN {
         let after = be_u64(&next, 0);
         let known = [more, fewer].into_iter();
         let mut known = known.filter(|it| first.saturating_add(*it) == after);
@@ -222,15 +197,12 @@ fn last(
         }
     }
     // Offsets that are never given do no harm. An offset that is given again does.
-    let is_packed = head
-        .get(AT_LAST_DELTA - 1)
-        .is_some_and(|it| it & CODEC.0 != 0);
     let len = end - bytes.start - HEAD_LEN as u64;
-    let most = len.saturating_mul(if is_packed { PACKED } else { 1 }) / RECORD_LEN;
+    let most = len.saturating_mul(if is_packed(&begin) { PACKED } else { 1 }) / RECORD_LEN;
     let offsets = if more <= most { more } else { fewer };
-    let zeros = LAST_ZEROS + if is_lz4(&head) { LZ4_END } else { 0 };
+    let zeros = ZEROS_MAX + last_zeros(&begin);
     let ends = bytes.end..=bytes.end + zeros as u64;
     // No part of the next batch may be there.
-    let is_last = ends.contains(&end) || have == OFFSET_LEN && next == [0; OFFSET_LEN];
+    let is_last = ends.contains(&end) || next == [0; OFFSET_LEN];
     Ok(is_last.then_some(Stored { end, offsets }))
 }
