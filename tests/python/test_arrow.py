@@ -77,6 +77,35 @@ def test_bodies_come_gathered_or_as_views(filled, body_type):
     assert found["body"].to_pylist() == [*BODIES, b"one", b"two"]
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_many_bodies_of_a_partition_log_stay_as_they_were_read(tmp_path, codec):
+    """Views of this many rows point into the buffers that a scan read or decompressed.
+
+    Later scans, other scans and the end of the store must leave those buffers alone.
+    """
+    bodies = [b"%d " % number * (number % 150) for number in range(1000)]
+    path = tmp_path / "log"
+    options = {"engine": "partitionlog", "default_queues": 1, "compression": codec}
+    scans, found = [{}, {"batch_rows": 100}, {"start": {0: 10}}, {"end": {0: 200}}], []
+    with forebay.open(path, **options) as store:
+        producer = store.producer("t")
+        for at in range(0, 1000, 125):
+            producer.send_batch(bodies[at : at + 125], keys=["k"] * 125)
+        for body_type in ("binary", "binary_view", "binary_view", "binary"):
+            for scan in (*scans, {"key": "k"}):
+                rows = store.scan("t", columns=["offset", "body"], body_type=body_type, **scan)
+                found.append((scan, body_type, table(rows)))
+        producer.send_batch([b"another"] * 1000)
+        assert table(store.scan("t", columns=["body"], body_type="binary_view")).num_rows == 2000
+    for scan, body_type, rows in found:
+        kind = pyarrow.binary() if body_type == "binary" else pyarrow.binary_view()
+        assert rows.schema.field("body").type == kind
+        rows.validate(full=True)
+        first, last = (scan.get(bound, {0: at})[0] for bound, at in (("start", 0), ("end", 1000)))
+        assert rows["offset"].to_pylist() == [*range(first, last)]
+        assert rows["body"].to_pylist() == bodies[first:last]
+
+
 def test_headers_are_returned_if_requested(filled):
     found = table(filled.scan("orders", columns=["headers"]))["headers"].to_pylist()
     assert found[1] == [{"key": "n", "value": b"1"}, {"key": "m", "value": b"2"}]
