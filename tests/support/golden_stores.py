@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import tarfile
 from collections.abc import Iterable
@@ -23,6 +24,13 @@ def unpack(name: str, folder: Path, source: Path = ROCKETMQ) -> Path:
     with tarfile.open(source / f"{name}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
     return folder / name
+
+
+def whole_set() -> Path | None:
+    """Return the folder of Kafka's partitions as they were before some were cut, if it exists."""
+    beside = GOLDEN.parents[1] / ".." / "shared" / "fixtures"
+    folder = Path(os.environ.get("FOREBAY_FIXTURES", beside)) / "kafka"
+    return folder if folder.is_dir() else None
 
 
 def unpack_partitions(folder: Path, names: Iterable[str] = DIGESTS) -> Path:
