@@ -6,6 +6,7 @@ All tests use one start of the JVM, and so are in one file.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import time
 import uuid
@@ -346,34 +347,121 @@ def test_kafka_reads_messages_that_lingered(kafka: Kafka, tmp_path: Path, codec:
         assert kafka.files(folder).sha256 == digest(messages(store, "t"))
 
 
-@pytest.mark.parametrize("ending", ["clean", "halted", "stopped"])
+#: The settings of `written`, as Kafka has them.
+AS_WRITTEN = {"internal.segment.bytes": 1 << 14, "index.interval.bytes": 512}
+
+
+def send_mixed(store: forebay.Store, topic: str) -> None:
+    """Send messages with keys, and bodies that compress and others that do not."""
+    producer, draw = store.producer(topic), random.Random(7)
+    for number in range(60):
+        few = [f"value {number} {it} ".encode() * 7 for it in range(1 + number % 5)]
+        few += [draw.randbytes(number * 7), b""]
+        producer.send_batch(few, keys=[f"key-{draw.randrange(80)}" for _ in few])
+
+
+def indexes_of_closed_segments(changed: Iterable[str], active: int) -> list[str]:
+    """Return the changed files, but for those that Kafka writes on every start."""
+    own = (f"{active:020}.", "leader-epoch-checkpoint")
+    return [it for it in changed if not it.startswith(own) and ".snapshot" not in it]
+
+
+@pytest.mark.parametrize(
+    ("ending", "codec"),
+    [
+        ("clean", "none"),
+        ("clean", "gzip"),
+        ("halted", "none"),
+        *(("stopped", codec) for codec in CODECS),
+        *(("compacted", codec) for codec in CODECS),
+    ],
+)
 def test_kafka_recovers_and_continues_what_forebay_writes(
-    kafka: Kafka, tmp_path: Path, ending: str
+    kafka: Kafka, tmp_path: Path, ending: str, codec: str
 ):
     """Kafka rebuilds the same indexes, byte for byte, and Forebay reads what Kafka adds."""
-    store = written(tmp_path / "log")
-    send(store, "t")
+    cleaning: dict[str, object] = {"cleanup_policy": "compact", "log_cleaner_backoff_ms": 3_600_000}
+    compacted = ending == "compacted"
+    options: dict[str, object] = {"compression": codec, **(cleaning if compacted else {})}
+    store = written(tmp_path / "log", **options)
+    send_mixed(store, "t")
+    store.roll()
+    send_mixed(store, "t")
+    if compacted:
+        store.roll()
+        assert store.compact().complete
+        store.send("t", b"last", key="last")
     if ending != "halted":
         store.close()
     copy = Path(shutil.copytree(tmp_path / "log", tmp_path / "copy")) / "t-0"
     store.close()
     before = store_files.fingerprints(copy)
-    if ending == "stopped":
+    if ending in ("stopped", "compacted"):
         for index in (*copy.glob("*.index"), *copy.glob("*.timeindex")):
             index.unlink()
-    config = {"internal.segment.bytes": 1 << 14, "index.interval.bytes": 512}
     added = [("lz4", rows(20))]
-    opened = kafka.open(copy, clean=ending == "clean", append=added, config=config)
+    opened = kafka.open(copy, clean=ending == "clean", append=added, config=AS_WRITTEN)
     changed = store_files.difference(before, store_files.fingerprints(copy))
-    if ending == "stopped":
-        active = f"{opened.closed.segments[-1][0]:020}."
-        kept = [it for it in changed if not it.startswith(active) and ".snapshot" not in it]
-        assert [it for it in kept if it != "leader-epoch-checkpoint"] == []
+    assert len(opened.closed.segments) > 2
+    if ending != "halted":
+        active = opened.closed.segments[-1][0]
+        assert indexes_of_closed_segments(changed, active) == []
     with forebay.open(copy.parent, mode="r") as store:
         found = messages(store, "t")
         assert listed(found)[-20:] == rows(20)
         assert digest(found) == opened.read.sha256
-        assert [it.offset for it in found] == list(range(opened.closed.end))
+        if not compacted:
+            assert [it.offset for it in found] == list(range(opened.closed.end))
+
+
+def last_batch(log: Path) -> int:
+    """Return the position of the last batch in a file, which zeros may follow."""
+    data, at, end = log.read_bytes(), 0, 0
+    while end + 12 <= len(data) and (size := int.from_bytes(data[end + 8 : end + 12])) > 0:
+        at, end = end, end + 12 + size
+    return at
+
+
+@pytest.mark.parametrize(
+    ("codec", "is_cut"), [("none", False), *((codec, True) for codec in CODECS)]
+)
+def test_both_recover_the_same_of_a_log_that_was_killed(
+    kafka: Kafka, tmp_path: Path, codec: str, is_cut: bool
+):
+    """Kafka accepts the files that Forebay has recovered, and they are those it recovers itself."""
+    with written(tmp_path / "log", compression=codec) as store:
+        send_mixed(store, "t")
+        store.roll()
+        send_mixed(store, "t")
+        store.flush()
+        killed = Path(shutil.copytree(tmp_path / "log", tmp_path / "killed"))
+        sent = messages(store, "t")
+    ours = killed / "t-0"
+    if is_cut:
+        active = max(ours.glob("*.log"))
+        os.truncate(active, last_batch(active) + 70)
+    theirs = Path(shutil.copytree(ours, tmp_path / "kafka" / "t-0"))
+    opened = kafka.open(theirs, config=AS_WRITTEN)
+    with written(killed, compression=codec) as store:
+        assert not store.recovery.clean
+        found = messages(store, "t")
+    assert found == sent[: len(found)]
+    assert (len(found) < len(sent)) == is_cut
+    assert opened.read.sha256 == digest(found)
+    kept = ("*.log", "*.index", "*.timeindex")
+    files = [
+        {it.name: it.read_bytes() for pattern in kept for it in folder.glob(pattern)}
+        for folder in (ours, theirs)
+    ]
+    assert files[0].keys() == files[1].keys()
+    assert [name for name, data in files[0].items() if data != files[1][name]] == []
+    dumped = kafka.dump(ours)
+    assert dumped.problems == ()
+    assert dumped.counts["records"] == len(found)
+    assert kafka.files(ours).sha256 == digest(found)
+    again = kafka.open(ours, clean=True, append=[(codec, rows(20))], config=AS_WRITTEN)
+    with forebay.open(killed, mode="r") as store:
+        assert digest(messages(store, "t")) == again.read.sha256
 
 
 def test_forebay_takes_over_what_kafka_wrote(kafka: Kafka, golden: Path, tmp_path: Path):
@@ -461,10 +549,22 @@ def test_kafka_knows_its_producers_in_what_forebay_continues(
 
 
 def test_a_broker_serves_what_forebay_writes(kafka: Kafka, tmp_path: Path):
+    """It leaves Forebay's own files alone: tables, staged rows and what a repair has saved."""
     logs = tmp_path / "logs"
     with written(logs, default_queues=2, compression="zstd") as store:
         send(store, "orders")
         send(store, "bills")
+        store.producer("orders", queue="own", name="owner").send(b"value")
+        with store.consumer("orders", group="g") as consumer:
+            taken = consumer.poll(20, timeout=60)
+            for message in taken:
+                consumer.ack(message)
+    log = min((logs / "orders-0").glob("*.log"))
+    changed = bytearray(log.read_bytes())
+    changed[70] ^= 1
+    log.write_bytes(changed)
+    with written(logs, default_queues=2, compression="zstd") as store:
+        assert store.repair().ok
         # Rows that Spark has committed, and others that are only staged.
         _forebay.publish_commit(logs, "q", 0, "stream", [staged(logs, "orders")])
         _forebay.take_commits(store)
@@ -475,8 +575,13 @@ def test_a_broker_serves_what_forebay_writes(kafka: Kafka, tmp_path: Path):
             for queue in (0, 1)
         }
         assert any(found.name.startswith("forebay.stages.q.stage-") for found in logs.iterdir())
+    own = {it: it.read_bytes() for it in (*logs.glob("forebay.*"), *logs.glob("*-?/*.damaged"))}
+    tables = {"forebay.consumerOffset.json", "forebay.producers"}
+    assert tables <= {it.name for it in own}
+    assert any(it.suffix == ".damaged" for it in own)
     sent = [{**it, "topic": "orders"} for it in rows(30)]
     served = kafka.broker(logs, tmp_path / "cluster", produce=sent, codec="gzip")
+    assert {it: it.read_bytes() for it in own} == own
     # A digest of Forebay's covers no headers of its own, and a marker has one.
     assert served.consumed.pop("rmq_sys_forebay_commits-0").records == 1
     assert {name: it.sha256 for name, it in served.consumed.items()} == known
@@ -484,6 +589,10 @@ def test_a_broker_serves_what_forebay_writes(kafka: Kafka, tmp_path: Path):
         assert not store.damage
         assert store.verify().ok
         assert len(messages(store, "orders")) == served_count(served, "orders") + 30
+        with store.consumer("orders", group="g") as consumer:
+            again = consumer.poll(20, timeout=60)
+        assert {it.message_id for it in again}.isdisjoint(it.message_id for it in taken)
+        assert taken and again
         send(store, "orders", 100)
 
 
