@@ -156,7 +156,7 @@ async def awaits() -> None:
     async with forebay.aio.open("events", "a", flush="sync", default_queues=2) as store:
         assert_type(await store.send("orders", b"a", key="42", delay=90), forebay.SendResult)
         await store.producer("orders").send_batch([b"a", None], headers=[[("a", b"1")], None])
-        orders = store.producer("orders", queue=0)
+        orders = await store.producer("orders", queue=0)
         assert_type(await orders.send_batch([b"a"], atomic=True, flush=False), forebay.BatchResult)
         async for message in store.tail("orders", start="earliest", timeout=1):
             assert_type(message, forebay.Message)

@@ -111,7 +111,7 @@ async def awaits(store: forebay.aio.Store) -> None:
     store.send("orders", b"a").offset  # type: ignore[attr-defined]  # noqa: B018
     await store.send("orders", "text")  # type: ignore[arg-type]
     await store.send("orders", b"a", dealy=90)  # type: ignore[call-arg]
-    await store.producer("orders")  # type: ignore[misc]
+    store.producer("orders").send(b"a").offset  # type: ignore[attr-defined]  # noqa: B018
     len(store.topics)  # type: ignore[arg-type]
     for _ in store.tail("orders"):  # type: ignore[attr-defined]
         pass
