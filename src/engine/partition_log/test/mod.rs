@@ -1,5 +1,6 @@
 //! Tests of the partition log, over logs that Kafka wrote and over made ones.
 
+mod adopted;
 mod archive;
 mod behind;
 mod compaction;
