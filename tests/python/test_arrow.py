@@ -79,9 +79,9 @@ def test_bodies_come_gathered_or_as_views(filled, body_type):
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_many_bodies_of_a_partition_log_stay_as_they_were_read(tmp_path, codec):
-    """Views of this many rows point into the buffers that a scan read or decompressed.
+    """Views of this many rows point into the buffers that a scan read, or copied the records to.
 
-    Later scans, other scans and the end of the store must leave those buffers alone.
+    Later scans and the end of the store must leave those buffers alone.
     """
     bodies = [b"%d " % number * (number % 150) for number in range(1000)]
     path = tmp_path / "log"
