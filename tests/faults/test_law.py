@@ -28,7 +28,8 @@ def fill(store: forebay.Store) -> list[Acknowledged]:
             fact = Fact(life, 0, number, -1, 0, 1)
             body, key = law.body_of(fact, 50), law.key_of(fact)
             sent = store.send("orders", body, key=key, queue=number % 2)
-            told.append(Acknowledged("orders", sent.queue, sent.offset, int(body[:8], 16), key))
+            place = ("orders", sent.queue, sent.offset)
+            told.append(Acknowledged(*place, int(body[:8], 16), key, sent.position))
     facts = [Fact(1, 0, 20 + row, 7, row, 5) for row in range(5)]
     store.producer("orders", 1).send_batch(
         [law.body_of(fact, 9) for fact in facts],
@@ -220,3 +221,15 @@ def test_messages_removed_by_retention_are_not_missed_and_others_are(
     hidden = [message for message in kept if (message.queue, message.offset) != (1, 2)]
     begins["orders", 1] = 3
     assert law.judge(hidden, told, gapless=True, retired=begins)
+
+
+def test_a_queue_that_begins_later_than_its_log_hides_messages(store: forebay.Store) -> None:
+    told = fill(store)
+    begin = told[4].position
+    assert law.hidden(told, {("orders", 0): 2, ("orders", 1): 2}, begin) == []
+    # All messages of the queue are hidden, or all of the log: no number has a gap.
+    for queue, offset, number in ((0, 3, 4), (1, 3, 5), (1, 25, 39)):
+        said = law.hidden(
+            told, {("orders", 0): 2, ("orders", 1): 2, ("orders", queue): offset}, begin
+        )
+        assert any(told[number].line() in text for text in said), (queue, offset)

@@ -21,7 +21,7 @@ import pytest
 import store_files
 from harness import PROOF, lacks, part, seed, state_of
 from nursery import Nursery, shim
-from small import SMALL
+from small import SMALL, SMALL_LOG
 
 SEED = seed(1)
 IMAGES = 1_000 if PROOF else 20
@@ -30,7 +30,13 @@ BOOTS = ("same", "another") if PROOF else ("mixed",)
 #: Copies taken during the life of one writer.
 COPIES = 5
 SIZE = {"ext4": 24 << 20, "xfs": 320 << 20}
-OPTIONS: dict[str, Any] = {**SMALL, "flush_interval": 0.02, "queue_flush_interval": 0.05}
+FLUSHES: dict[str, Any] = {"flush_interval": 0.02, "queue_flush_interval": 0.05}
+OPTIONS: dict[str, Any] = {**SMALL, **FLUSHES}
+LOG_OPTIONS: dict[str, Any] = {**SMALL_LOG, **FLUSHES}
+#: Topics of a life with many. A partition log has more files for each of them.
+SPARSE, LOG_SPARSE = 1_500, 100
+#: Ways that have messages of several queues on their way at once.
+SEVERAL = ("unwaited", "mixed")
 #: Ways to send messages that are durable when they are acknowledged.
 DURABLE = (
     *(("sync", "one"), ("sync", "unwaited"), ("sync", "batch"), ("sync", "atomic")),
@@ -92,12 +98,18 @@ def lives(
     """Run a writer, and check every copy of its device against the law; return what is wrong."""
     draw = random.Random(f"{SEED}.{kind}.{number}")
     flush, way = ("sync", "one") if plan else draw.choice(DURABLE)
+    # Of four lives two have many topics, and two are partition logs, one with them and one without.
+    logs = not plan and (number + number // 2) % 2 == 1
     # With many topics most queues are new, and cannot show that anything is missing.
-    sparse = 1_500 if boot == "same" or (not plan and number % 2) else 0
+    sparse = boot == "same" or (not plan and number % 2 == 1)
+    topics = (LOG_SPARSE if logs else SPARSE) if sparse else 0
     image, disk = folder / "image", folder / "disk"
     loopdisk.make(image, SIZE[kind], kind)
     copies = Copies(image, sorted(draw.randrange(1, 600) for _ in range(COPIES)))
-    about = {"seed": number, "options": {**OPTIONS, "flush": flush}, "sparse": sparse}
+    options = {**(LOG_OPTIONS if logs else OPTIONS), "flush": flush}
+    about = {"seed": number, "options": options, "sparse": topics}
+    # Each partition is a log of its own, and may be ahead of the others.
+    gapless = not (logs and way in SEVERAL)
     with loopdisk.mounted(image, disk):
         root = str(disk / "store")
         plan = {**plan, "below": str(disk)} if plan else None
@@ -109,22 +121,24 @@ def lives(
     for place, (copy, told) in enumerate(copies.taken):
         ledger = folder / "ledger"
         ledger.write_text(told + "\n" if told else "")
-        options = ("nouuid",) if kind == "xfs" else ()
-        with loopdisk.mounted(copy, folder / "copied", *options) as disk:
+        flags = ("nouuid",) if kind == "xfs" else ()
+        with loopdisk.mounted(copy, folder / "copied", *flags) as disk:
             root = str(disk / "store")
             # The copies that a mixed life forgets are others in the next lives.
             forgets = boot == "another" or (boot == "mixed" and (number // 2 + place) % 2 == 0)
-            if (disk / "store" / "forebay.state").exists():
-                if forgets:
-                    forget_the_boot(disk / "store")
-            elif not told:
+            mark = "forebay.partitionlog" if logs else "forebay.state"
+            if not told and not (disk / "store" / mark).exists():
                 continue
+            # A partition log does not tell the boot from another.
+            if forgets and (disk / "store" / "forebay.state").exists():
+                forget_the_boot(disk / "store")
             task = {"role": "check", "root": root, "ledger": str(ledger), **about}
-            checked = nursery.run({**task, "modes": ["r", "a", "a"], "gapless": True})
+            checked = nursery.run({**task, "modes": ["r", "a", "a"], "gapless": gapless})
         if checked.status != 0 or checked.complaints:
             said = checked.complaints[:8] or [f"status {checked.status}"]
             story = f"FOREBAY_SEED={SEED}, {kind}, life {number}, copy {place}, {flush} {way}"
-            story += f", {sparse} topics, boot {'forgotten' if forgets else 'the same'}"
+            story += f", {topics} topics{', partition log' * logs}"
+            story += f", boot {'forgotten' if forgets else 'the same'}"
             wrong += [story, *said]
         copy.unlink()
     return wrong

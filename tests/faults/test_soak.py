@@ -25,6 +25,7 @@ import store_files
 from harness import LONG_S, PROOF, seed
 from law import Acknowledged
 from nursery import Nursery, Outcome
+from small import SMALL_LOG
 
 import forebay
 
@@ -38,22 +39,28 @@ LIFE_S, LIFE_S_MAX = 40.0, 300.0
 LIFE_S_MIN = 0.2
 #: How many writers are killed; the others close the store.
 KILLED = 0.8
-OPTIONS: dict[str, Any] = {
-    "commitlog_file_size": 256 << 10,
-    "queue_file_entries": 256,
-    "index_slots": 256,
-    "index_entries": 1_024,
+BOTH: dict[str, Any] = {
     "default_queues": 2,
     "max_message_size": 16 << 10,
     "flush_interval": 0.05,
     "queue_flush_interval": 0.1,
     "roll_after": 1.0,
-    "retention_bytes": 4 << 20,
     "disk_reserve": 0,
     # A machine that is busy may take long to create the next file.
     "busy_timeout": 60.0,
     "flush_timeout": 60.0,
 }
+OPTIONS: dict[str, Any] = {
+    **BOTH,
+    "commitlog_file_size": 256 << 10,
+    "queue_file_entries": 256,
+    "index_slots": 256,
+    "index_entries": 1_024,
+    "retention_bytes": 4 << 20,
+}
+LOG_OPTIONS: dict[str, Any] = {**SMALL_LOG, **BOTH, "retention_bytes": 1 << 20}
+#: A short soak draws its engine.
+ENGINES = (OPTIONS, LOG_OPTIONS) if PROOF else (random.Random(SEED).choice((OPTIONS, LOG_OPTIONS)),)
 #: More than any process needs: its own memory in KiB, and descriptors.
 OWN_KIB_MAX = 150 << 10
 DESCRIPTORS_MAX = 64
@@ -67,8 +74,11 @@ class Soak:
 
     root: Path
     seconds: float
+    options: dict[str, Any] = field(default_factory=lambda: OPTIONS)
     #: Descriptors that each step of upkeep leaks.
     leaks: ClassVar[int] = 0
+    #: Average life of a writer in a soak that must fail.
+    planted_life_s: ClassVar[float] = 2 * LIFE_S_MIN
     ledger: dict[Place, Acknowledged] = field(default_factory=dict)
     #: Offset after the last acknowledged one, by queue.
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -87,8 +97,10 @@ class Soak:
         return self.root.with_name("stop")
 
     def task(self, role: str, number: int, **rest: Any) -> dict[str, Any]:
-        about = {"role": f"soaking.{role}", "root": str(self.root), "seed": SEED + number}
-        return {**about, "options": OPTIONS, "stop": str(self.stop), "leaks": self.leaks, **rest}
+        about: dict[str, Any] = {"role": f"soaking.{role}", "root": str(self.root)}
+        about["seed"] = SEED + number
+        about |= {"options": self.options, "stop": str(self.stop), "leaks": self.leaks}
+        return {**about, **rest}
 
     def take(self, outcome: Outcome, *, killed: bool) -> None:
         """Record what a process acknowledged, and what it used."""
@@ -121,7 +133,7 @@ class Soak:
         archive = str(self.root.with_name("archive"))
         flush = draw.choice(("async", "sync"))
         task = self.task("write", 0, life=self.lives, archive=archive, seconds=seconds)
-        task["options"] = {**OPTIONS, "flush": flush}
+        task["options"] = self.written(flush)
         if killed:
             task["seconds"] = LONG_S + LIFE_S_MAX
 
@@ -136,18 +148,51 @@ class Soak:
         self.lives += 1
         self.kills += killed
 
+    def written(self, flush: str) -> dict[str, Any]:
+        """Return the options of a writer."""
+        return {**self.options, "flush": flush}
+
     def check(self, mode: str) -> None:
         """Check the store against the law, and forget what retention has deleted."""
         # Opened without the options, nothing is retired meanwhile.
         with forebay.open(self.root, mode) as store:
             wrong = law.check(store, self.ledger.values(), retires=True, seed=SEED)
             begins = law.begins_of(store)
+            wrong += self.missed(store, begins)
         self.wrong += [f"life {self.lives} ({mode}): {what}" for what in wrong[:20]]
         before = len(self.ledger)
         self.ledger = {
             place: it for place, it in self.ledger.items() if place[2] >= begins.get(place[:2], 0)
         }
         self.retired += before - len(self.ledger)
+
+    def missed(self, store: forebay.Store, begins: law.Begins) -> list[str]:
+        """Find what is gone although retention may not take it.
+
+        It takes whole files, and leaves as many bytes as it was told to. One file more or less: a
+        file that is empty counts while its writer lives.
+        """
+        least = self.options["retention_bytes"]
+        if store.engine == "commitlog":
+            begin, size = store.stats().min_position, self.options["commitlog_file_size"]
+            wrong = law.hidden(self.ledger.values(), begins, begin)
+            end = max((int(file.name) + size for file in self.logs("commitlog/")), default=0)
+            if begin > 0 and end - begin < least - 2 * size:
+                wrong.append(f"too short: the log from {begin} to {end}")
+            return wrong
+        wrong = []
+        least -= self.options["segment_bytes"]
+        for (topic, queue), begin in begins.items():
+            logs = self.logs(f"{topic}-{queue}/", ".log")
+            left = {base: file.stat().st_size for file in logs if (base := int(file.stem)) >= begin}
+            if begin > 0 and begin not in left:
+                wrong.append(f"hidden: {topic} {queue} begins at {begin}, within a file")
+            elif begin > 0 and sum(left.values()) < least:
+                wrong.append(f"too short: {topic} {queue} from {begin} on")
+        return wrong
+
+    def logs(self, folder: str, suffix: str = "") -> list[Path]:
+        return sorted(self.root.glob(folder + "[0-9]" * 20 + suffix))
 
     def follow(self, number: int) -> None:
         with Nursery() as nursery:
@@ -185,10 +230,11 @@ def nursery() -> Iterator[Nursery]:
         yield one
 
 
+@pytest.mark.parametrize("options", ENGINES, ids=lambda it: it.get("engine", "commitlog"))
 def test_a_long_lived_store_loses_nothing_and_leaks_nothing(
-    nursery: Nursery, tmp_path: Path
+    nursery: Nursery, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    soak = Soak(tmp_path / "store", SECONDS)
+    soak = Soak(tmp_path / "store", SECONDS, options)
     soak.run(nursery)
     told = [f"{name} {value}" for name, value in vars(soak).items() if isinstance(value, int)]
     print(f"FOREBAY_SEED={SEED}, {SECONDS:.0f} s: {', '.join(told)}")
@@ -219,6 +265,24 @@ class Forgets(Soak):
             store_files.copy(self.root, kept)
 
 
+class Greedy(Soak):
+    """Retention leaves nothing but the file that is being written."""
+
+    planted_life_s = 2.0
+
+    def written(self, flush: str) -> dict[str, Any]:
+        return {**super().written(flush), "retention_bytes": 1}
+
+
+class Hides(Soak):
+    """The first offset of a queue of a partition log is raised to one within its first file."""
+
+    def plant(self) -> None:
+        if self.ends.get(("orders", 0), 0) > 10:
+            with forebay.open(self.root) as store:
+                store.delete_before("orders", {0: 5})
+
+
 class Leaks(Soak):
     """Upkeep leaves descriptors open."""
 
@@ -226,17 +290,23 @@ class Leaks(Soak):
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
+    ("kind", "options", "says"),
     [
-        (Loses, ("lost: ", "verify: ")),
-        (Forgets, ("lost: ", "another message", "given twice: ", "was read and is gone")),
-        (Leaks, ("uses ",)),
+        (Loses, OPTIONS, ("lost: ", "verify: ")),
+        (Forgets, OPTIONS, ("lost: ", "another message", "given twice: ", "was read and is gone")),
+        (Leaks, OPTIONS, ("uses ",)),
+        (Greedy, OPTIONS, ("too short: ",)),
+        (Hides, LOG_OPTIONS, ("hidden: ",)),
     ],
 )
 def test_a_soak_notices_planted_faults(
-    nursery: Nursery, tmp_path: Path, kind: type[Soak], says: tuple[str, ...]
+    nursery: Nursery,
+    tmp_path: Path,
+    kind: type[Soak],
+    options: dict[str, Any],
+    says: tuple[str, ...],
 ) -> None:
-    soak = kind(tmp_path / "store", LONG_S)
+    soak = kind(tmp_path / "store", LONG_S, options)
     # It ends with the first life in which something is wrong.
-    soak.run(nursery, life_s=2 * LIFE_S_MIN)
+    soak.run(nursery, life_s=kind.planted_life_s)
     assert any(one in what for what in soak.wrong for one in says), soak.wrong

@@ -72,9 +72,11 @@ class Sender:
         size = self.random.choice((0, 20, 100, 400, 3_000))
         return fact, law.body_of(fact, size)
 
-    def acknowledge(self, topic: str, queue: int, offset: int, fact: Fact, body: bytes) -> str:
+    def acknowledge(
+        self, topic: str, queue: int, offset: int, fact: Fact, body: bytes, position: int = -1
+    ) -> str:
         crc, key = int(body[:8], 16), law.key_of(fact)
-        self.told.append(Acknowledged(topic, queue, offset, crc, key))
+        self.told.append(Acknowledged(topic, queue, offset, crc, key, position))
         return self.told[-1].line()
 
     def one(self, *, flush: bool | None = None) -> None:
@@ -83,7 +85,7 @@ class Sender:
         queue = self.random.choice((None, 0, 1))
         key = law.key_of(fact)
         sent = self.store.send(topic, body, key=key, queue=queue, flush=flush)
-        say(self.acknowledge(topic, sent.queue, sent.offset, fact, body))
+        say(self.acknowledge(topic, sent.queue, sent.offset, fact, body, sent.position))
 
     def flushed(self) -> None:
         self.one(flush=True)
@@ -95,7 +97,8 @@ class Sender:
         sent = [producer.send_nowait(body, key=law.key_of(fact)) for fact, body in drafts]
         for (fact, body), ticket in zip(drafts, sent, strict=True):
             result = ticket.result(30)
-            say(self.acknowledge(topic, result.queue, result.offset, fact, body))
+            place = (result.queue, result.offset)
+            say(self.acknowledge(topic, *place, fact, body, result.position))
 
     def _many(self, atomic: bool, send: Callable[..., forebay.BatchResult]) -> None:
         topic, queue = self.random.choice(self.topics), self.random.randrange(2)

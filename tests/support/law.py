@@ -46,14 +46,17 @@ class Acknowledged(NamedTuple):
     offset: int
     crc: int
     key: str
+    #: In the log; -1 if unknown, as of a row of a batch.
+    position: int = -1
 
     def line(self) -> str:
-        return f"ack {self.topic} {self.queue} {self.offset} {self.crc:08x} {self.key}"
+        place = f"{self.topic} {self.queue} {self.offset}"
+        return f"ack {place} {self.crc:08x} {self.key} {self.position}"
 
     @classmethod
     def of(cls, line: str) -> Acknowledged:
-        _, topic, queue, offset, crc, key = line.split(" ")
-        return cls(topic, int(queue), int(offset), int(crc, 16), key)
+        _, topic, queue, offset, crc, key, position = line.split(" ")
+        return cls(topic, int(queue), int(offset), int(crc, 16), key, int(position))
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,17 @@ def begins_of(store: forebay.Store) -> dict[tuple[str, int], int]:
     return {(t, q.id): q.min_offset for t, topic in store.topics.items() for q in topic.queues}
 
 
+def hidden(acknowledged: Iterable[Acknowledged], begins: Begins, min_position: int) -> list[str]:
+    """Find messages before the first offset of their queue, but not before the log's beginning."""
+    return [
+        f"hidden, as {it.topic} {it.queue} begins at {begin} and the log at {min_position}: "
+        + it.line()
+        for it in acknowledged
+        if it.offset < (begin := begins.get((it.topic, it.queue), 0))
+        and it.position >= min_position
+    ]
+
+
 def judge(
     found: Iterable[Found],
     acknowledged: Iterable[Acknowledged],
@@ -128,7 +142,8 @@ def judge(
     ``gapless``: the numbers of a sender have no gaps either, since no send failed. ``retired`` has
     the first offsets of queues whose oldest messages retention may have deleted. It deletes in log
     order, so a sender's numbers still have no gaps after the first. ``by_queue``: positions count
-    in each queue, so only there are messages in the order in which they were sent.
+    in each queue, so only there are messages in the order in which they were sent, and retention
+    deletes in each queue by itself.
     """
     wrong: list[str] = []
     if by_queue:
@@ -165,10 +180,10 @@ def judge(
         if fact.group >= 0:
             groups.setdefault((*sender, fact.group), []).append(fact)
             first.setdefault((*sender, fact.group), message)
-    if by_queue and gapless:
+    begins = retired or {}
+    if by_queue and gapless and not any(begins.values()):
         gaps = [one for one, its in numbers.items() if len(its) != max(its) + 1]
         wrong += [f"numbers of {one} have gaps" for one in gaps]
-    begins = retired or {}
     for group, facts in groups.items():
         begin = first[group]
         cut = begins.get((begin.topic, begin.queue)) == begin.offset > 0
