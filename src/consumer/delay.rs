@@ -21,8 +21,8 @@
 //! are delivered again, and none is lost. A broker writes the table without waiting for its log.
 //! After a power loss `next` may then be higher than the end of the queue. Messages sent later get
 //! offsets below `next` and would count as delivered. So `next` is lowered to the end of the queue
-//! when the epoch of the log began, unless the table names that epoch: a process of the epoch has
-//! written it, and may have delivered what was sent since.
+//! when the epoch of the log began. A table that names this epoch was written by one of its
+//! processes, which may have delivered later messages. It is left as it is.
 //!
 //! A refused message is nowhere but here once the original is settled. So retention keeps the log
 //! from the first message on that is not delivered according to the saved table
@@ -47,8 +47,11 @@ use crate::sync::Mutex;
 use crate::table::TablePlace;
 use crate::table::levels::{self, LevelTable, SavedIn};
 use crate::warning::Warning;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Messages of higher levels are not delivered. A broker takes any number.
+const QUEUES_MAX: u32 = 4096;
 /// Maximum number of messages that one step of a level delivers, so that other levels get their
 /// turn.
 const STEP_MAX: usize = 1_000;
@@ -152,8 +155,10 @@ impl Delay {
         };
         let mut due = Ok(Due::Never);
         let delays = handle.options.delay_levels();
-        // Earlier options of the store may have had more levels.
-        let level_count = schedule.write_queues().max(short(delays.all_ms().len()));
+        // Earlier options of the store, or a broker's, may have had more levels.
+        let last_queue = engine.queues(&schedule).into_iter().max();
+        let of_queues = last_queue.map_or(0, |queue| queue.saturating_add(1).min(QUEUES_MAX));
+        let level_count = of_queues.max(short(delays.all_ms().len()));
         state.levels.resize(level_count as usize, Level::default());
         for level in 1..=level_count {
             let Some(delay) = delays.of(level as usize) else {
@@ -301,7 +306,8 @@ impl State {
     /// Passes over messages that were removed before they were delivered, and warns of them. The
     /// retention of a broker removes them.
     fn pass_retired(&mut self, handle: &Handle, schedule: &Topic, level: u32, start: u64) {
-        let next = self.table.get(level).unwrap_or(0);
+        // Without the table nobody knows what was delivered.
+        let next = self.table.get(level).unwrap_or(start);
         if next < start {
             handle.warnings().add(Warning::Retired {
                 topic: schedule.name.clone(),
@@ -333,12 +339,13 @@ fn lower(
         return Ok(false);
     };
     let began = Point::Position(epoch.start);
+    let queues: BTreeSet<u32> = engine.queues(schedule).into_iter().collect();
     let mut is_lowered = false;
     for (level, next) in table.all() {
         let queue = level - 1;
-        let before = match engine.bounds(schedule, queue)? {
-            Some(_) => engine.offset_at(schedule, queue, began)?,
-            None => 0,
+        let before = match queues.contains(&queue) {
+            true => engine.offset_at(schedule, queue, began)?,
+            false => 0,
         };
         if next > before {
             table.set(level, before);

@@ -94,7 +94,11 @@ impl Consumer {
         if let Err(lost) = self.with_ground(|_| self.check_member()) {
             // The caller learns that it has lost its messages. The next call gets messages again.
             if matches!(lost, Error::OwnershipLost { .. }) {
-                self.join_again()?;
+                match self.join_again() {
+                    Err(error) if is_locked(&error) => return Err(error),
+                    // If it failed for good, the next call says why.
+                    _ => {}
+                }
             }
             return Err(lost);
         }

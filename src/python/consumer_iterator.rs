@@ -140,9 +140,9 @@ impl ConsumerIterator {
 
     /// Keeps messages that were taken. Another thread may wait for them.
     fn keep(&self, core: &crate::Consumer, taken: Vec<Delivery>) {
-        let has_more = taken.len() > 1;
+        let has_some = !taken.is_empty();
         self.state.lock().messages.extend(taken);
-        if has_more {
+        if has_some {
             core.wake();
         }
     }

@@ -7,6 +7,7 @@ use crate::cleanup::{CleanupPolicy, Compaction, Policy};
 use crate::disk::{Call, HookedDisk};
 use crate::engine::QueueLogs;
 use crate::engine::partition_log::retention::service::PIECE;
+use crate::engine::partition_log::write::files::MARKER;
 use crate::engine::service::durability::Durable;
 use crate::plant::{Bug, plant};
 use crate::sync::Mutex;
@@ -328,6 +329,21 @@ fn a_first_offset_that_no_table_of_epochs_confirms_hides_and_removes_nothing() {
             "{what}"
         );
     }
+}
+
+/// A broker writes the table of epochs later, and a follower of a topic with remote segments gets
+/// one that begins before its messages.
+#[test]
+fn a_brokers_first_offset_counts_although_its_table_of_epochs_begins_earlier() {
+    let store = Stepped::new(Options::default());
+    store.send("t", [NOW; 10]);
+    store.engine.close().unwrap();
+    let root = store.root.path();
+    fs::write(root.join("log-start-offset-checkpoint"), "0\n1\nt 0 4\n").unwrap();
+    fs::remove_file(root.join(MARKER)).unwrap();
+    let reader = open(root, Isolation::ReadUncommitted).unwrap();
+    assert_eq!(offsets(&reader, "t"), [4, 5, 6, 7, 8, 9]);
+    assert_eq!(reader.report().damage(), []);
 }
 
 /// Its table of epochs was damaged, and written again from all batches, also from deleted ones.

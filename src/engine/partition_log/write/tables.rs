@@ -14,7 +14,7 @@ use super::files::{self, EPOCHS, FIRST_DIRTY, HIGH_WATERMARK, MARKER, METADATA, 
 use super::follow;
 use crate::disk::{Disk, Kind, put, read_small, replace};
 use crate::engine::directory::salvage;
-use crate::engine::partition_log::segments::names::{self, CHECKPOINT_LEN_MAX, LOG_START};
+use crate::engine::partition_log::segments::names::{self, CHECKPOINT_LEN_MAX, LOG_START, State};
 use crate::engine::partition_log::segments::reader::Reader;
 use crate::engine::partition_log::segments::segment::Segment;
 use crate::engine::partition_log::segments::walk::{Step, Walk};
@@ -191,12 +191,13 @@ fn contradicted(disk: &dyn Disk, root: &Path) -> Result<Option<Damage>> {
     Ok(reason.map(|reason| Damage::new(DamageKind::Checkpoint, path, bytes, reason)))
 }
 
-/// Lowers first offsets of existing partitions to where their tables of epochs begin. Returns what
-/// was wrong with one of them.
+/// Lowers first offsets that hide messages to where the tables of epochs of their partitions begin.
+/// Returns what was wrong with one of them.
 ///
 /// No checksum covers a first offset. One that is too high hides messages, and the next opening for
-/// writing removes them. Whoever raises a first offset moves the begin of the table of epochs
-/// before, as brokers do. Without such a table a first offset is believed.
+/// writing removes them. Forebay moves the begin of the table of epochs before it raises a first
+/// offset. A broker may write it later, so the first offsets in a directory of its own count, and
+/// so do those without a table of epochs.
 ///
 /// # Errors
 ///
@@ -207,10 +208,20 @@ pub fn limit_starts(
     starts: &mut HashMap<(String, u32), u64>,
 ) -> Result<Option<String>> {
     let mut wrong = Vec::new();
+    if disk.stat(&root.join(MARKER))?.is_none() {
+        return Ok(None);
+    }
     for ((topic, queue), start) in starts {
         let name = format!("{topic}-{queue}");
-        let begin = files::begin_of_epochs(disk, &root.join(&name))?;
-        if let Some(begin) = begin.filter(|begin| *begin < *start) {
+        let folder = root.join(&name);
+        let begin = files::begin_of_epochs(disk, &folder)?;
+        let Some(begin) = begin.filter(|begin| *begin < *start) else {
+            continue;
+        };
+        // A follower of a topic with remote segments has epochs of messages that it never had.
+        let files = names::log_files_of(&names::entries(disk, &folder)?);
+        let mut used = files.iter().filter(|it| it.state == State::Used);
+        if used.any(|it| it.base < *start) {
             wrong.push(format!(
                 "{name} begins at offset {start} here, and at {begin} in its {EPOCHS}"
             ));
