@@ -40,29 +40,6 @@ fn is_lack(error: &Error) -> bool {
     matches!(error, Error::Io { source, .. } if source.raw_os_error() == Some(libc::EMFILE))
 }
 
-/// Its directory may be entered, and not listed.
-#[test]
-fn a_commit_log_that_cannot_be_listed_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    Store::open(dir.path(), Options::default())
-        .unwrap()
-        .close()
-        .unwrap();
-    let listed = dir.path().to_path_buf();
-    let left = Arc::new(AtomicU64::new(u64::MAX));
-    let machine = lacking(&left, move |call, of| call == Call::List && of == listed);
-    let options = Options {
-        mode: Mode::Read,
-        ..Options::default()
-    };
-    let store = Store::open_on(&machine, dir.path(), options).unwrap();
-    assert_eq!(
-        store.engine().unwrap().meanings().kind,
-        EngineKind::CommitLog
-    );
-    store.close().unwrap();
-}
-
 /// It was taken for a directory without a store, or for a commit log.
 #[test]
 fn a_partition_log_that_cannot_be_listed_once_stays_one() {

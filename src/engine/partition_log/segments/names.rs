@@ -163,12 +163,7 @@ pub fn is_log_directory(disk: &dyn Disk, root: &Path) -> Result<bool> {
         // Opening it reports what is wrong.
         Err(error) if is_absent(&error) => return Ok(false),
         Err(_) if planted(Bug::TakeErrorForAbsence) => return Ok(false),
-        Err(error) => match disk.stat(&root.join(COMMIT_LOG)) {
-            // A commit log is read without a list of the directory.
-            Ok(Some(entry)) if entry.kind == Kind::Directory => return Ok(false),
-            _ => return Err(error),
-        },
-        Ok(entries) => entries,
+        listed => listed?,
     };
     if has(&entries, COMMIT_LOG, Kind::Directory) || has(&entries, STATE, Kind::File) {
         return Ok(false);
