@@ -373,6 +373,10 @@ class Machine(RuleBasedStateMachine):
     def iterate(self, which: int, most: int, refuses: bool) -> None:
         """Take messages in a loop, which prefetches all that are offered; maybe refuse the last."""
         number, ahead = self.offered(which)
+        if not any(ahead.values()):
+            # A loop would wait. It looks all the same, and may get a queue whose turn it is.
+            assert self.consumers[number].poll(1, timeout=0) == []
+            return
         for key, offsets in ahead.items():
             for offset in offsets:
                 self.deliver(key, offset)
